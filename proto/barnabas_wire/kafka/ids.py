@@ -1,0 +1,78 @@
+"""NewTypes and value types that every room says: offsets, epochs, ids.
+
+May touch:  nothing.                  Must not touch: everything.
+Invariants: values are immutable and hashable; text forms are Kafka's own (URL-safe base64 uuids).
+Read next:  errors.py.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+"""Position of a record in a partition, 0 or greater; -1 where a field says unknown."""
+Epoch = NewType("Epoch", int)
+"""Leader, controller or quorum epoch; -1 where unknown."""
+BrokerId = NewType("BrokerId", int)
+"""node.id of a broker or a controller; -1 means none."""
+
+NO_BROKER = BrokerId(-1)
+NO_EPOCH = Epoch(-1)
+NO_OFFSET = Offset(-1)
+
+
+class Uuid(bytes):
+    """A 16-byte id: topic id, directory id, incarnation id. Its text is unpadded URL-safe base64, as Kafka's."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: bytes) -> Uuid:
+        """Wrap 16 raw bytes; raises ValueError on any other length."""
+        if len(value) != 16:
+            raise ValueError(f"a uuid has 16 bytes, not {len(value)}")
+        return super().__new__(cls, value)
+
+    @classmethod
+    def parse(cls, text: str) -> Uuid:
+        """Read the 22-character text form; raises ValueError when it is not one."""
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return cls(raw)
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(self).rstrip(b"=").decode()
+
+    def __repr__(self) -> str:
+        return f"Uuid({self})"
+
+
+ZERO_UUID = Uuid(bytes(16))
+METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
+"""Fixed topic id of __cluster_metadata (KIP-595)."""
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class TopicPartition(NamedTuple):
+    """A partition by topic name."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition by topic id: survives nothing that deletes the topic, unlike its name."""
+
+    topic_id: Uuid
+    partition: int
+
+
+class Endpoint(NamedTuple):
+    """One advertised listener of a node."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
