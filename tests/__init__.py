@@ -1,0 +1,1 @@
+"""Tests: a mirror of the house, then beyond it (scenarios, simulation, cluster, compat, architecture)."""

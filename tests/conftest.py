@@ -1,0 +1,20 @@
+"""What every test run shares: under CI a test that skips because a tool is missing counts as failed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+IS_CI = os.environ.get("CI") == "true"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    report = yield
+    if IS_CI and report.skipped and item.get_closest_marker("tools") is not None:
+        report.outcome = "failed"
+        report.longrepr = f"under CI a missing tool is a failure: {report.longrepr}"
+    return report
