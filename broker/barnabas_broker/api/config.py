@@ -1,0 +1,66 @@
+"""Keys that the API handlers read: topic creation defaults and bounds of one request.
+
+May touch:  its fields.               Must not touch: files, environment.
+Invariants: every field with a `key` is a documented Kafka key.
+Read next:  services.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiConfig:
+    """What the Kafka API handlers take from the node's properties."""
+
+    auto_create_topics_enable: bool = field(
+        default=True,
+        metadata={
+            "key": "auto.create.topics.enable",
+            "doc": "Create a topic that a client names in a Metadata request and that does not exist yet.",
+        },
+    )
+    num_partitions: int = field(
+        default=1,
+        metadata={"key": "num.partitions", "doc": "Partitions of a topic whose creator did not say how many."},
+    )
+    default_replication_factor: int = field(
+        default=1,
+        metadata={
+            "key": "default.replication.factor",
+            "doc": "Replicas per partition of a topic whose creator did not say how many.",
+        },
+    )
+    delete_topic_enable: bool = field(
+        default=True,
+        metadata={"key": "delete.topic.enable", "doc": "Allow topics to be deleted through the Kafka API."},
+    )
+    fetch_max_bytes: int = field(
+        default=55 * 1024 * 1024,
+        metadata={
+            "key": "fetch.max.bytes",
+            "doc": "Most bytes of records in one fetch response, whatever the client asks for. "
+            "The first batch is sent whole even when it is larger.",
+        },
+    )
+    replica_fetch_response_max_bytes: int = field(
+        default=2 * 1024 * 1024,
+        metadata={
+            "key": "replica.fetch.response.max.bytes",
+            "doc": "Most bytes of records in one fetch response to a follower. Larger responses block the event loops "
+            "of leader and follower (measured: loop lag p99 33 ms at 8 MiB, 5 ms at 2 MiB).",
+        },
+    )
+    max_request_partition_size_limit: int = field(
+        default=2000,
+        metadata={
+            "key": "max.request.partition.size.limit",
+            "doc": "Most partitions in one DescribeTopicPartitions response.",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("num_partitions", "default_replication_factor", "fetch_max_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name.replace('_', '.')} must be at least 1")

@@ -1,0 +1,32 @@
+"""What a handler knows of the request besides its body: who asks, over which listener, in which version.
+
+May touch:  nothing.                  Must not touch: everything.
+Invariants: built by the connection, one per request; never kept by a handler after its answer.
+Read next:  registry.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas_wire.kafka.messages import ApiKey
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Who asks what, when."""
+
+    api_key: ApiKey
+    api_version: int
+    correlation_id: int
+    client_id: str
+    """Client id of the request header; empty when the client sent null."""
+    listener_name: str
+    """Name of the listener the connection came in on: addresses in answers are of that listener (wire.md 5.48)."""
+    client_host: str
+    """Peer address as text, without the port."""
+    now_ms: int
+    """Wall clock when the request was taken up, ms since 1970."""
+    principal: str = ANONYMOUS

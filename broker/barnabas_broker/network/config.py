@@ -1,0 +1,68 @@
+"""Keys of the listeners: sizes, limits and idle times of client connections.
+
+May touch:  its fields.               Must not touch: files, environment.
+Invariants: every field with a `key` is documented; names are Kafka's where Kafka has the key.
+Read next:  listener.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConfig:
+    """What listeners and connections take from the node's properties."""
+
+    socket_request_max_bytes: int = field(
+        default=100 * 1024 * 1024,
+        metadata={
+            "key": "socket.request.max.bytes",
+            "doc": "Largest request in bytes. A frame that claims more closes its connection before anything is read.",
+        },
+    )
+    connections_max_idle_ms: int = field(
+        default=600_000,
+        metadata={
+            "key": "connections.max.idle.ms",
+            "doc": "A connection without a complete request or a byte of response for this long is closed. "
+            "A request that trickles in does not count as activity until it is whole.",
+        },
+    )
+    max_connections: int = field(
+        default=10_000,
+        metadata={
+            "key": "max.connections",
+            "doc": "Most open client connections of the node; one more is closed at once.",
+        },
+    )
+    socket_listen_backlog_size: int = field(
+        default=512,
+        metadata={
+            "key": "socket.listen.backlog.size",
+            "doc": "Connections the kernel may queue before they are accepted.",
+        },
+    )
+    in_flight_requests_max: int = field(
+        default=256,
+        metadata={
+            "key": "connection.in.flight.requests.max",
+            "doc": "Requests of one connection that may be waiting for their answer; beyond it the connection is not read.",
+        },
+    )
+    queued_response_bytes_max: int = field(
+        default=4 * 1024 * 1024,
+        metadata={
+            "key": "connection.queued.response.bytes.max",
+            "doc": "Bytes of answers that may wait for a slow client; beyond it the connection is not read.",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.socket_request_max_bytes < 1024:
+            raise ValueError("socket.request.max.bytes must be at least 1024")
+        if self.in_flight_requests_max < 1 or self.max_connections < 1 or self.queued_response_bytes_max < 1:
+            raise ValueError(
+                "connection.in.flight.requests.max, connection.queued.response.bytes.max and max.connections "
+                "must be at least 1"
+            )
