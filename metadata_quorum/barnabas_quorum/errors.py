@@ -1,0 +1,34 @@
+"""What the quorum and the controller may refuse, each with its Kafka code.
+
+May touch:  nothing.                  Must not touch: everything.
+Invariants: the code stands on the class; handlers never write numbers.
+Read next:  ../../proto/barnabas_wire/kafka/errors.py.
+"""
+
+from __future__ import annotations
+
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+
+class NotController(KafkaError):
+    """This node does not lead the quorum (any more), or not in the epoch that was named."""
+
+    code = ErrorCode.NOT_CONTROLLER
+
+
+class InconsistentClusterId(KafkaError):
+    """A peer belongs to another cluster."""
+
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+class BatchTooLarge(KafkaError):
+    """A proposal is larger than one batch of the metadata log may be."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class BufferExhausted(KafkaError):
+    """Too many proposals wait to be written; try again later."""
+
+    code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
