@@ -1,0 +1,92 @@
+"""The shape of every coordinator: decide, then replay.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
+Invariants: a decision returns data (records, replies, timers) and the runtime performs them in that order: append the records,
+            replay them, arm the timers, and let the replies go once everything appended before them is committed.
+Read next:  runtime.py, which performs results; group/shard.py, the first coordinator of this shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from barnabas_wire.kafka.errors import KafkaError
+
+Ticket = Hashable
+"""Names one parked request; opaque to the state machine, which hands it back in a Reply."""
+
+
+class Reply(NamedTuple):
+    """The answer of one request: an outcome, or the KafkaError to raise where the request waits."""
+
+    ticket: Ticket
+    outcome: Any
+
+
+class ArmTimer(NamedTuple):
+    """Call the shard's on_timer(key) after a delay; a timer of the same key is replaced."""
+
+    key: Hashable
+    delay_ms: int
+
+
+class CancelTimer(NamedTuple):
+    """Forget the timer of this key, if there is one."""
+
+    key: Hashable
+
+
+@dataclass(slots=True)
+class CoordinatorResult:
+    """What one decision wants done. Built up by the pure step, performed by the runtime."""
+
+    records: list[Any] = field(default_factory=list)
+    """Typed records, appended as one batch: all or nothing."""
+    replies: list[Reply] = field(default_factory=list)
+    timers: list[ArmTimer | CancelTimer] = field(default_factory=list)
+    on_rejected: Callable[[KafkaError], CoordinatorResult] | None = None
+    """Called instead of everything above when the records cannot be appended (too few in-sync replicas, not leader). Its result
+    must not hold records. None: every reply carries the error, timers are armed all the same."""
+
+    def reply(self, ticket: Ticket | None, outcome: Any) -> None:
+        """Answer a ticket; None (nobody waits) is no answer."""
+        if ticket is not None:
+            self.replies.append(Reply(ticket, outcome))
+
+    def arm(self, key: Hashable, delay_ms: int) -> None:
+        """Arm or re-arm a timer."""
+        self.timers.append(ArmTimer(key, delay_ms))
+
+    def cancel(self, key: Hashable) -> None:
+        """Disarm a timer."""
+        self.timers.append(CancelTimer(key))
+
+
+class CoordinatorShard(Protocol):
+    """State of one partition of the coordinator's topic."""
+
+    def encode(self, record: Any) -> tuple[bytes, bytes | None]:
+        """Typed record -> key and value; value None is a tombstone."""
+        ...
+
+    def decode(self, key: bytes, value: bytes | None) -> Any | None:
+        """Key and value -> typed record; None for a record type this version does not know."""
+        ...
+
+    def replay(self, record: Any) -> None:
+        """Change state by one record, at once after it was appended, or while loading."""
+        ...
+
+    def on_committed(self, record: Any) -> None:
+        """The record, replayed before, is now below the high watermark. In the order of replay."""
+        ...
+
+    def on_loaded(self, *, now_ms: int) -> CoordinatorResult:
+        """Everything in the log was replayed; returns the timers to arm."""
+        ...
+
+    def on_timer(self, key: Hashable, *, now_ms: int) -> CoordinatorResult:
+        """A timer fired."""
+        ...
