@@ -1,8 +1,8 @@
 """Record batch v2: the one byte range that everything in the house moves.
 
 May touch:  crc32c.py, compression.py, kafka/.     Must not touch: files, sockets, clocks.
-Invariants: a header is read without copying the batch; base offset and leader epoch lie before the CRC'd part, so the log
-            stamps them without a new checksum; a length is checked against the bytes that remain before it is believed.
+Invariants: a header is read without copying the batch; base offset and leader epoch lie before the part under the CRC,
+            so the log stamps them without a new checksum; a length is checked against what remains before it is believed.
 Read next:  compression.py, then barnabas_log/unified_log.py, which stamps and stores these.
 
 Layout (big-endian, 61 bytes of header; KIP-98):
@@ -12,8 +12,8 @@ Layout (big-endian, 61 bytes of header; KIP-98):
         12     4 partition leader epoch given by the leader; not under the CRC
         16     1 magic                  2
         17     4 crc                    CRC-32C of byte 21 to the end
-        21     2 attributes             bits 0-2 codec, 3 timestamp type (1 = log append time), 4 transactional, 5 control,
-                                        6 base timestamp is a delete horizon
+        21     2 attributes             bits 0-2 codec, 3 timestamp type (1 = log append time), 4 transactional,
+                                        5 control, 6 base timestamp is a delete horizon
         23     4 last offset delta      last offset = base offset + this
         27     8 base timestamp         ms; record timestamps are deltas to it
         35     8 max timestamp          ms
@@ -23,8 +23,9 @@ Layout (big-endian, 61 bytes of header; KIP-98):
         57     4 record count
         61     … records                one compressed blob unless codec is 0
 A crash may leave any prefix of a batch at the end of a file, or zeros: a length under 49 or a wrong CRC tells.
-Record: length varint, attributes i8 = 0, timestamp delta varlong, offset delta varint, key length varint (-1 null), key,
-value length varint (-1 null), value, header count varint, {key length, key, value length (-1 null), value}; all zigzag.
+Record: length varint, attributes i8 = 0, timestamp delta varlong, offset delta varint, key length varint (-1 null),
+key, value length varint (-1 null), value, header count varint, {key length, key, value length (-1 null), value}; all
+varints zigzag.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from typing import Final, NamedTuple
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
-from barnabas_wire.records.compression import CompressionType, compress, decompress
+from barnabas_wire.records import compression as codecs
+from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.crc32c import crc32c
 
 Buffer = bytes | bytearray | memoryview
@@ -207,7 +209,7 @@ def build_batch(
     attributes = (
         int(compression) | (TRANSACTIONAL_FLAG if is_transactional else 0) | (CONTROL_FLAG if is_control else 0)
     )
-    payload = bytes(body) if compression == CompressionType.NONE else compress(compression, bytes(body))
+    payload = bytes(body) if compression == CompressionType.NONE else codecs.compress(compression, bytes(body))
     checked = (
         _AFTER_CRC.pack(
             attributes,
@@ -237,7 +239,7 @@ def iterate_records(batch: Buffer, *, decompressed_bytes_max: int = _DECOMPRESSE
         raise CorruptBatch(f"the batch has {header.size_bytes} bytes, only {len(batch)} remain")
     payload = bytes(batch[HEADER_BYTES : header.size_bytes])
     if header.compression != CompressionType.NONE:
-        payload = decompress(header.compression, payload, bytes_max=decompressed_bytes_max)
+        payload = codecs.decompress(header.compression, payload, bytes_max=decompressed_bytes_max)
     if not 0 <= header.record_count <= len(payload) // _RECORD_BYTES_MIN:
         raise CorruptBatch(f"{header.record_count} records do not fit into {len(payload)} bytes")
     position = 0
