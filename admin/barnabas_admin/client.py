@@ -1,0 +1,188 @@
+"""The blocking client of the gRPC admin service.
+
+May touch:  gRPC.                     Must not touch: Kafka connections, files.
+Invariants: every call has a deadline; a call moves on to the next address only when the node cannot be reached, so
+            a change is never sent twice after a node may have seen it.
+Read next:  invocation.py, which gives one to each command.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from barnabas_admin.errors import AdminError
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
+from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+
+ERROR_METADATA_KEY = "barnabas-error-bin"
+CONNECT_TIMEOUT_S = 3.0
+"""How long one address is tried before the next one."""
+
+
+class AdminClient:
+    """One cluster's admin service behind a list of addresses (`host:port,…`). For one thread; use as a context manager.
+
+    Every method raises AdminError. `timeout_s` bounds each call, connecting included.
+    """
+
+    def __init__(self, addresses: str, *, timeout_s: float) -> None:
+        self._addresses = [address.strip() for address in addresses.split(",") if address.strip()]
+        if not self._addresses:
+            raise AdminError("no admin address given", code=ErrorCode.INVALID_REQUEST)
+        self._timeout_s = timeout_s
+        self._channel: grpc.Channel | None = None
+        self._stub: Any = None
+
+    def __enter__(self) -> AdminClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel; a later call opens a new one."""
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = self._stub = None
+
+    def describe_cluster(self) -> admin_pb2.DescribeClusterResponse:
+        """Brokers, controllers and the answering node's view of the metadata."""
+        return self._call("DescribeCluster", admin_pb2.DescribeClusterRequest())
+
+    def describe_health(self) -> admin_pb2.DescribeHealthResponse:
+        """Healthy or not, and why."""
+        return self._call("DescribeHealth", admin_pb2.DescribeHealthRequest())
+
+    def describe_quorum(self) -> admin_pb2.DescribeQuorumResponse:
+        """Voters and observers as the quorum's leader sees them."""
+        return self._call("DescribeQuorum", admin_pb2.DescribeQuorumRequest())
+
+    def list_brokers(self) -> admin_pb2.ListBrokersResponse:
+        """Every registered broker."""
+        return self._call("ListBrokers", admin_pb2.ListBrokersRequest())
+
+    def list_topics(self, *, include_internal: bool = False) -> Sequence[admin_pb2.TopicSummary]:
+        """Topics by name."""
+        return self._call("ListTopics", admin_pb2.ListTopicsRequest(include_internal=include_internal)).topics
+
+    def describe_topics(self, names: Iterable[str]) -> Sequence[admin_pb2.Topic]:
+        """One entry per name, in order; an unknown one carries its error."""
+        return self._call("DescribeTopics", admin_pb2.DescribeTopicsRequest(names=names)).topics
+
+    def create_topics(
+        self,
+        names: Iterable[str],
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> Sequence[admin_pb2.TopicOutcome]:
+        """Create topics of one shape; -1 takes the cluster's default. One outcome per name."""
+        topics = [
+            admin_pb2.NewTopic(
+                name=name, partitions=partitions, replication_factor=replication_factor, configs=configs or {}
+            )
+            for name in names
+        ]
+        request = admin_pb2.CreateTopicsRequest(topics=topics, validate_only=validate_only)
+        return self._call("CreateTopics", request).topics
+
+    def delete_topics(self, names: Iterable[str]) -> Sequence[admin_pb2.TopicOutcome]:
+        """Delete topics and their data. One outcome per name."""
+        return self._call("DeleteTopics", admin_pb2.DeleteTopicsRequest(names=names)).topics
+
+    def add_partitions(self, name: str, *, total: int, validate_only: bool = False) -> admin_pb2.TopicOutcome:
+        """Grow a topic to `total` partitions."""
+        request = admin_pb2.AddPartitionsRequest(name=name, total=total, validate_only=validate_only)
+        return self._call("AddPartitions", request).topic
+
+    def describe_configs(
+        self, resource_type: int, name: str, *, only_overrides: bool = False
+    ) -> Sequence[admin_pb2.ConfigEntry]:
+        """Configs of a topic or broker (admin_pb2.RESOURCE_TYPE_*)."""
+        request = admin_pb2.DescribeConfigsRequest(type=resource_type, name=name, only_overrides=only_overrides)
+        return self._call("DescribeConfigs", request).entries
+
+    def alter_configs(
+        self, resource_type: int, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> None:
+        """Set (text) or remove (None) overrides, all or none of them."""
+        entries = [admin_pb2.ConfigChange(key=key, value=value) for key, value in changes.items()]
+        request = admin_pb2.AlterConfigsRequest(
+            type=resource_type, name=name, changes=entries, validate_only=validate_only
+        )
+        self._call("AlterConfigs", request)
+
+    def _call(self, method: str, request: Any) -> Any:
+        deadline = time.monotonic() + self._timeout_s
+        if self._stub is None:
+            self._connect(deadline)
+        try:
+            return getattr(self._stub, method)(request, timeout=max(0.001, deadline - time.monotonic()))
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+
+    def _connect(self, deadline: float) -> None:
+        """Open a channel to the first address that answers, and put it first for the next time."""
+        for index, address in enumerate(self._addresses):
+            channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            left_s = min(CONNECT_TIMEOUT_S, deadline - time.monotonic())
+            if _is_reachable(channel, left_s):
+                self._channel = channel
+                self._stub = admin_pb2_grpc.AdminStub(channel)
+                self._addresses.insert(0, self._addresses.pop(index))
+                return
+            channel.close()
+        raise AdminError(
+            f"no node answers at {', '.join(self._addresses)}",
+            code=ErrorCode.NETWORK_EXCEPTION,
+            hint="start a cluster with `barnabas dev`, or name its admin listeners with --admin HOST:PORT",
+        )
+
+    def _translate(self, error: grpc.RpcError) -> AdminError:
+        for key, value in error.trailing_metadata() or ():
+            if key == ERROR_METADATA_KEY:
+                return error_from_detail(admin_pb2.ErrorDetail.FromString(value))
+        where = self._addresses[0]
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return AdminError(
+                f"{where} did not answer within {self._timeout_s:g} s",
+                code=ErrorCode.REQUEST_TIMED_OUT,
+                hint="try again, or give it longer with --timeout SECONDS",
+            )
+        self.close()
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return AdminError(f"lost the connection to {where}", code=ErrorCode.NETWORK_EXCEPTION, hint="try again")
+        return AdminError(f"{where} failed: {error.details()}", code=ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def error_from_detail(detail: admin_pb2.ErrorDetail) -> AdminError:
+    """The exception that a message from the service stands for."""
+    return AdminError(detail.message, code=ErrorCode(detail.code), hint=detail.hint, is_retriable=detail.retriable)
+
+
+def _is_reachable(channel: grpc.Channel, timeout_s: float) -> bool:
+    """Wait until the channel is ready; a refused connection ends the wait at once."""
+    import threading
+
+    settled = threading.Event()
+    seen: list[grpc.ChannelConnectivity] = []
+
+    def on_change(state: grpc.ChannelConnectivity) -> None:
+        if state in (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE):
+            seen.append(state)
+            settled.set()
+
+    channel.subscribe(on_change, try_to_connect=True)
+    settled.wait(max(0.0, timeout_s))
+    channel.unsubscribe(on_change)
+    return bool(seen) and seen[0] is grpc.ChannelConnectivity.READY

@@ -1,0 +1,280 @@
+"""`barnabas dev`: a local cluster of real processes in the foreground.
+
+May touch:  signals, the context file, LocalCluster.    Must not touch: the nodes' files.
+Invariants: no node outlives the command; a node that dies is reported and the rest goes on.
+Read next:  ../local_cluster.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from barnabas_admin.context_file import Context, data_home, remove_context, write_context
+from barnabas_admin.errors import LocalClusterError
+from barnabas_admin.invocation import errors_end_the_process
+from barnabas_admin.local_cluster import DEFAULT_PORT, LocalCluster
+from barnabas_admin.output import print_json, print_line, talk
+
+WATCH_PAUSE_S = 0.2
+
+
+class _Stopped(Exception):
+    """Ctrl-C or SIGTERM: the cluster shall end."""
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-n", "--nodes", type=click.IntRange(1, 10), help="Nodes, each broker and controller; default 3.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Directory that keeps the cluster.")
+@click.option("--ephemeral", is_flag=True, help="Keep nothing: a temporary directory, removed at the end.")
+@click.option("--port", type=int, default=DEFAULT_PORT, show_default=True, help="First Kafka port.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print; default text.")
+@click.option("--exec", "is_exec", is_flag=True, help="Run COMMAND against the cluster, then stop with its exit status.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def dev(
+    nodes: int | None,
+    data: Path | None,
+    ephemeral: bool,
+    port: int,
+    overrides: tuple[str, ...],
+    output: str,
+    is_exec: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Start a local cluster of real processes; Ctrl-C stops it.
+
+    Without --data or --ephemeral the cluster is kept below $XDG_DATA_HOME/barnabas/dev. A second run on the same
+    directory keeps its topics and records, on another --port too. With --exec the command gets BARNABAS_ADMIN and
+    BARNABAS_BROKERS; a single word is run by the shell: `--exec 'barnabas topic list | wc -l'`.
+    """
+    if ephemeral and data is not None:
+        raise click.UsageError("--data and --ephemeral exclude each other")
+    if is_exec != bool(command):
+        raise click.UsageError("--exec needs a COMMAND, and a COMMAND needs --exec before it")
+    is_json = output == "json"
+    with errors_end_the_process(is_json=is_json), _directory(data, is_ephemeral=ephemeral) as directory:
+        cluster = LocalCluster(directory, nodes=nodes, base_port=port, overrides=_parse_overrides(overrides))
+        status = _Session(cluster, command, is_json=is_json).run()
+    raise SystemExit(status)
+
+
+class _Session:
+    """One run: start, announce, watch or execute, stop."""
+
+    def __init__(self, cluster: LocalCluster, command: tuple[str, ...], *, is_json: bool) -> None:
+        self._cluster = cluster
+        self._command = command
+        self._is_json = is_json
+        self._context = Context(
+            cluster_id=cluster.cluster_id,
+            admin=cluster.admin_addresses,
+            brokers=cluster.bootstrap_servers,
+            directory=str(cluster.directory),
+            pid=os.getpid(),
+        )
+
+    def run(self) -> int:
+        """The exit status of the session."""
+        started = time.monotonic()
+        with _signals_stop():
+            try:
+                self._cluster.start()
+                self._announce(time.monotonic() - started)
+                with self._written_context():
+                    return self._execute() if self._command else self._watch()
+            except _Stopped:
+                return 0 if not self._command else 128 + signal.SIGINT
+            finally:
+                with _signals_ignored():
+                    self._stop()
+
+    def _announce(self, seconds: float) -> None:
+        cluster = self._cluster
+        if self._is_json and not self._command:
+            print_json(
+                {
+                    "event": "ready",
+                    "cluster_id": cluster.cluster_id,
+                    "ready_seconds": round(seconds, 3),
+                    "brokers": cluster.bootstrap_servers,
+                    "admin": cluster.admin_addresses,
+                    "metrics": cluster.metrics_urls,
+                    "directory": str(cluster.directory),
+                    "prometheus_config": str(cluster.prometheus_file),
+                    "nodes": [
+                        {
+                            "id": node.id,
+                            "pid": node.process.pid if node.process else None,
+                            "kafka_port": node.kafka_port,
+                            "controller_port": node.controller_port,
+                            "admin_port": node.admin_port,
+                            "metrics_port": node.metrics_port,
+                            "config": str(node.properties_file),
+                            "log": str(node.stderr_file),
+                        }
+                        for node in cluster.nodes.values()
+                    ],
+                }
+            )
+            sys.stdout.flush()
+            return
+        # With --exec, stdout belongs to the command.
+        write = talk if self._command else print_line
+        count = len(cluster.nodes)
+        write(
+            f"cluster  {cluster.cluster_id}  KRaft  {count} node{'s' if count > 1 else ''} (broker+controller)"
+            f"  ready in {seconds:.1f} s"
+        )
+        write(f"kafka    {cluster.bootstrap_servers}")
+        write(f"admin    {cluster.admin_addresses}")
+        write(f"metrics  {' '.join(cluster.metrics_urls)}")
+        write(f"data     {cluster.directory}")
+        write(f"scrape   prometheus --config.file={cluster.prometheus_file}")
+        if not self._command:
+            write(
+                "try      barnabas topic create hello -p 3 && echo hi | barnabas topic produce hello"
+                " && barnabas topic consume hello -n 1"
+            )
+            write("stop     Ctrl-C")
+            sys.stdout.flush()
+
+    def _watch(self) -> int:
+        while True:
+            self._report_deaths()
+            if not any(node.is_running for node in self._cluster.nodes.values()):
+                raise LocalClusterError(
+                    "no node is left", f"their logs are below {self._cluster.directory}; start again with `barnabas dev`"
+                )
+            time.sleep(WATCH_PAUSE_S)
+
+    def _execute(self) -> int:
+        environment = os.environ | {
+            "BARNABAS_ADMIN": self._cluster.admin_addresses,
+            "BARNABAS_BROKERS": self._cluster.bootstrap_servers,
+        }
+        words = list(self._command)
+        arguments: list[str] = ["/bin/sh", "-c", words[0]] if len(words) == 1 else words
+        try:
+            process = subprocess.Popen(arguments, env=environment)
+        except OSError as error:
+            talk(f"cannot run {shlex.join(words)}: {error.strerror}")
+            return 127
+        try:
+            while True:
+                try:
+                    code = process.wait(WATCH_PAUSE_S)
+                except subprocess.TimeoutExpired:
+                    self._report_deaths()
+                    continue
+                self._report_deaths()
+                return code if code >= 0 else 128 - code
+        except _Stopped:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(WATCH_PAUSE_S * 10)
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            raise
+
+    def _report_deaths(self) -> None:
+        for death in self._cluster.find_deaths():
+            if self._is_json and not self._command:
+                print_json(
+                    {
+                        "event": "node_died",
+                        "node_id": death.node_id,
+                        "status": death.status,
+                        "last_words": death.last_words,
+                    }
+                )
+                sys.stdout.flush()
+                continue
+            talk(f"node {death.node_id} {death.status}; it last said:")
+            talk("\n".join(f"  | {line}" for line in death.last_words.splitlines()))
+            talk(f"  its whole output: {self._cluster.nodes[death.node_id].stderr_file}; the other nodes go on")
+
+    def _stop(self) -> None:
+        if not any(node.process for node in self._cluster.nodes.values()):
+            return
+        started = time.monotonic()
+        killed = self._cluster.stop()
+        if not self._is_json:
+            for node_id in killed:
+                talk(f"node {node_id} did not stop in time and was killed")
+            talk(f"stopped in {time.monotonic() - started:.1f} s")
+
+    @contextlib.contextmanager
+    def _written_context(self) -> Iterator[None]:
+        try:
+            write_context(self._context)
+        except OSError as error:
+            talk(f"later commands will need --admin {self._context.admin}: {error}")
+        try:
+            yield
+        finally:
+            remove_context(self._context)
+
+
+@contextlib.contextmanager
+def _directory(data: Path | None, *, is_ephemeral: bool) -> Iterator[Path]:
+    if not is_ephemeral:
+        yield data if data is not None else data_home() / "dev"
+        return
+    directory = Path(tempfile.mkdtemp(prefix="barnabas-dev-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _parse_overrides(overrides: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for text in overrides:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise click.UsageError(f"--set {text}: write KEY=VALUE")
+        found[key.strip()] = value.strip()
+    return found
+
+
+@contextlib.contextmanager
+def _signals_stop() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise _Stopped in the main thread."""
+
+    def on_signal(number: int, frame: Any) -> None:
+        raise _Stopped
+
+    with _handlers(on_signal):
+        yield
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """While nodes are stopped, a second Ctrl-C must not leave them behind: stop() has its own bound."""
+    with _handlers(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def _handlers(handler: Any) -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, old in zip(numbers, before, strict=True):
+            signal.signal(number, old)

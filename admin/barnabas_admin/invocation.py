@@ -1,0 +1,136 @@
+"""What every command shares: its common options, where the cluster is, and how its errors end.
+
+May touch:  environment, the context file; clients are opened on first use.   Must not touch: printing of results.
+Invariants: option beats environment beats context; importing this module loads neither gRPC nor rich.
+Read next:  main.py, the command tree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from barnabas_admin.errors import AdminError
+from barnabas_admin.output import ExitCode, exit_code_of, print_error
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from barnabas_admin.client import AdminClient
+
+DEFAULT_TIMEOUT_S = 10.0
+
+
+class Invocation:
+    """One run of one command: its output form, its time limit (seconds) and its way to the cluster."""
+
+    def __init__(self, *, output: str, admin: str | None, brokers: str | None, timeout_s: float) -> None:
+        self.is_json = output == "json"
+        self.timeout_s = timeout_s
+        self._admin = admin
+        self._brokers = brokers
+        self._client: AdminClient | None = None
+
+    @property
+    def admin(self) -> AdminClient:
+        """The admin client, opened on first use. Raises AdminError when no address is known."""
+        if self._client is None:
+            from barnabas_admin.client import AdminClient
+
+            self._client = AdminClient(self._admin_addresses(), timeout_s=self.timeout_s)
+        return self._client
+
+    def bootstrap_servers(self) -> str:
+        """host:port,… of the Kafka listeners: as given, else as the admin service tells."""
+        if self._brokers:
+            return self._brokers
+        found = [
+            f"{listener.host}:{listener.port}"
+            for broker in self.admin.describe_cluster().brokers
+            if not broker.fenced
+            for listener in broker.listeners[:1]
+        ]
+        if not found:
+            raise AdminError(
+                "no broker is in service",
+                code=ErrorCode.BROKER_NOT_AVAILABLE,
+                hint="see `barnabas cluster health`",
+            )
+        return ",".join(found)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if self._client is not None:
+            self._client.close()
+
+    def _admin_addresses(self) -> str:
+        if self._admin:
+            return self._admin
+        from barnabas_admin.context_file import read_context
+
+        context = read_context()
+        if context is not None:
+            return context.admin
+        raise AdminError(
+            "no cluster is known",
+            hint="start one with `barnabas dev`, or name its admin listeners with --admin HOST:PORT or BARNABAS_ADMIN",
+        )
+
+
+def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command -o, --admin, -b and --timeout, and pass it an Invocation as `invocation`."""
+
+    @click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print; default text."
+    )
+    @click.option("--admin", envvar="BARNABAS_ADMIN", metavar="HOST:PORT,…", help="gRPC admin listeners.")
+    @click.option("-b", "--brokers", envvar="BARNABAS_BROKERS", metavar="HOST:PORT,…", help="Kafka listeners.")
+    @click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=DEFAULT_TIMEOUT_S,
+        metavar="SECONDS",
+        help="Time limit of each request; default 10.",
+    )
+    @functools.wraps(function)
+    def wrapper(
+        *args: Any, output: str, admin: str | None, brokers: str | None, timeout_s: float, **options: Any
+    ) -> Any:
+        invocation = Invocation(output=output, admin=admin, brokers=brokers, timeout_s=timeout_s)
+        with errors_end_the_process(is_json=invocation.is_json):
+            try:
+                return function(*args, invocation=invocation, **options)
+            finally:
+                invocation.close()
+
+    return wrapper
+
+
+@contextlib.contextmanager
+def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
+    """Turn the errors that a command may raise into a message on stderr and an exit code."""
+    try:
+        yield
+    except KafkaError as error:
+        failure = error
+    except BrokenPipeError:
+        # The reader of our output has gone (`… | head`): nothing more to say, and no error of ours. Whatever is still
+        # buffered goes to /dev/null, or the interpreter would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(ExitCode.OK) from None
+    except TimeoutError as error:
+        failure = AdminError(str(error) or "timed out", code=ErrorCode.REQUEST_TIMED_OUT, hint=_HEALTH_HINT)
+    except OSError as error:
+        failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=_HEALTH_HINT)
+    else:
+        return
+    print_error(failure, is_json=is_json)
+    raise SystemExit(int(exit_code_of(failure.code)))
+
+
+_HEALTH_HINT = "see `barnabas cluster health`"

@@ -1,0 +1,664 @@
+"""A cluster of real `barnabas-server` processes on this host: started, broken, mended and stopped.
+
+May touch:  files below its directory, child processes it started, loopback sockets.    Must not touch: broker code.
+Invariants: one cluster per directory (a lock that every node inherits); only its own processes are ever signalled;
+            the identity (cluster id, directory ids) of a directory never changes once written.
+Read next:  commands/dev.py, its face; pytest_plugin.py, its fixture.
+
+Layout below the directory: `cluster.json` (identity), `lock`, `prometheus.yml`, and per node `node-<id>/` with
+`server.properties`, `data/` (log.dirs), `stdout.log`, `stderr.log`.
+
+Not obvious
+- Only controllers are formatted here: a broker formats itself on first boot, a voter never does (a wiped voter that
+  did would forget its vote). That is why the identity is written before anything is formatted.
+- A node gets its own session, so that Ctrl-C in a terminal reaches only the parent, which then stops nodes in order.
+- The lock descriptor is inherited by every node: while one lives, no second cluster can start on its files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Literal
+
+from barnabas_admin.errors import AdminError, LocalClusterError
+from barnabas_wire.kafka.ids import Uuid
+
+Roles = Literal["combined", "separate"]
+
+DEFAULT_PORT = 9092
+NODES_MAX = 10
+"""A cluster has this many nodes of a kind at most: its ports are blocks of this size."""
+CONTROLLER_PORT_OFFSET = 20
+ADMIN_PORT_OFFSET = 40
+METRICS_PORT_OFFSET = 60
+SEPARATE_CONTROLLER_OFFSET = 10
+"""In separate roles the controllers' admin and metrics ports lie this far above the brokers'."""
+PORTS_SPAN = 80
+"""Every port of a cluster lies in base_port … base_port + PORTS_SPAN − 1."""
+SEPARATE_CONTROLLER_ID = 100
+"""In separate roles broker ids are 1…n and controller ids 101…100+n."""
+
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+FORMAT_TIMEOUT_S = 30.0
+PROBE_TIMEOUT_S = 2.0
+PROBE_PAUSE_S = 0.03
+OUTPUT_BYTES_MAX = 16 * 1024 * 1024
+"""A node's output file larger than this is renamed to `<name>.1` at the node's next start."""
+LAST_WORDS_BYTES = 4096
+LAST_WORDS_LINES = 15
+HOST = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class LocalNode:
+    """One node: its place on disk, its ports, and its process while there is one. Ports it does not have are None."""
+
+    id: int
+    is_broker: bool
+    is_controller: bool
+    directory: Path
+    directory_id: Uuid
+    kafka_port: int | None
+    controller_port: int | None
+    admin_port: int
+    metrics_port: int
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    is_expected_to_run: bool = False
+    is_paused: bool = False
+    stderr_start: int = 0
+    stdout_start: int = 0
+
+    @property
+    def properties_file(self) -> Path:
+        """The server.properties that the node is started with."""
+        return self.directory / "server.properties"
+
+    @property
+    def data_directory(self) -> Path:
+        """The node's log.dirs."""
+        return self.directory / "data"
+
+    @property
+    def stderr_file(self) -> Path:
+        """What the node logs."""
+        return self.directory / "stderr.log"
+
+    @property
+    def stdout_file(self) -> Path:
+        """What the node prints."""
+        return self.directory / "stdout.log"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives (paused counts)."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def roles(self) -> str:
+        """process.roles."""
+        return ",".join(
+            [role for role, has in (("broker", self.is_broker), ("controller", self.is_controller)) if has]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeath:
+    """A node that ended without being asked to."""
+
+    node_id: int
+    status: str
+    last_words: str
+
+
+class LocalCluster:
+    """Nodes of one cluster on loopback. Use as a context manager, or call start() and stop().
+
+    Args: `nodes` per kind (1…NODES_MAX), None = what the directory holds, else 3; `directory` keeps everything;
+    `base_port` is the first Kafka port (see PORTS_SPAN); `roles` "combined" (every node is broker and controller) or
+    "separate" (`nodes` controllers and `nodes` brokers); `overrides` are properties for every node.
+    Methods are for one thread at a time. Raises LocalClusterError with a hint.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        nodes: int | None = None,
+        base_port: int = DEFAULT_PORT,
+        roles: Roles = "combined",
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self.base_port = base_port
+        self.overrides = dict(overrides or {})
+        self._lock: IO[bytes] | None = None
+        if not 0 < base_port <= 65536 - PORTS_SPAN:
+            raise LocalClusterError(
+                f"port {base_port} leaves no room for the {PORTS_SPAN} ports of a cluster",
+                f"use a port between 1 and {65536 - PORTS_SPAN}",
+            )
+        identity = self._read_identity()
+        if identity is None:
+            identity = _new_identity(nodes=3 if nodes is None else nodes, roles=roles)
+        elif (nodes is not None and nodes != identity.nodes) or roles != identity.roles:
+            raise LocalClusterError(
+                f"{self.directory} holds a cluster of {identity.nodes} nodes ({identity.roles})",
+                f"start it with {identity.nodes} nodes, or choose another directory for a new cluster",
+            )
+        self._identity = identity
+        self.cluster_id = identity.cluster_id
+        self.roles: Roles = identity.roles
+        self.nodes: dict[int, LocalNode] = {node.id: node for node in self._layout()}
+
+    def __enter__(self) -> LocalCluster:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # -- where it is -----------------------------------------------------------------------------------------------
+
+    @property
+    def brokers(self) -> list[LocalNode]:
+        """Nodes with the broker role, by id."""
+        return [node for node in self.nodes.values() if node.is_broker]
+
+    @property
+    def controllers(self) -> list[LocalNode]:
+        """Nodes with the controller role, by id."""
+        return [node for node in self.nodes.values() if node.is_controller]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port,… of the Kafka listeners."""
+        return ",".join(f"{HOST}:{node.kafka_port}" for node in self.brokers)
+
+    @property
+    def admin_addresses(self) -> str:
+        """host:port,… of the gRPC admin listeners."""
+        return ",".join(f"{HOST}:{node.admin_port}" for node in self.nodes.values())
+
+    @property
+    def metrics_urls(self) -> list[str]:
+        """One /metrics URL per node."""
+        return [f"http://{HOST}:{node.metrics_port}/metrics" for node in self.nodes.values()]
+
+    @property
+    def prometheus_file(self) -> Path:
+        """A Prometheus configuration whose targets are these nodes."""
+        return self.directory / "prometheus.yml"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Write the files, format what needs it, start every node in parallel and wait until the cluster is healthy."""
+        self.launch()
+        try:
+            self.wait_until_healthy(timeout_s=timeout_s)
+        except BaseException:
+            self.stop(is_clean=False)
+            raise
+
+    def launch(self) -> None:
+        """start() without the wait."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        try:
+            self._check_ports()
+            self._write_files()
+            self._format_controllers()
+            for node in self.nodes.values():
+                self._spawn(node)
+        except BaseException:
+            self.stop(is_clean=False)
+            raise
+
+    def stop(self, *, is_clean: bool = True, timeout_s: float = STOP_TIMEOUT_S) -> list[int]:
+        """Stop every node: brokers first, so that they can hand over their leaderships, then the other controllers.
+
+        SIGTERM, then SIGKILL for what still runs after `timeout_s`; `is_clean=False` kills at once.
+        Returns the ids of the nodes that had to be killed.
+        """
+        killed: list[int] = []
+        for wave in (self.brokers, [node for node in self.controllers if not node.is_broker]):
+            killed += self._stop_nodes(wave, is_clean=is_clean, timeout_s=timeout_s)
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+        return killed
+
+    def wait_until_healthy(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every node that should run is ready and the admin service calls the cluster healthy.
+
+        Raises LocalClusterError with the last words of a node that died, or with what is still missing at the deadline.
+        """
+        deadline = time.monotonic() + timeout_s
+        waiting = [node for node in self.nodes.values() if node.is_expected_to_run and not node.is_paused]
+        while waiting:
+            waiting = [node for node in waiting if not self.is_ready(node.id)]
+            if waiting:
+                self._pause_before_next_probe(deadline, f"nodes {[node.id for node in waiting]} are not ready")
+        from barnabas_admin.client import AdminClient  # gRPC: loaded while the nodes are starting
+
+        with AdminClient(self.admin_addresses, timeout_s=PROBE_TIMEOUT_S) as admin:
+            while True:
+                try:
+                    health = admin.describe_health()
+                    if health.is_healthy:
+                        return
+                    reason = f"the cluster is unhealthy: {', '.join(health.reasons)}"
+                except AdminError as error:
+                    reason = f"the admin service answered {error}"
+                self._pause_before_next_probe(deadline, reason)
+
+    def _pause_before_next_probe(self, deadline: float, reason: str) -> None:
+        for death in self.find_deaths():
+            raise LocalClusterError(
+                f"node {death.node_id} {death.status} before the cluster was ready; it last said:\n{death.last_words}",
+                f"its whole output is {self.nodes[death.node_id].stderr_file}",
+            )
+        if time.monotonic() >= deadline:
+            words = "\n".join(f"node {node_id}: {self.last_words(node_id)}" for node_id in self.nodes)
+            raise LocalClusterError(f"{reason} in time; the nodes last said:\n{words}")
+        time.sleep(PROBE_PAUSE_S)
+
+    def is_ready(self, node_id: int) -> bool:
+        """Whether the node's /readyz answers 200."""
+        return self.http_get(node_id, "/readyz")[0] == 200
+
+    def http_get(self, node_id: int, path: str) -> tuple[int, str]:
+        """(status, body) of a path on the node's metrics listener; (0, reason) when it does not answer."""
+        import http.client
+
+        connection = http.client.HTTPConnection(HOST, self.nodes[node_id].metrics_port, timeout=PROBE_TIMEOUT_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        except (OSError, http.client.HTTPException) as error:
+            return 0, str(error)
+        finally:
+            connection.close()
+
+    def find_deaths(self) -> Iterator[NodeDeath]:
+        """Nodes that ended unasked since the last call, each told once."""
+        for node in self.nodes.values():
+            if not node.is_expected_to_run or node.process is None:
+                continue
+            code = node.process.poll()
+            if code is not None:
+                node.is_expected_to_run = False
+                yield NodeDeath(node_id=node.id, status=describe_exit(code), last_words=self.last_words(node.id))
+
+    def last_words(self, node_id: int) -> str:
+        """The end of what the node printed since its last start: stderr, or stdout when that is empty."""
+        node = self.nodes[node_id]
+        words = _tail(node.stderr_file, node.stderr_start) or _tail(node.stdout_file, node.stdout_start)
+        return words or "(nothing)"
+
+    # -- breaking and mending one node -----------------------------------------------------------------------------
+
+    def start_node(self, node_id: int) -> None:
+        """Start a node that is not running; does not wait."""
+        node = self.nodes[node_id]
+        if node.is_running:
+            raise LocalClusterError(f"node {node_id} is already running")
+        self._spawn(node)
+
+    def stop_node(self, node_id: int, *, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Controlled shutdown of one node (SIGTERM); False when it had to be killed after `timeout_s`."""
+        return not self._stop_nodes([self.nodes[node_id]], is_clean=True, timeout_s=timeout_s)
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL the node and reap it."""
+        self._stop_nodes([self.nodes[node_id]], is_clean=False, timeout_s=STOP_TIMEOUT_S)
+
+    def restart(self, node_id: int, *, is_clean: bool = True) -> None:
+        """Stop (or kill) a node, if it runs, and start it again; does not wait until it is ready."""
+        self._stop_nodes([self.nodes[node_id]], is_clean=is_clean, timeout_s=STOP_TIMEOUT_S)
+        self.start_node(node_id)
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: the process keeps its sockets and answers nothing."""
+        self._signal(self.nodes[node_id], signal.SIGSTOP)
+        self.nodes[node_id].is_paused = True
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT after pause()."""
+        self._signal(self.nodes[node_id], signal.SIGCONT)
+        self.nodes[node_id].is_paused = False
+
+    def wait_until(self, condition: Callable[[], bool], *, timeout_s: float = READY_TIMEOUT_S, what: str) -> None:
+        """Poll `condition` until it holds; LocalClusterError naming `what` when it does not in time."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() >= deadline:
+                raise LocalClusterError(f"{what} did not happen within {timeout_s:g} s")
+            time.sleep(PROBE_PAUSE_S)
+
+    def _signal(self, node: LocalNode, number: signal.Signals) -> None:
+        if node.process is None or node.process.poll() is not None:
+            raise LocalClusterError(f"node {node.id} is not running")
+        node.process.send_signal(number)
+
+    def _stop_nodes(self, nodes: Sequence[LocalNode], *, is_clean: bool, timeout_s: float) -> list[int]:
+        running = [node for node in nodes if node.process is not None]
+        for node in running:
+            node.is_expected_to_run = False
+            if node.is_running:
+                if node.is_paused:
+                    self.resume(node.id)
+                self._signal(node, signal.SIGTERM if is_clean else signal.SIGKILL)
+        deadline = time.monotonic() + timeout_s
+        killed = []
+        for node in running:
+            process = node.process
+            assert process is not None
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                killed.append(node.id)
+            _live_processes.discard(process)
+            node.process = None
+        return killed if is_clean else []
+
+    # -- files and processes ---------------------------------------------------------------------------------------
+
+    def _layout(self) -> Iterator[LocalNode]:
+        is_combined = self.roles == "combined"
+        for index in range(self._identity.nodes):
+            yield LocalNode(
+                id=index + 1,
+                is_broker=True,
+                is_controller=is_combined,
+                directory=self.directory / f"node-{index + 1}",
+                directory_id=self._identity.directory_ids[index],
+                kafka_port=self.base_port + index,
+                controller_port=self.base_port + CONTROLLER_PORT_OFFSET + index if is_combined else None,
+                admin_port=self.base_port + ADMIN_PORT_OFFSET + index,
+                metrics_port=self.base_port + METRICS_PORT_OFFSET + index,
+            )
+        if is_combined:
+            return
+        for index in range(self._identity.nodes):
+            node_id = SEPARATE_CONTROLLER_ID + index + 1
+            above = SEPARATE_CONTROLLER_OFFSET + index
+            yield LocalNode(
+                id=node_id,
+                is_broker=False,
+                is_controller=True,
+                directory=self.directory / f"node-{node_id}",
+                directory_id=self._identity.directory_ids[index],
+                kafka_port=None,
+                controller_port=self.base_port + CONTROLLER_PORT_OFFSET + index,
+                admin_port=self.base_port + ADMIN_PORT_OFFSET + above,
+                metrics_port=self.base_port + METRICS_PORT_OFFSET + above,
+            )
+
+    def properties(self, node_id: int) -> dict[str, str]:
+        """The server.properties of a node, overrides included."""
+        node = self.nodes[node_id]
+        replicas = min(3, len(self.brokers))
+        listeners = []
+        if node.kafka_port is not None:
+            listeners.append(f"PLAINTEXT://{HOST}:{node.kafka_port}")
+        advertised = ",".join(listeners)
+        if node.controller_port is not None:
+            listeners.append(f"CONTROLLER://{HOST}:{node.controller_port}")
+        properties = {
+            "process.roles": node.roles,
+            "node.id": str(node.id),
+            "controller.quorum.bootstrap.servers": ",".join(f"{HOST}:{c.controller_port}" for c in self.controllers),
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(node.data_directory),
+            "admin.listeners": f"{HOST}:{node.admin_port}",
+            "metrics.listeners": f"{HOST}:{node.metrics_port}",
+            "default.replication.factor": str(replicas),
+            "min.insync.replicas": str(max(1, replicas - 1)),
+            "offsets.topic.replication.factor": str(replicas),
+        }
+        if listeners:
+            properties["listeners"] = ",".join(listeners)
+        if advertised:
+            properties["advertised.listeners"] = advertised
+        return properties | self.overrides
+
+    def _write_files(self) -> None:
+        from barnabas_admin.prometheus import prometheus_config
+
+        self._write_identity()
+        for node in self.nodes.values():
+            node.directory.mkdir(exist_ok=True)
+            lines = [f"{key}={value}\n" for key, value in self.properties(node.id).items()]
+            node.properties_file.write_text("".join(lines), encoding="utf-8")
+        targets = {node.id: f"{HOST}:{node.metrics_port}" for node in self.nodes.values()}
+        self.prometheus_file.write_text(prometheus_config(targets), encoding="utf-8")
+
+    def _format_controllers(self) -> None:
+        voters = ",".join(f"{c.id}@{HOST}:{c.controller_port}:{c.directory_id}" for c in self.controllers)
+        running = []
+        for node in self.controllers:
+            command = [
+                *server_command("format", "-c", str(node.properties_file)),
+                *("--cluster-id", self.cluster_id, "--initial-controllers", voters, "--ignore-formatted"),
+            ]
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            running.append((node, process))
+        failures = []
+        for node, process in running:
+            try:
+                output, _ = process.communicate(timeout=FORMAT_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
+            if process.returncode != 0:
+                words = output.decode(errors="replace").strip()
+                failures.append(f"formatting node {node.id} {describe_exit(process.returncode)}: {words}")
+        if failures:
+            raise LocalClusterError("\n".join(failures))
+
+    def _spawn(self, node: LocalNode) -> None:
+        node.stderr_start = _prepare_output(node.stderr_file)
+        node.stdout_start = _prepare_output(node.stdout_file)
+        assert self._lock is not None, "the directory is locked before a node starts"
+        with node.stdout_file.open("ab") as stdout, node.stderr_file.open("ab") as stderr:
+            node.process = subprocess.Popen(
+                server_command("-c", str(node.properties_file)),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                pass_fds=(self._lock.fileno(),),
+            )
+        _live_processes.add(node.process)
+        node.is_expected_to_run = True
+        node.is_paused = False
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            raise LocalClusterError("the cluster is already started")
+        lock = (self.directory / "lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise LocalClusterError(
+                f"{self.directory} is in use by another cluster, or a node of an earlier one still runs",
+                f"stop it first (`fuser {self.directory / 'lock'}` shows its processes), or choose another directory",
+            ) from None
+        self._lock = lock
+
+    def _check_ports(self) -> None:
+        wanted: dict[int, str] = {}
+        for node in self.nodes.values():
+            for port, what in (
+                (node.kafka_port, "Kafka"),
+                (node.controller_port, "controller"),
+                (node.admin_port, "admin"),
+                (node.metrics_port, "metrics"),
+            ):
+                if port is not None:
+                    wanted[port] = f"{what} port {port} of node {node.id}"
+        taken = [what for port, what in wanted.items() if not is_port_free(port)]
+        if taken:
+            raise LocalClusterError(
+                f"already in use: {', '.join(taken)}",
+                f"choose another first port: a cluster uses {PORTS_SPAN} ports from there upwards",
+            )
+
+    @property
+    def _identity_file(self) -> Path:
+        return self.directory / "cluster.json"
+
+    def _read_identity(self) -> _Identity | None:
+        try:
+            found = json.loads(self._identity_file.read_text(encoding="utf-8"))
+            return _Identity(
+                cluster_id=found["cluster_id"],
+                nodes=found["nodes"],
+                roles=found["roles"],
+                directory_ids=tuple(Uuid.parse(text) for text in found["directory_ids"]),
+            )
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise LocalClusterError(
+                f"{self._identity_file} does not describe a cluster: {error!r}",
+                "restore the file, or choose another directory",
+            ) from error
+
+    def _write_identity(self) -> None:
+        if self._identity_file.exists():
+            return
+        content = {
+            "cluster_id": self.cluster_id,
+            "nodes": self._identity.nodes,
+            "roles": self.roles,
+            "directory_ids": [str(directory_id) for directory_id in self._identity.directory_ids],
+        }
+        temporary = self._identity_file.with_suffix(".tmp")
+        with temporary.open("w", encoding="utf-8") as stream:
+            json.dump(content, stream, indent=2)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.rename(self._identity_file)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Identity:
+    cluster_id: str
+    nodes: int
+    roles: Roles
+    directory_ids: tuple[Uuid, ...]
+
+
+def _new_identity(*, nodes: int, roles: Roles) -> _Identity:
+    if not 1 <= nodes <= NODES_MAX:
+        raise LocalClusterError(f"{nodes} nodes cannot be started on one host", f"use 1 to {NODES_MAX}")
+    return _Identity(
+        cluster_id=str(random_uuid()),
+        nodes=nodes,
+        roles=roles,
+        directory_ids=tuple(random_uuid() for _ in range(nodes)),
+    )
+
+
+def random_uuid() -> Uuid:
+    """A random id whose text does not start with a dash, so that it can follow an option on a command line."""
+    while True:
+        found = Uuid(secrets.token_bytes(16))
+        if not str(found).startswith("-"):
+            return found
+
+
+def server_command(*arguments: str) -> list[str]:
+    """The command line of `barnabas-server`: the console script beside this interpreter, else the module."""
+    script = Path(sys.executable).parent / "barnabas-server"
+    if script.is_file() and os.access(script, os.X_OK):
+        return [str(script), *arguments]
+    return [sys.executable, "-m", "barnabas_broker.main", *arguments]
+
+
+def is_port_free(port: int) -> bool:
+    """Whether a listener could bind the loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def find_base_port(start: int = 20000, end: int = 30000) -> int:
+    """A base port below the ephemeral range with a whole free span; random, so that parallel runs rarely meet."""
+    for _ in range(200):
+        base = start + secrets.randbelow((end - start) // PORTS_SPAN) * PORTS_SPAN
+        if all(is_port_free(port) for port in range(base, base + PORTS_SPAN)):
+            return base
+    raise LocalClusterError(f"no {PORTS_SPAN} free ports in a row between {start} and {end}")
+
+
+def describe_exit(code: int) -> str:
+    """A return code for people: `exited with status 1`, `was killed by SIGKILL`."""
+    if code >= 0:
+        return f"exited with status {code}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"was killed by signal {-code}"
+
+
+def _prepare_output(path: Path) -> int:
+    """Set a too long output file aside; returns the position where the new run's output will start."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    if size <= OUTPUT_BYTES_MAX:
+        return size
+    path.replace(path.with_name(path.name + ".1"))
+    return 0
+
+
+def _tail(path: Path, start: int) -> str:
+    try:
+        with path.open("rb") as stream:
+            end = stream.seek(0, os.SEEK_END)
+            stream.seek(max(start, end - LAST_WORDS_BYTES))
+            text = stream.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.strip().splitlines()[-LAST_WORDS_LINES:])
+
+
+_live_processes: set[subprocess.Popen[bytes]] = set()
+
+
+def _kill_what_is_left() -> None:
+    """An interpreter that ends without stop() leaves no node behind."""
+    for process in _live_processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+atexit.register(_kill_what_is_left)

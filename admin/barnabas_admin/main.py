@@ -1,0 +1,125 @@
+"""Console script `barnabas`: the command tree, loaded lazily.
+
+May touch:  arguments.                Must not touch: anything a command needs (gRPC, rich, wire) before it is called.
+Invariants: `--help` of any level imports no module of a command it does not show, so it answers in under 300 ms.
+Read next:  invocation.py, then commands/<noun>.py.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+Entry = tuple[str, str]
+"""(module:attribute of the click command, its line in the help)."""
+
+_NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
+    "storage": (
+        "Format a node's directories, and show what they hold.",
+        {
+            "format": ("storage:format_storage", "Write a node's identity and, for a controller, its first voters."),
+            "info": ("storage:info", "Show what a node's directories say."),
+            "random-uuid": ("storage:random_uuid", "Print a new id for a cluster or a directory."),
+        },
+    ),
+    "cluster": (
+        "The whole cluster: what it is, and whether it is well.",
+        {
+            "info": ("cluster:info", "Show the cluster's id, controller, brokers and size."),
+            "health": ("cluster:health", "Say whether the cluster is well, and why not; exit status 10 when it is not."),
+        },
+    ),
+    "quorum": (
+        "The controllers' metadata quorum.",
+        {
+            "status": ("quorum:status", "Show leader, epoch, high watermark and lag of the quorum."),
+            "replicas": ("quorum:replicas", "List voters and observers with their log end and lag."),
+        },
+    ),
+    "broker": (
+        "The brokers.",
+        {"list": ("broker:list_brokers", "List the brokers with state, address and load.")},
+    ),
+    "topic": (
+        "Topics, and the records in them.",
+        {
+            "create": ("topic:create", "Create topics."),
+            "list": ("topic:list_topics", "List the topics."),
+            "describe": ("topic:describe", "Show a topic's partitions, replicas, offsets and overrides."),
+            "alter": ("topic:alter", "Set or remove config overrides of a topic."),
+            "config": ("topic:config", "Show a topic's configs and where each value comes from."),
+            "add-partitions": ("topic:add_partitions", "Add partitions to a topic."),
+            "delete": ("topic:delete", "Delete topics and all their records."),
+            "produce": ("records:produce", "Write a record for every line of standard input."),
+            "consume": ("records:consume", "Print the records of a topic."),
+        },
+    ),
+    "group": (
+        "Consumer groups.",
+        {
+            "list": ("group:list_groups", "List the groups with their state and coordinator."),
+            "describe": ("group:describe", "Show a group's members, committed offsets and lag."),
+        },
+    ),
+}
+_VERBS: dict[str, Entry] = {
+    "dev": ("dev:dev", "Start a local cluster of real processes; Ctrl-C stops it."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called; their help lines are known beforehand."""
+
+    def __init__(self, *args: Any, entries: Mapping[str, Entry] | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.entries = dict(entries or {})
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Names in the order of the tree."""
+        return [*self.entries, *super().list_commands(context)]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Import the command that is called."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return super().get_command(context, name)
+        module, _, attribute = entry[0].partition(":")
+        command = getattr(importlib.import_module(f"barnabas_admin.commands.{module}"), attribute)
+        assert isinstance(command, click.Command), f"{entry[0]} is not a command"
+        return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help's list of commands, from what the tree says, without importing them."""
+        rows = [(name, line) for name, (_, line) in self.entries.items()]
+        rows += [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _tree() -> click.Group:
+    root = LazyGroup(
+        "barnabas",
+        entries=_VERBS,
+        help="Barnabas: a Kafka-compatible cluster without ZooKeeper, in Python.\n\n"
+        "Start with `barnabas dev -n 3`. Every command takes -o json.",
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    for noun, (line, verbs) in _NOUNS.items():
+        root.add_command(LazyGroup(noun, entries=verbs, help=line))
+    version = click.version_option(package_name="barnabas", message="barnabas %(version)s")
+    return version(root)
+
+
+cli = _tree()
+
+
+def main() -> None:
+    """Run the command named on the command line; the process ends with its exit code."""
+    cli(prog_name="barnabas")
+
+
+if __name__ == "__main__":
+    main()

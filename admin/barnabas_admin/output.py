@@ -1,0 +1,129 @@
+"""What a command prints: tables for people, JSON for programs, errors with a way out; and the exit codes.
+
+May touch:  stdout, stderr.           Must not touch: network, files.
+Invariants: stdout carries data, stderr talk; JSON is one object with "api_version"; keys are snake_case and stable.
+Read next:  invocation.py.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+API_VERSION = "v1"
+
+
+class ExitCode(IntEnum):
+    """How a command ends."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND_OR_EXISTS = 3
+    TIMEOUT = 4
+    AUTHORISATION = 5
+    UNHEALTHY = 10
+
+
+_EXIT_CODES = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ExitCode.NOT_FOUND_OR_EXISTS,
+    ErrorCode.UNKNOWN_TOPIC_ID: ExitCode.NOT_FOUND_OR_EXISTS,
+    ErrorCode.TOPIC_ALREADY_EXISTS: ExitCode.NOT_FOUND_OR_EXISTS,
+    ErrorCode.GROUP_ID_NOT_FOUND: ExitCode.NOT_FOUND_OR_EXISTS,
+    ErrorCode.RESOURCE_NOT_FOUND: ExitCode.NOT_FOUND_OR_EXISTS,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: ExitCode.NOT_FOUND_OR_EXISTS,
+    ErrorCode.REQUEST_TIMED_OUT: ExitCode.TIMEOUT,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: ExitCode.AUTHORISATION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ExitCode.AUTHORISATION,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: ExitCode.AUTHORISATION,
+    ErrorCode.SASL_AUTHENTICATION_FAILED: ExitCode.AUTHORISATION,
+    ErrorCode.SECURITY_DISABLED: ExitCode.AUTHORISATION,
+}
+
+
+def exit_code_of(code: ErrorCode) -> ExitCode:
+    """The exit code that stands for an error code."""
+    return _EXIT_CODES.get(code, ExitCode.ERROR)
+
+
+def print_json(fields: Mapping[str, Any]) -> None:
+    """One JSON object on stdout, `api_version` first."""
+    print(json.dumps({"api_version": API_VERSION, **fields}, ensure_ascii=False))
+
+
+def print_line(text: str = "") -> None:
+    """A line of data on stdout."""
+    print(text)
+
+
+def talk(text: str) -> None:
+    """A line for people on stderr: progress, what was changed."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """A table on stdout: with rich on a terminal, in plain aligned columns when piped."""
+    texts = [[_cell(value) for value in row] for row in rows]
+    if sys.stdout.isatty():
+        _print_rich_table(columns, texts)
+        return
+    widths = [max(len(column), *(len(row[i]) for row in texts), 0) for i, column in enumerate(columns)]
+    for row in (list(columns), *texts):
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))
+    Console(highlight=False).print(table)
+
+
+def print_fields(fields: Mapping[str, Any]) -> None:
+    """Name and value per line on stdout."""
+    width = max(len(name) for name in fields)
+    for name, value in fields.items():
+        print(f"{name.ljust(width)}  {_cell(value)}")
+
+
+def print_error(error: KafkaError, *, is_json: bool) -> None:
+    """An error on stderr: `error: CODE: message` and the hint, or the same as one JSON object."""
+    message = error.message or error.code.name.replace("_", " ").lower()
+    hint = getattr(error, "hint", "")
+    if is_json:
+        fields = {
+            "code": int(error.code),
+            "name": error.code.name,
+            "message": message,
+            "hint": hint,
+            "retriable": error.is_retriable,
+        }
+        print(json.dumps({"api_version": API_VERSION, "error": fields}, ensure_ascii=False), file=sys.stderr)
+        return
+    print(f"error: {error.code.name}: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={item}" for key, item in value.items()) or "-"
+    if isinstance(value, list | tuple):
+        return ",".join(str(item) for item in value) or "-"
+    return str(value)
