@@ -1,0 +1,180 @@
+"""The whole metadata of the cluster at one offset of the metadata log: image, and the delta between two.
+
+May touch:  records and the other files of image/.   Must not touch: asyncio, clock, files, controller.
+Invariants: images are immutable; equal records up to equal offsets give equal images on every node (C1), and an
+            image written as records and replayed is the same image (C2); an unknown record stops the node.
+Read next:  loader.py, which makes images from committed batches; topics.py for the biggest part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import singledispatchmethod
+from typing import ClassVar
+
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
+
+from barnabas_quorum.image.cluster import EMPTY_CLUSTER, ClusterDelta, ClusterImage
+from barnabas_quorum.image.configs import EMPTY_CONFIGS, ConfigsDelta, ConfigsImage
+from barnabas_quorum.image.features import EMPTY_FEATURES, FeaturesDelta, FeaturesImage
+from barnabas_quorum.image.producer_ids import EMPTY_PRODUCER_IDS, ProducerIdsDelta, ProducerIdsImage
+from barnabas_quorum.image.topics import EMPTY_TOPICS, TopicsDelta, TopicsImage
+from barnabas_quorum.record_codec import encode
+from barnabas_quorum.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """Everything the cluster has agreed on, up to and including the record at `offset`."""
+
+    EMPTY: ClassVar[MetadataImage]
+
+    offset: Offset
+    """Of the last record in it; -1 in the empty image."""
+    epoch: Epoch
+    """Controller epoch of that record."""
+    timestamp_ms: int
+    """When its batch was appended on the active controller; -1 in the empty image."""
+    features: FeaturesImage
+    cluster: ClusterImage
+    topics: TopicsImage
+    configs: ConfigsImage
+    producer_ids: ProducerIdsImage
+    _content_hash: list[bytes] = field(default_factory=list, compare=False, repr=False)
+
+    def to_records(self) -> Iterator[Record]:
+        """Records that, replayed on the empty image, give this content; in one canonical order."""
+        yield from self.features.to_records()
+        yield from self.cluster.to_records()
+        yield from self.topics.to_records()
+        yield from self.configs.to_records()
+        yield from self.producer_ids.to_records()
+
+    def content_hash(self) -> bytes:
+        """16 bytes over offset, epoch and content: equal on all nodes at equal offset (C1). Computed once per image."""
+        if not self._content_hash:
+            digest = hashlib.blake2b(digest_size=16)
+            digest.update(b"%d,%d;" % (self.offset, self.epoch))
+            for part in (self.features, self.cluster, self.configs, self.producer_ids):
+                for record in part.to_records():
+                    data = encode(record)
+                    digest.update(len(data).to_bytes(4, "big"))
+                    digest.update(data)
+            for topic in self.topics.sorted_topics():
+                digest.update(topic.content_hash())
+            self._content_hash.append(digest.digest())
+        return self._content_hash[0]
+
+
+MetadataImage.EMPTY = MetadataImage(
+    offset=NO_OFFSET,
+    epoch=NO_EPOCH,
+    timestamp_ms=-1,
+    features=EMPTY_FEATURES,
+    cluster=EMPTY_CLUSTER,
+    topics=EMPTY_TOPICS,
+    configs=EMPTY_CONFIGS,
+    producer_ids=EMPTY_PRODUCER_IDS,
+)
+
+
+class MetadataDelta:
+    """What records changed since an image. A part that no record touched is None."""
+
+    __slots__ = ("cluster", "configs", "features", "image", "producer_ids", "topics")
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.features: FeaturesDelta | None = None
+        self.cluster: ClusterDelta | None = None
+        self.topics: TopicsDelta | None = None
+        self.configs: ConfigsDelta | None = None
+        self.producer_ids: ProducerIdsDelta | None = None
+
+    @singledispatchmethod
+    def replay(self, record: Record) -> None:
+        """Take in one record, in log order. Raises TypeError on a record it does not know, InvariantViolated on one
+        that does not fit: both stop the node."""
+        raise TypeError(f"no replay for {type(record).__name__}")
+
+    @replay.register
+    def _(self, record: NoOpRecord) -> None:
+        return None
+
+    @replay.register(FeatureLevelRecord)
+    def _(self, record: FeatureLevelRecord) -> None:
+        if self.features is None:
+            self.features = FeaturesDelta(self.image.features)
+        self.features.replay(record)
+
+    @replay.register(RegisterBrokerRecord)
+    @replay.register(UnregisterBrokerRecord)
+    @replay.register(BrokerRegistrationChangeRecord)
+    @replay.register(RegisterControllerRecord)
+    def _(self, record: Record) -> None:
+        if self.cluster is None:
+            self.cluster = ClusterDelta(self.image.cluster)
+        self.cluster.replay(record)
+
+    @replay.register(TopicRecord)
+    @replay.register(PartitionRecord)
+    @replay.register(PartitionChangeRecord)
+    def _(self, record: Record) -> None:
+        self._topics().replay(record)
+
+    @replay.register
+    def _(self, record: RemoveTopicRecord) -> None:
+        name = self._topics().remove(record.topic_id)
+        if self.configs is None:
+            self.configs = ConfigsDelta(self.image.configs)
+        self.configs.remove_topic(name)
+
+    @replay.register
+    def _(self, record: ConfigRecord) -> None:
+        if self.configs is None:
+            self.configs = ConfigsDelta(self.image.configs)
+        self.configs.replay(record)
+
+    @replay.register
+    def _(self, record: ProducerIdsRecord) -> None:
+        if self.producer_ids is None:
+            self.producer_ids = ProducerIdsDelta(self.image.producer_ids)
+        self.producer_ids.replay(record)
+
+    def _topics(self) -> TopicsDelta:
+        if self.topics is None:
+            self.topics = TopicsDelta(self.image.topics)
+        return self.topics
+
+    def apply(self, offset: Offset, epoch: Epoch, timestamp_ms: int) -> MetadataImage:
+        """The image after the delta. `offset` is that of the last record replayed, `epoch` its controller epoch,
+        `timestamp_ms` the append time of its batch."""
+        image = self.image
+        return replace(
+            image,
+            offset=offset,
+            epoch=epoch,
+            timestamp_ms=timestamp_ms,
+            features=image.features if self.features is None else self.features.apply(),
+            cluster=image.cluster if self.cluster is None else self.cluster.apply(),
+            topics=image.topics if self.topics is None else self.topics.apply(),
+            configs=image.configs if self.configs is None else self.configs.apply(),
+            producer_ids=image.producer_ids if self.producer_ids is None else self.producer_ids.apply(),
+            _content_hash=[],
+        )

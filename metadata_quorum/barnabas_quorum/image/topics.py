@@ -1,0 +1,293 @@
+"""Topics and their partitions as the cluster has agreed on them: image and delta.
+
+May touch:  records, barnabas_wire.kafka.ids, rpds.   Must not touch: asyncio, clock, files, controller.
+Invariants: a topic is under its name and under its id, or under neither; the partition epoch grows by exactly 1
+            per change, the leader epoch never falls; maps iterate in no particular order (rpds seeds its hash
+            per process), so whoever iterates to decide something sorts first.
+Read next:  metadata.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import singledispatchmethod
+
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, TopicPartition, Uuid
+from rpds import HashTrieMap
+
+from barnabas_quorum.record_codec import encode
+from barnabas_quorum.records import (
+    FIRST_LEADER_EPOCH,
+    LeaderRecoveryState,
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRegistration:
+    """One partition: who holds it, who is in sync, who leads."""
+
+    replicas: tuple[BrokerId, ...]
+    """In order of preference: the first is the preferred leader."""
+    directories: tuple[Uuid, ...]
+    """The log directory of each replica, in the order of `replicas`."""
+    isr: tuple[BrokerId, ...]
+    removing_replicas: tuple[BrokerId, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
+    elr: tuple[BrokerId, ...] = ()
+    last_known_elr: tuple[BrokerId, ...] = ()
+    leader: BrokerId = NO_BROKER
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    leader_epoch: Epoch = FIRST_LEADER_EPOCH
+    partition_epoch: int = 0
+
+    @property
+    def has_leader(self) -> bool:
+        """False while no replica may lead."""
+        return self.leader != NO_BROKER
+
+    @property
+    def preferred_leader(self) -> BrokerId:
+        """The replica that leads when all is well."""
+        return self.replicas[0]
+
+    def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
+        """The registration after a change record (the epoch rules of its docstring)."""
+        is_led_anew = change.leader is not None
+        return PartitionRegistration(
+            replicas=self.replicas if change.replicas is None else change.replicas,
+            directories=self.directories if change.directories is None else change.directories,
+            isr=self.isr if change.isr is None else change.isr,
+            removing_replicas=(
+                self.removing_replicas if change.removing_replicas is None else change.removing_replicas
+            ),
+            adding_replicas=self.adding_replicas if change.adding_replicas is None else change.adding_replicas,
+            elr=self.elr if change.elr is None else change.elr,
+            last_known_elr=self.last_known_elr if change.last_known_elr is None else change.last_known_elr,
+            leader=self.leader if change.leader is None else change.leader,
+            leader_recovery_state=(
+                self.leader_recovery_state if change.leader_recovery_state is None else change.leader_recovery_state
+            ),
+            leader_epoch=Epoch(self.leader_epoch + 1) if is_led_anew else self.leader_epoch,
+            partition_epoch=self.partition_epoch + 1,
+        )
+
+    @classmethod
+    def of(cls, record: PartitionRecord) -> PartitionRegistration:
+        """The registration a whole PartitionRecord states."""
+        return cls(
+            replicas=record.replicas,
+            directories=record.directories,
+            isr=record.isr,
+            removing_replicas=record.removing_replicas,
+            adding_replicas=record.adding_replicas,
+            elr=record.elr,
+            last_known_elr=record.last_known_elr,
+            leader=record.leader,
+            leader_recovery_state=record.leader_recovery_state,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+        )
+
+    def to_record(self, *, topic_id: Uuid, partition_id: int) -> PartitionRecord:
+        """The record that `of` reads back as this registration."""
+        return PartitionRecord(
+            topic_id=topic_id,
+            partition_id=partition_id,
+            replicas=self.replicas,
+            directories=self.directories,
+            isr=self.isr,
+            removing_replicas=self.removing_replicas,
+            adding_replicas=self.adding_replicas,
+            elr=self.elr,
+            last_known_elr=self.last_known_elr,
+            leader=self.leader,
+            leader_recovery_state=self.leader_recovery_state,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.partition_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicImage:
+    """One topic."""
+
+    name: str
+    id: Uuid
+    partitions: Mapping[int, PartitionRegistration]
+    _content_hash: list[bytes] = field(default_factory=list, compare=False, repr=False)
+
+    def to_records(self) -> Iterator[Record]:
+        """TopicRecord, then its partitions by number."""
+        yield TopicRecord(name=self.name, topic_id=self.id)
+        for index in sorted(self.partitions):
+            yield self.partitions[index].to_record(topic_id=self.id, partition_id=index)
+
+    def content_hash(self) -> bytes:
+        """16 bytes; computed once per image, so an unchanged topic costs nothing when the whole image is hashed."""
+        if not self._content_hash:
+            digest = hashlib.blake2b(digest_size=16)
+            for record in self.to_records():
+                data = encode(record)
+                digest.update(len(data).to_bytes(4, "big"))
+                digest.update(data)
+            self._content_hash.append(digest.digest())
+        return self._content_hash[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsImage:
+    """All topics, by name and by id."""
+
+    topics: HashTrieMap[str, TopicImage]
+    topics_by_id: HashTrieMap[Uuid, TopicImage]
+
+    def get(self, name: str) -> TopicImage | None:
+        """The topic of that name, or None."""
+        topic: TopicImage | None = self.topics.get(name)
+        return topic
+
+    def get_by_id(self, topic_id: Uuid) -> TopicImage | None:
+        """The topic with that id, or None."""
+        topic: TopicImage | None = self.topics_by_id.get(topic_id)
+        return topic
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionRegistration | None:
+        """The partition of that topic name and number, or None."""
+        topic = self.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
+
+    def sorted_topics(self) -> list[TopicImage]:
+        """All topics by name: the order for whoever decides or prints."""
+        return sorted(self.topics.values(), key=lambda topic: topic.name)
+
+    def to_records(self) -> Iterator[Record]:
+        """Records that replay to this image, canonical order."""
+        for topic in self.sorted_topics():
+            yield from topic.to_records()
+
+
+EMPTY_TOPICS = TopicsImage(topics=HashTrieMap(), topics_by_id=HashTrieMap())
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicDelta:
+    """What changed in one topic that exists after the delta."""
+
+    name: str
+    id: Uuid
+    before: TopicImage | None
+    """None when the topic is new."""
+    changed: dict[int, PartitionRegistration] = field(default_factory=dict)
+    """Partitions that are new or changed, as they are after the delta, in the order of their first change."""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the topic did not exist before."""
+        return self.before is None
+
+    def partition(self, index: int) -> PartitionRegistration | None:
+        """The partition as it is now."""
+        found = self.changed.get(index)
+        if found is None and self.before is not None:
+            return self.before.partitions.get(index)
+        return found
+
+    def apply(self) -> TopicImage:
+        """The topic after the delta."""
+        partitions = dict(self.before.partitions) if self.before is not None else {}
+        partitions.update(self.changed)
+        return TopicImage(name=self.name, id=self.id, partitions=partitions)
+
+
+class TopicsDelta:
+    """Topics that changed, and topics that went, since an image."""
+
+    __slots__ = ("changed", "deleted", "image")
+
+    def __init__(self, image: TopicsImage) -> None:
+        self.image = image
+        self.changed: dict[Uuid, TopicDelta] = {}
+        self.deleted: dict[Uuid, TopicImage] = {}
+        """As they were in the image before. A topic that came and went within the delta is in neither map."""
+
+    @singledispatchmethod
+    def replay(self, record: Record) -> None:
+        """Take in one record; a record that does not fit the image is a broken invariant, never skipped."""
+        raise TypeError(f"topics have no replay for {type(record).__name__}")
+
+    @replay.register
+    def _(self, record: TopicRecord) -> None:
+        if record.topic_id in self.changed or (
+            record.topic_id in self.image.topics_by_id and record.topic_id not in self.deleted
+        ):
+            raise InvariantViolated(f"topic id {record.topic_id} of {record.name!r} exists already")
+        if self.name_is_taken(record.name):
+            raise InvariantViolated(f"topic {record.name!r} exists already")
+        self.changed[record.topic_id] = TopicDelta(name=record.name, id=record.topic_id, before=None)
+
+    @replay.register
+    def _(self, record: RemoveTopicRecord) -> None:
+        self.remove(record.topic_id)
+
+    @replay.register
+    def _(self, record: PartitionRecord) -> None:
+        topic = self.topic_delta(record.topic_id)
+        if topic.partition(record.partition_id) is not None:
+            raise InvariantViolated(f"partition {topic.name}-{record.partition_id} exists already")
+        topic.changed[record.partition_id] = PartitionRegistration.of(record)
+
+    @replay.register
+    def _(self, record: PartitionChangeRecord) -> None:
+        topic = self.topic_delta(record.topic_id)
+        partition = topic.partition(record.partition_id)
+        if partition is None:
+            raise InvariantViolated(f"partition {topic.name}-{record.partition_id} changes but does not exist")
+        topic.changed[record.partition_id] = partition.merge(record)
+
+    def remove(self, topic_id: Uuid) -> str:
+        """Replay the removal of a topic; returns its name."""
+        before: TopicImage | None = None if topic_id in self.deleted else self.image.get_by_id(topic_id)
+        delta = self.changed.pop(topic_id, None)
+        if before is not None:
+            self.deleted[topic_id] = before
+            return before.name
+        if delta is None:
+            raise InvariantViolated(f"topic id {topic_id} is removed but does not exist")
+        return delta.name
+
+    def topic_delta(self, topic_id: Uuid) -> TopicDelta:
+        """The delta of a living topic, begun if need be."""
+        delta = self.changed.get(topic_id)
+        if delta is None:
+            before = None if topic_id in self.deleted else self.image.get_by_id(topic_id)
+            if before is None:
+                raise InvariantViolated(f"topic id {topic_id} changes but does not exist")
+            delta = self.changed[topic_id] = TopicDelta(name=before.name, id=topic_id, before=before)
+        return delta
+
+    def name_is_taken(self, name: str) -> bool:
+        """Whether a topic of that name lives after what was replayed so far."""
+        before = self.image.get(name)
+        if before is not None and before.id not in self.deleted:
+            return True
+        return any(delta.is_new and delta.name == name for delta in self.changed.values())
+
+    def apply(self) -> TopicsImage:
+        """The image after the delta."""
+        topics, topics_by_id = self.image.topics, self.image.topics_by_id
+        for topic_id, gone in self.deleted.items():
+            topics = topics.remove(gone.name)
+            topics_by_id = topics_by_id.remove(topic_id)
+        for delta in self.changed.values():
+            topic = delta.apply()
+            topics = topics.insert(topic.name, topic)
+            topics_by_id = topics_by_id.insert(topic.id, topic)
+        return replace(self.image, topics=topics, topics_by_id=topics_by_id)

@@ -1,0 +1,369 @@
+"""Metadata records to bytes and back. Generated protobuf types stop here.
+
+May touch:  records, barnabas_wire.rpc.metadata_records_pb2.   Must not touch: image, controller, asyncio.
+Invariants: decode(encode(r)) == r; equal records encode to equal bytes (no map fields, fixed field order);
+            a record this code does not know is an error, never skipped.
+Read next:  records.py.
+
+Layout of a value: one protobuf MetadataRecord with exactly one member of its oneof set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Uuid
+from barnabas_wire.rpc import metadata_records_pb2 as pb
+from google.protobuf.message import DecodeError
+
+from barnabas_quorum.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    ConfigResourceType,
+    FeatureLevelRecord,
+    FeatureRange,
+    LeaderRecoveryState,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+
+class UnknownRecord(InvariantViolated):
+    """The metadata log holds a record this code cannot read: a newer node wrote it, or the log is damaged."""
+
+
+def encode(record: Record) -> bytes:
+    """The value of one log record. Raises TypeError on what is not a metadata record."""
+    encoder = ENCODERS.get(type(record))
+    if encoder is None:
+        raise TypeError(f"{type(record).__name__} is not a metadata record")
+    data: bytes = encoder(record).SerializeToString(deterministic=True)
+    return data
+
+
+def decode(data: bytes) -> Record:
+    """Read one value. Raises UnknownRecord on a record or an enum value this code does not know."""
+    message = pb.MetadataRecord()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as error:
+        raise UnknownRecord(f"not a metadata record ({len(data)} bytes): {error}") from error
+    kind = message.WhichOneof("record")
+    decoder = DECODERS.get(kind or "")
+    if decoder is None:
+        raise UnknownRecord(
+            f"the metadata log holds a record that this version does not know ({len(data)} bytes); "
+            "run the version that wrote it"
+        )
+    try:
+        return decoder(getattr(message, str(kind)))
+    except ValueError as error:
+        raise UnknownRecord(f"the metadata log holds a {kind} record that this version cannot read: {error}") from error
+
+
+def _register_broker(record: RegisterBrokerRecord) -> Any:
+    return pb.MetadataRecord(
+        register_broker=pb.RegisterBroker(
+            broker_id=record.broker_id,
+            incarnation_id=bytes(record.incarnation_id),
+            broker_epoch=record.broker_epoch,
+            endpoints=_endpoints_out(record.endpoints),
+            rack=record.rack,
+            is_fenced=record.is_fenced,
+            is_in_controlled_shutdown=record.is_in_controlled_shutdown,
+            directories=[bytes(directory) for directory in record.directories],
+            features=_features_out(record.features),
+        )
+    )
+
+
+def _read_register_broker(message: Any) -> Record:
+    return RegisterBrokerRecord(
+        broker_id=BrokerId(message.broker_id),
+        incarnation_id=Uuid(message.incarnation_id),
+        broker_epoch=message.broker_epoch,
+        endpoints=_endpoints_in(message.endpoints),
+        rack=message.rack if message.HasField("rack") else None,
+        is_fenced=message.is_fenced,
+        is_in_controlled_shutdown=message.is_in_controlled_shutdown,
+        directories=_uuids_in(message.directories),
+        features=_features_in(message.features),
+    )
+
+
+def _unregister_broker(record: UnregisterBrokerRecord) -> Any:
+    return pb.MetadataRecord(
+        unregister_broker=pb.UnregisterBroker(broker_id=record.broker_id, broker_epoch=record.broker_epoch)
+    )
+
+
+def _read_unregister_broker(message: Any) -> Record:
+    return UnregisterBrokerRecord(broker_id=BrokerId(message.broker_id), broker_epoch=message.broker_epoch)
+
+
+def _broker_registration_change(record: BrokerRegistrationChangeRecord) -> Any:
+    return pb.MetadataRecord(
+        broker_registration_change=pb.BrokerRegistrationChange(
+            broker_id=record.broker_id,
+            broker_epoch=record.broker_epoch,
+            is_fenced=record.is_fenced,
+            is_in_controlled_shutdown=record.is_in_controlled_shutdown,
+            directories=_optional_uuids_out(record.directories),
+        )
+    )
+
+
+def _read_broker_registration_change(message: Any) -> Record:
+    return BrokerRegistrationChangeRecord(
+        broker_id=BrokerId(message.broker_id),
+        broker_epoch=message.broker_epoch,
+        is_fenced=message.is_fenced if message.HasField("is_fenced") else None,
+        is_in_controlled_shutdown=(
+            message.is_in_controlled_shutdown if message.HasField("is_in_controlled_shutdown") else None
+        ),
+        directories=_uuids_in(message.directories.ids) if message.HasField("directories") else None,
+    )
+
+
+def _register_controller(record: RegisterControllerRecord) -> Any:
+    return pb.MetadataRecord(
+        register_controller=pb.RegisterController(
+            controller_id=record.controller_id,
+            incarnation_id=bytes(record.incarnation_id),
+            endpoints=_endpoints_out(record.endpoints),
+            features=_features_out(record.features),
+        )
+    )
+
+
+def _read_register_controller(message: Any) -> Record:
+    return RegisterControllerRecord(
+        controller_id=BrokerId(message.controller_id),
+        incarnation_id=Uuid(message.incarnation_id),
+        endpoints=_endpoints_in(message.endpoints),
+        features=_features_in(message.features),
+    )
+
+
+def _topic(record: TopicRecord) -> Any:
+    return pb.MetadataRecord(topic=pb.Topic(name=record.name, topic_id=bytes(record.topic_id)))
+
+
+def _read_topic(message: Any) -> Record:
+    return TopicRecord(name=message.name, topic_id=Uuid(message.topic_id))
+
+
+def _remove_topic(record: RemoveTopicRecord) -> Any:
+    return pb.MetadataRecord(remove_topic=pb.RemoveTopic(topic_id=bytes(record.topic_id)))
+
+
+def _read_remove_topic(message: Any) -> Record:
+    return RemoveTopicRecord(topic_id=Uuid(message.topic_id))
+
+
+def _partition(record: PartitionRecord) -> Any:
+    return pb.MetadataRecord(
+        partition=pb.Partition(
+            topic_id=bytes(record.topic_id),
+            partition_id=record.partition_id,
+            replicas=record.replicas,
+            directories=[bytes(directory) for directory in record.directories],
+            isr=record.isr,
+            removing_replicas=record.removing_replicas,
+            adding_replicas=record.adding_replicas,
+            elr=record.elr,
+            last_known_elr=record.last_known_elr,
+            leader=record.leader,
+            leader_recovery_state=int(record.leader_recovery_state),
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+        )
+    )
+
+
+def _read_partition(message: Any) -> Record:
+    return PartitionRecord(
+        topic_id=Uuid(message.topic_id),
+        partition_id=message.partition_id,
+        replicas=_brokers_in(message.replicas),
+        directories=_uuids_in(message.directories),
+        isr=_brokers_in(message.isr),
+        removing_replicas=_brokers_in(message.removing_replicas),
+        adding_replicas=_brokers_in(message.adding_replicas),
+        elr=_brokers_in(message.elr),
+        last_known_elr=_brokers_in(message.last_known_elr),
+        leader=BrokerId(message.leader),
+        leader_recovery_state=LeaderRecoveryState(message.leader_recovery_state),
+        leader_epoch=Epoch(message.leader_epoch),
+        partition_epoch=message.partition_epoch,
+    )
+
+
+def _partition_change(record: PartitionChangeRecord) -> Any:
+    recovery = record.leader_recovery_state
+    return pb.MetadataRecord(
+        partition_change=pb.PartitionChange(
+            topic_id=bytes(record.topic_id),
+            partition_id=record.partition_id,
+            isr=_optional_brokers_out(record.isr),
+            leader=record.leader,
+            replicas=_optional_brokers_out(record.replicas),
+            removing_replicas=_optional_brokers_out(record.removing_replicas),
+            adding_replicas=_optional_brokers_out(record.adding_replicas),
+            leader_recovery_state=None if recovery is None else int(recovery),
+            directories=_optional_uuids_out(record.directories),
+            elr=_optional_brokers_out(record.elr),
+            last_known_elr=_optional_brokers_out(record.last_known_elr),
+        )
+    )
+
+
+def _read_partition_change(message: Any) -> Record:
+    def brokers(name: str) -> tuple[BrokerId, ...] | None:
+        return _brokers_in(getattr(message, name).ids) if message.HasField(name) else None
+
+    return PartitionChangeRecord(
+        topic_id=Uuid(message.topic_id),
+        partition_id=message.partition_id,
+        isr=brokers("isr"),
+        leader=BrokerId(message.leader) if message.HasField("leader") else None,
+        replicas=brokers("replicas"),
+        removing_replicas=brokers("removing_replicas"),
+        adding_replicas=brokers("adding_replicas"),
+        leader_recovery_state=(
+            LeaderRecoveryState(message.leader_recovery_state) if message.HasField("leader_recovery_state") else None
+        ),
+        directories=_uuids_in(message.directories.ids) if message.HasField("directories") else None,
+        elr=brokers("elr"),
+        last_known_elr=brokers("last_known_elr"),
+    )
+
+
+def _config(record: ConfigRecord) -> Any:
+    return pb.MetadataRecord(
+        config=pb.Config(
+            resource_type=int(record.resource_type),
+            resource_name=record.resource_name,
+            key=record.key,
+            value=record.value,
+        )
+    )
+
+
+def _read_config(message: Any) -> Record:
+    return ConfigRecord(
+        resource_type=ConfigResourceType(message.resource_type),
+        resource_name=message.resource_name,
+        key=message.key,
+        value=message.value if message.HasField("value") else None,
+    )
+
+
+def _feature_level(record: FeatureLevelRecord) -> Any:
+    return pb.MetadataRecord(feature_level=pb.FeatureLevel(name=record.name, level=record.level))
+
+
+def _read_feature_level(message: Any) -> Record:
+    return FeatureLevelRecord(name=message.name, level=message.level)
+
+
+def _producer_ids(record: ProducerIdsRecord) -> Any:
+    return pb.MetadataRecord(
+        producer_ids=pb.ProducerIds(
+            broker_id=record.broker_id,
+            broker_epoch=record.broker_epoch,
+            next_producer_id=record.next_producer_id,
+        )
+    )
+
+
+def _read_producer_ids(message: Any) -> Record:
+    return ProducerIdsRecord(
+        broker_id=BrokerId(message.broker_id),
+        broker_epoch=message.broker_epoch,
+        next_producer_id=message.next_producer_id,
+    )
+
+
+def _no_op(record: NoOpRecord) -> Any:
+    return pb.MetadataRecord(no_op=pb.NoOp())
+
+
+def _read_no_op(message: Any) -> Record:
+    return NoOpRecord()
+
+
+def _brokers_in(ids: Iterable[int]) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(broker_id) for broker_id in ids)
+
+
+def _optional_brokers_out(ids: tuple[BrokerId, ...] | None) -> Any:
+    return None if ids is None else pb.BrokerIds(ids=ids)
+
+
+def _uuids_in(values: Iterable[bytes]) -> tuple[Uuid, ...]:
+    return tuple(Uuid(value) for value in values)
+
+
+def _optional_uuids_out(values: tuple[Uuid, ...] | None) -> Any:
+    return None if values is None else pb.Uuids(ids=[bytes(value) for value in values])
+
+
+def _endpoints_out(endpoints: Iterable[Endpoint]) -> list[Any]:
+    return [
+        pb.EndpointValue(listener=e.listener, host=e.host, port=e.port, security_protocol=e.security_protocol)
+        for e in endpoints
+    ]
+
+
+def _endpoints_in(messages: Iterable[Any]) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(m.listener, m.host, m.port, m.security_protocol) for m in messages)
+
+
+def _features_out(features: Iterable[FeatureRange]) -> list[Any]:
+    return [pb.FeatureRangeValue(name=f.name, min_level=f.min_level, max_level=f.max_level) for f in features]
+
+
+def _features_in(messages: Iterable[Any]) -> tuple[FeatureRange, ...]:
+    return tuple(FeatureRange(m.name, m.min_level, m.max_level) for m in messages)
+
+
+ENCODERS: dict[type, Callable[[Any], Any]] = {
+    RegisterBrokerRecord: _register_broker,
+    UnregisterBrokerRecord: _unregister_broker,
+    BrokerRegistrationChangeRecord: _broker_registration_change,
+    RegisterControllerRecord: _register_controller,
+    TopicRecord: _topic,
+    RemoveTopicRecord: _remove_topic,
+    PartitionRecord: _partition,
+    PartitionChangeRecord: _partition_change,
+    ConfigRecord: _config,
+    FeatureLevelRecord: _feature_level,
+    ProducerIdsRecord: _producer_ids,
+    NoOpRecord: _no_op,
+}
+
+DECODERS: dict[str, Callable[[Any], Record]] = {
+    "register_broker": _read_register_broker,
+    "unregister_broker": _read_unregister_broker,
+    "broker_registration_change": _read_broker_registration_change,
+    "register_controller": _read_register_controller,
+    "topic": _read_topic,
+    "remove_topic": _read_remove_topic,
+    "partition": _read_partition,
+    "partition_change": _read_partition_change,
+    "config": _read_config,
+    "feature_level": _read_feature_level,
+    "producer_ids": _read_producer_ids,
+    "no_op": _read_no_op,
+}

@@ -1,0 +1,184 @@
+"""The typed records of the metadata log: every fact about the cluster is one of these, in order (KIP-631).
+
+May touch:  barnabas_wire.kafka.ids.  Must not touch: asyncio, clock, files, protobuf, image, controller.
+Invariants: a record is immutable and complete in itself: replaying the same records in the same order gives
+            the same image on every node; a field that is None in a *Change* record means "unchanged".
+Read next:  image/metadata.py, which replays them; record_codec.py, which writes them as bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Uuid
+
+FIRST_LEADER_EPOCH = Epoch(0)
+
+
+class ConfigResourceType(IntEnum):
+    """What a config belongs to; Kafka's numbers (AdminClient ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class LeaderRecoveryState(IntEnum):
+    """Whether a partition's leader was elected uncleanly and has not yet said that it recovered (KIP-704)."""
+
+    RECOVERED = 0
+    RECOVERING = 1
+
+
+class FeatureRange(NamedTuple):
+    """The levels of one feature that a node can serve, both ends included."""
+
+    name: str
+    min_level: int
+    max_level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterBrokerRecord:
+    """One process start of a broker. The offset of this record is the broker epoch."""
+
+    broker_id: BrokerId
+    incarnation_id: Uuid
+    broker_epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    is_fenced: bool = True
+    is_in_controlled_shutdown: bool = False
+    directories: tuple[Uuid, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBrokerRecord:
+    """The broker with this epoch is forgotten."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerRegistrationChangeRecord:
+    """A registered broker is fenced or unfenced, shuts down, or changes its log directories."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    is_fenced: bool | None = None
+    is_in_controlled_shutdown: bool | None = None
+    directories: tuple[Uuid, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerRecord:
+    """One process start of a controller, and where it is reached (KIP-919)."""
+
+    controller_id: BrokerId
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRecord:
+    """A topic begins to exist; its partitions follow as PartitionRecords."""
+
+    name: str
+    topic_id: Uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveTopicRecord:
+    """The topic, its partitions and its configs are gone."""
+
+    topic_id: Uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRecord:
+    """The whole state of one partition: written at creation, and once per partition in a snapshot."""
+
+    topic_id: Uuid
+    partition_id: int
+    replicas: tuple[BrokerId, ...]
+    directories: tuple[Uuid, ...]
+    isr: tuple[BrokerId, ...]
+    leader: BrokerId = NO_BROKER
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+    leader_epoch: Epoch = FIRST_LEADER_EPOCH
+    partition_epoch: int = 0
+    removing_replicas: tuple[BrokerId, ...] = ()
+    adding_replicas: tuple[BrokerId, ...] = ()
+    elr: tuple[BrokerId, ...] = ()
+    last_known_elr: tuple[BrokerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionChangeRecord:
+    """What changes in one partition. Replaying it adds 1 to the partition epoch, and 1 to the leader epoch
+    iff `leader` is given, even when it names the present leader."""
+
+    topic_id: Uuid
+    partition_id: int
+    isr: tuple[BrokerId, ...] | None = None
+    leader: BrokerId | None = None
+    replicas: tuple[BrokerId, ...] | None = None
+    removing_replicas: tuple[BrokerId, ...] | None = None
+    adding_replicas: tuple[BrokerId, ...] | None = None
+    leader_recovery_state: LeaderRecoveryState | None = None
+    directories: tuple[Uuid, ...] | None = None
+    elr: tuple[BrokerId, ...] | None = None
+    last_known_elr: tuple[BrokerId, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord:
+    """One config key of a topic (resource name = topic) or a broker (broker id in text, "" = all brokers)."""
+
+    resource_type: ConfigResourceType
+    resource_name: str
+    key: str
+    value: str | None
+    """None removes the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureLevelRecord:
+    """The finalized level of a feature of the whole cluster; level 0 removes it."""
+
+    name: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdsRecord:
+    """A block of producer ids was given to a broker; all ids below `next_producer_id` are spent."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoOpRecord:
+    """Nothing: keeps the high watermark moving in an idle cluster (KIP-835)."""
+
+
+Record = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | RegisterControllerRecord
+    | TopicRecord
+    | RemoveTopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | ConfigRecord
+    | FeatureLevelRecord
+    | ProducerIdsRecord
+    | NoOpRecord
+)
