@@ -2,7 +2,7 @@
 
 May touch:  schema.py, primitives.py, ids.py.     Must not touch: sockets, files, clock.
 Invariants: a key's number never changes; a message is declared once for all its versions.
-Read next:  ../schema.py (how a message is declared), metadata.py (a typical one), produce.py and fetch.py (the hot path).
+Read next:  ../schema.py (how one is declared), metadata.py (a typical one), produce.py and fetch.py (the hot path).
 """
 
 from __future__ import annotations

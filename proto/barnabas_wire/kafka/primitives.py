@@ -1,0 +1,148 @@
+"""The smallest words of the wire: varints, strings, bytes, uuids and tagged fields, read and written by hand.
+
+May touch:  its arguments.            Must not touch: sockets, files, clock.
+Invariants: a reader never goes past `end` and never allocates for a length that the remaining bytes cannot hold.
+Read next:  schema.py, which compiles whole messages and inlines the same rules.
+
+Layout (Kafka protocol guide; KIP-482 for the compact forms):
+    int8..int64, uint16, uint32, float64   big endian, fixed width
+    unsigned varint    7 bits a byte, least significant first, high bit = more; at most 5 bytes and 2^32 - 1
+    varint, varlong    zigzag, then as above; at most 5 and 10 bytes
+    string             int16 length, utf-8; -1 = null          compact: unsigned varint length + 1; 0 = null
+    bytes, records     int32 length; -1 = null                 compact: unsigned varint length + 1; 0 = null
+    array              int32 count; -1 = null                  compact: unsigned varint count + 1; 0 = null
+    uuid               16 raw bytes; zero = none
+    tagged fields      unsigned varint count, then (unsigned varint tag, unsigned varint size, size bytes) in tag order
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import Uuid
+
+Buffer = bytes | bytearray | memoryview
+
+UVARINT_MAX = 0xFFFF_FFFF
+
+ONE_BYTE = tuple(bytes((value,)) for value in range(256))
+"""One-byte varints ready made: nearly every length and count on the wire is below 127."""
+
+
+class MalformedMessage(KafkaError):
+    """The bytes are not a message: the one connection they came from must be closed."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+def malformed(what: str, value: object = None) -> NoReturn:
+    """Raise MalformedMessage naming the field and the length or count that does not fit."""
+    raise MalformedMessage(what if value is None else f"{what}: {value!r} does not fit the bytes that remain")
+
+
+def read_uvarint(data: Buffer, position: int) -> tuple[int, int]:
+    """Unsigned varint -> (value, next position). IndexError past the end, MalformedMessage beyond 32 bits."""
+    value = data[position]
+    if value < 0x80:
+        return value, position + 1
+    return read_uvarint_tail(data, position + 1, value)
+
+
+def read_uvarint_tail(data: Buffer, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte, already read, had its high bit set."""
+    value = first & 0x7F
+    shift = 7
+    while shift <= 28:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > UVARINT_MAX:
+                raise MalformedMessage("varint beyond 32 bits")
+            return value, position
+        shift += 7
+    raise MalformedMessage("varint longer than 5 bytes")
+
+
+def write_uvarint(value: int) -> bytes:
+    """Unsigned varint of a value below 2^32."""
+    if value < 0x80:
+        return ONE_BYTE[value]
+    if value > UVARINT_MAX:
+        raise ValueError(f"{value} does not fit an unsigned varint")
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def uvarint_size(value: int) -> int:
+    """How many bytes write_uvarint(value) has."""
+    return 1 if value < 0x80 else (value.bit_length() + 6) // 7
+
+
+def read_varlong(data: Buffer, position: int) -> tuple[int, int]:
+    """Zigzag varint of up to 64 bits (record fields) -> (value, next position). MalformedMessage beyond 10 bytes."""
+    byte = data[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value = byte & 0x7F
+    shift = 7
+    while shift <= 63:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> 64:
+                raise MalformedMessage("varint beyond 64 bits")
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+    raise MalformedMessage("varint longer than 10 bytes")
+
+
+def write_varlong(value: int) -> bytes:
+    """Zigzag varint of a 64-bit signed value; a 32-bit one gets the same bytes as Kafka's varint."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tagged_fields(data: Buffer, position: int, end: int) -> int:
+    """Position after a tagged-field section none of whose tags is known here (KIP-482: unknown tags are skipped)."""
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        _, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        position += size
+        if position > end:
+            malformed("tagged field", size)
+    return position
+
+
+def read_string(data: Buffer, position: int, end: int) -> tuple[str | None, int]:
+    """Nullable string with an int16 length -> (value or None, next position)."""
+    length = int.from_bytes(data[position : position + 2], "big", signed=True)
+    position += 2
+    if length < 0:
+        if length != -1 or position > end:
+            malformed("string length", length)
+        return None, position
+    stop = position + length
+    if stop > end:
+        malformed("string length", length)
+    return str(data[position:stop], "utf-8"), stop
+
+
+def new_uuid(raw: bytes) -> Uuid:
+    """A Uuid from 16 bytes already known to be 16: skips the length check of the public constructor."""
+    return bytes.__new__(Uuid, raw)
