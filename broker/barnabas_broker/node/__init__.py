@@ -1,0 +1,6 @@
+"""One node of the cluster: its storage on disk and the wiring of its parts.
+
+May touch:  everything below the broker, to build it.   Must not touch: requests, records, rules.
+Invariants: objects are wired only in node.py; a node starts only on storage that says who it is.
+Read next:  node.py.
+"""

@@ -1,0 +1,285 @@
+"""One node's `server.properties`: read, validated, and split into the finished config object of each room.
+
+May touch:  the properties file it is told to read.   Must not touch: sockets, clocks, the environment.
+Invariants: every refusal names the key and the fix; what a room gets is frozen and complete.
+Read next:  keys.py for how fields become keys, node/node.py for who gets what.
+
+Behaviour that differs from Kafka: listeners bind loopback when no host is given, and a key nobody knows is
+reported with the nearest known one instead of being dropped without a word.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from barnabas_broker.config.keys import ConfigError, ConfigKey, keys_of, load, nearest
+from barnabas_broker.coordinator.config import GroupCoordinatorConfig
+from barnabas_broker.network.config import NetworkConfig
+from barnabas_log.config import LogConfig, LogManagerConfig
+from barnabas_quorum.config import ControllerConfig, QuorumConfig
+from barnabas_replication.config import ReplicationConfig
+from barnabas_wire.kafka.ids import BrokerId, Endpoint
+
+logger = logging.getLogger(__name__)
+
+BROKER = "broker"
+CONTROLLER = "controller"
+
+
+def _key(name: str, doc: str) -> dict[str, str]:
+    return {"key": name, "doc": doc}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Who this node is and where it listens."""
+
+    process_roles: tuple[str, ...] = field(
+        metadata=_key("process.roles", "Roles of this process: broker, controller, or both.")
+    )
+    node_id: int = field(metadata=_key("node.id", "Id of this node, 0 or greater, unique in the cluster."))
+    log_dirs: tuple[str, ...] = field(
+        metadata=_key("log.dirs", "Directories of the data logs, comma-separated; each is formatted once.")
+    )
+    metadata_log_dir: str | None = field(
+        default=None,
+        metadata=_key("metadata.log.dir", "Directory of the metadata log; the first of log.dirs if not set."),
+    )
+    listeners: tuple[str, ...] = field(
+        default=("PLAINTEXT://127.0.0.1:9092",),
+        metadata=_key("listeners", "Where this node listens, NAME://host:port; an empty host means loopback."),
+    )
+    advertised_listeners: tuple[str, ...] = field(
+        default=(),
+        metadata=_key("advertised.listeners", "What clients are told to connect to; the listeners if not set."),
+    )
+    controller_listener_names: tuple[str, ...] = field(
+        default=("CONTROLLER",),
+        metadata=_key("controller.listener.names", "Listeners that speak gRPC between controllers and brokers."),
+    )
+    inter_broker_listener_name: str | None = field(
+        default=None,
+        metadata=_key(
+            "inter.broker.listener.name", "Listener that followers fetch from; the first Kafka listener if not set."
+        ),
+    )
+    quorum_bootstrap_servers: tuple[str, ...] = field(
+        metadata=_key(
+            "controller.quorum.bootstrap.servers", "host:port of controllers' gRPC listeners, comma-separated."
+        )
+    )
+    rack: str | None = field(
+        default=None, metadata=_key("broker.rack", "Rack of this broker; replicas spread across racks.")
+    )
+    admin_listeners: tuple[str, ...] = field(
+        default=("127.0.0.1:9190",), metadata=_key("admin.listeners", "host:port of the gRPC admin service.")
+    )
+    admin_allow_remote: bool = field(
+        default=False,
+        metadata=_key(
+            "admin.listeners.allow.remote",
+            "Accept an admin listener off loopback although it has no authentication: anyone who reaches it administers the cluster.",
+        ),
+    )
+    metrics_listeners: tuple[str, ...] = field(
+        default=("127.0.0.1:9464",), metadata=_key("metrics.listeners", "host:port of /metrics, /livez and /readyz.")
+    )
+    controlled_shutdown_max_wait_ms: int = field(
+        default=30_000,
+        metadata=_key(
+            "controlled.shutdown.max.wait.ms", "How long a stopping broker waits for its leaders to move, in ms."
+        ),
+    )
+
+    @property
+    def id(self) -> BrokerId:
+        """node.id as the type the rooms speak of."""
+        return BrokerId(self.node_id)
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether this process serves Kafka clients."""
+        return BROKER in self.process_roles
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this process votes in the metadata quorum."""
+        return CONTROLLER in self.process_roles
+
+    @property
+    def metadata_directory(self) -> str:
+        """Directory that holds the metadata log."""
+        return self.metadata_log_dir or self.log_dirs[0]
+
+    @property
+    def all_directories(self) -> tuple[str, ...]:
+        """Every directory that `format` writes meta.properties into, each once, in order."""
+        directories = self.log_dirs if self.is_broker else ()
+        return tuple(dict.fromkeys((*directories, self.metadata_directory)))
+
+    def kafka_endpoints(self) -> tuple[Endpoint, ...]:
+        """Listeners that speak the Kafka protocol, as bound."""
+        return tuple(
+            point for point in map(_listener, self.listeners) if point.listener not in self.controller_listener_names
+        )
+
+    def controller_endpoint(self) -> Endpoint | None:
+        """The gRPC listener of the controller role, as bound; None on a pure broker."""
+        points = [point for point in map(_listener, self.listeners) if point.listener in self.controller_listener_names]
+        return points[0] if points else None
+
+    def advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        """What clients and followers are told to connect to."""
+        told = {point.listener: point for point in map(_listener, self.advertised_listeners)}
+        return tuple(told.get(point.listener, point) for point in self.kafka_endpoints())
+
+    def inter_broker_listener(self) -> str:
+        """Name of the listener that followers fetch from."""
+        return self.inter_broker_listener_name or self.kafka_endpoints()[0].listener
+
+    def validate(self) -> None:
+        """Raise ConfigError for the first contradiction, naming the keys that mend it."""
+        unknown = [role for role in self.process_roles if role not in (BROKER, CONTROLLER)]
+        if unknown or not self.process_roles:
+            raise ConfigError(
+                f"process.roles={','.join(self.process_roles)}: use broker, controller, or broker,controller"
+            )
+        if self.node_id < 0:
+            raise ConfigError(f"node.id={self.node_id}: use 0 or greater")
+        if not self.log_dirs:
+            raise ConfigError("log.dirs is empty: name at least one directory")
+        if self.is_controller and self.controller_endpoint() is None:
+            names = ",".join(self.controller_listener_names)
+            raise ConfigError(
+                f"a controller needs a listener named {names}: add {names}://127.0.0.1:19092 to listeners"
+            )
+        if not self.is_controller and self.controller_endpoint() is not None:
+            raise ConfigError(
+                "listeners has a controller listener, but process.roles has no controller: remove one of them"
+            )
+        if self.is_broker and not self.kafka_endpoints():
+            raise ConfigError("a broker needs a Kafka listener: add PLAINTEXT://127.0.0.1:9092 to listeners")
+        if not self.is_broker and self.kafka_endpoints():
+            raise ConfigError("listeners has a Kafka listener, but process.roles has no broker: remove one of them")
+        if self.is_broker and self.inter_broker_listener() not in {point.listener for point in self.kafka_endpoints()}:
+            raise ConfigError(f"inter.broker.listener.name={self.inter_broker_listener_name} is not one of listeners")
+        for point in self.advertised_listeners:
+            if _listener(point).host in ("0.0.0.0", "::", ""):
+                raise ConfigError(f"advertised.listeners={point}: clients cannot connect to a wildcard, name a host")
+        for address in self.quorum_bootstrap_servers:
+            split_address(address, "controller.quorum.bootstrap.servers")
+        if not self.quorum_bootstrap_servers:
+            raise ConfigError("controller.quorum.bootstrap.servers is empty: name at least one controller as host:port")
+        for address in self.metrics_listeners:
+            split_address(address, "metrics.listeners")
+        for address in self.admin_listeners:
+            host, _ = split_address(address, "admin.listeners")
+            if not _is_loopback(host) and not self.admin_allow_remote:
+                raise ConfigError(
+                    f"admin.listeners={address} is off loopback and has no authentication: "
+                    "bind 127.0.0.1, or set admin.listeners.allow.remote=true if the network keeps strangers out"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """The finished config objects of one node, one per room, and the cluster-wide topic defaults as text."""
+
+    server: ServerConfig
+    network: NetworkConfig
+    log: LogConfig
+    log_manager: LogManagerConfig
+    replication: ReplicationConfig
+    quorum: QuorumConfig
+    controller: ControllerConfig
+    groups: GroupCoordinatorConfig
+    static_properties: Mapping[str, str]
+
+
+ROOM_CONFIGS: tuple[type, ...] = (
+    ServerConfig,
+    NetworkConfig,
+    LogConfig,
+    LogManagerConfig,
+    ReplicationConfig,
+    QuorumConfig,
+    ControllerConfig,
+    GroupCoordinatorConfig,
+)
+
+
+def known_keys() -> list[ConfigKey]:
+    """Every key of every room, by name; a key that two rooms read is listed once."""
+    by_name: dict[str, ConfigKey] = {}
+    for room in ROOM_CONFIGS:
+        for key in keys_of(room):
+            by_name.setdefault(key.name, key)
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def read_properties(path: str | Path) -> dict[str, str]:
+    """Parse a properties file: `key=value` lines, `#` or `!` comments. Raises ConfigError with the line number."""
+    properties: dict[str, str] = {}
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        key, separator, value = stripped.partition("=")
+        if not separator:
+            raise ConfigError(f"{path}:{number}: {stripped!r} is not key=value")
+        properties[key.strip()] = value.strip()
+    return properties
+
+
+def node_config(properties: Mapping[str, str]) -> NodeConfig:
+    """Build every room's config from one node's properties; raises ConfigError that names the key and the fix."""
+    known = {key.name for key in known_keys()}
+    for name in properties:
+        if name not in known:
+            meant = nearest(name, known)
+            hint = f"; did you mean {meant}?" if meant else ""
+            logger.warning("%s is not a key that barnabas knows and is ignored%s", name, hint)
+    server = load(ServerConfig, properties)
+    server.validate()
+    return NodeConfig(
+        server=server,
+        network=load(NetworkConfig, properties),
+        log=load(LogConfig, properties),
+        log_manager=load(LogManagerConfig, properties),
+        replication=load(ReplicationConfig, properties),
+        quorum=load(QuorumConfig, properties),
+        controller=load(ControllerConfig, properties),
+        groups=load(GroupCoordinatorConfig, properties),
+        static_properties=dict(properties),
+    )
+
+
+def split_address(address: str, key: str) -> tuple[str, int]:
+    """`host:port` to its parts; raises ConfigError naming `key`."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit() or not 0 <= int(port) <= 65535:
+        raise ConfigError(f"{key}={address}: write host:port")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _listener(text: str) -> Endpoint:
+    name, separator, address = text.partition("://")
+    if not separator or not name:
+        raise ConfigError(f"listeners={text}: write NAME://host:port")
+    host, port = split_address(address, f"listener {name}")
+    return Endpoint(listener=name, host=host, port=port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,192 @@
+"""Console script `barnabas-server`: run a node, and the offline verbs that need the rooms.
+
+May touch:  arguments, the properties file, process signals.   Must not touch: the wiring (node/node.py does it).
+Invariants: a refusal is one line that names the fix, exit status 2; SIGTERM and SIGINT stop a node by controlled shutdown.
+Read next:  node/node.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import Uuid
+
+EXIT_USAGE = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the process's exit status."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.verb is None and not options.config:
+        parser.error("name a properties file to run a node: barnabas-server -c server.properties")
+    verbs = {None: _run, "format": _format, "info": _info, "random-uuid": _random_uuid, "config-docs": _config_docs}
+    try:
+        return verbs[options.verb](options)
+    except KafkaError as error:
+        print(f"barnabas-server: {error.message}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="barnabas-server", description="Run a Barnabas node, or prepare its storage.")
+    parser.add_argument("-c", "--config", help="the node's server.properties")
+    parser.add_argument(
+        "--override", action="append", default=[], metavar="KEY=VALUE", help="set a property over the file"
+    )
+    verbs = parser.add_subparsers(dest="verb")
+    format_verb = verbs.add_parser("format", help="write meta.properties and, for a controller, the first voters")
+    format_verb.add_argument("-c", "--config", required=True)
+    format_verb.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    format_verb.add_argument("--cluster-id", required=True, help="from: barnabas storage random-uuid")
+    voters = format_verb.add_mutually_exclusive_group()
+    voters.add_argument("--standalone", action="store_true", help="this controller is the only voter")
+    voters.add_argument("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,…", help="the first voters")
+    format_verb.add_argument(
+        "--ignore-formatted", action="store_true", help="keep directories that are formatted already"
+    )
+    info = verbs.add_parser("info", help="show what the node's directories say")
+    info.add_argument("-c", "--config", required=True)
+    info.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    verbs.add_parser("random-uuid", help="print a new id for a cluster or a directory")
+    docs = verbs.add_parser("config-docs", help="print every key with type, default and meaning")
+    docs.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    return parser
+
+
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    from barnabas_broker.config.keys import ConfigError
+    from barnabas_broker.config.server import read_properties
+
+    properties = read_properties(options.config)
+    for override in options.override:
+        key, separator, value = override.partition("=")
+        if not separator:
+            raise ConfigError(f"--override {override}: write KEY=VALUE")
+        properties[key] = value
+    return properties
+
+
+def _run(options: argparse.Namespace) -> int:
+    from barnabas_broker.config.server import node_config
+    from barnabas_broker.node.process import run_node
+
+    logging.basicConfig(
+        level=os.environ.get("BARNABAS_LOG_LEVEL", "INFO"),
+        format="%(asctime)s.%(msecs)03d %(levelname)s %(name)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%S",
+        stream=sys.stderr,
+    )
+    return run_node(node_config(_properties(options)))
+
+
+def _format(options: argparse.Namespace) -> int:
+    from barnabas_broker.config.server import node_config
+    from barnabas_broker.node.storage import StorageError, format_command, format_storage, initial_controllers
+    from barnabas_log.disk import RealDisk
+    from barnabas_quorum.raft.voters import VoterSet
+
+    server = node_config(_properties(options)).server
+    endpoint = server.controller_endpoint()
+    if server.is_controller and not (options.standalone or options.initial_controllers):
+        raise StorageError(f"a controller needs its first voters. {format_command(server)}")
+    if not server.is_controller and (options.standalone or options.initial_controllers):
+        raise StorageError("a broker without the controller role has no voters to write: leave the option out")
+
+    def make_voters(directory_id: Uuid) -> VoterSet | None:
+        if endpoint is None:
+            return None
+        if options.standalone:
+            return initial_controllers(f"{server.node_id}@{endpoint.host}:{endpoint.port}:{directory_id}")
+        voters = initial_controllers(options.initial_controllers)
+        if server.id not in {key.id for key in voters.keys}:
+            raise StorageError(f"--initial-controllers does not name node {server.node_id}: add it")
+        return voters
+
+    disk = RealDisk()
+    try:
+        storage = format_storage(
+            disk,
+            server,
+            cluster_id=str(_parse_uuid(options.cluster_id)),
+            make_voters=make_voters,
+            new_uuid=new_uuid,
+            is_formatted_ignored=options.ignore_formatted,
+        )
+    finally:
+        disk.close()
+    for directory, directory_id in storage.directory_ids.items():
+        print(f"{directory}: node {storage.node_id}, cluster {storage.cluster_id}, directory {directory_id}")
+    return 0
+
+
+def _info(options: argparse.Namespace) -> int:
+    from barnabas_broker.config.server import node_config
+    from barnabas_broker.node.storage import load_storage
+    from barnabas_log.disk import RealDisk
+
+    disk = RealDisk()
+    try:
+        storage = load_storage(disk, node_config(_properties(options)).server)
+    finally:
+        disk.close()
+    print(
+        json.dumps(
+            {
+                "api_version": "v1",
+                "cluster_id": storage.cluster_id,
+                "node_id": storage.node_id,
+                "directories": {path: str(uuid) for path, uuid in storage.directory_ids.items()},
+                "voters": str(storage.voters) if storage.voters else None,
+            },
+            indent=2,
+        )
+    )
+    return 0
+
+
+def _random_uuid(options: argparse.Namespace) -> int:
+    print(new_uuid())
+    return 0
+
+
+def _config_docs(options: argparse.Namespace) -> int:
+    from barnabas_broker.config.server import known_keys
+
+    keys = known_keys()
+    if options.output == "json":
+        rows = [{"name": k.name, "type": k.type_name, "default": k.default_text, "doc": k.doc} for k in keys]
+        print(json.dumps({"api_version": "v1", "keys": rows}, indent=2))
+        return 0
+    for key in keys:
+        print(f"{key.name}\n    {key.doc}\n    type {key.type_name}, default {key.default_text or '(none)'}")
+    return 0
+
+
+def new_uuid() -> Uuid:
+    """A random id whose text does not begin with a dash, so that it can stand on a command line."""
+    while True:
+        uuid = Uuid(os.urandom(16))
+        if not str(uuid).startswith("-"):
+            return uuid
+
+
+def _parse_uuid(text: str) -> Uuid:
+    from barnabas_broker.node.storage import StorageError
+
+    try:
+        return Uuid.parse(text)
+    except ValueError as error:
+        raise StorageError(
+            f"{text} is not a cluster id ({error}); make one with: barnabas storage random-uuid"
+        ) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

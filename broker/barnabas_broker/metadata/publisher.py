@@ -1,0 +1,157 @@
+"""From the control lane to the data lane: every delta, in order, one in flight; and the order in which its parts act.
+
+May touch:  replica manager, coordinators, metadata cache; both lanes' loops.   Must not touch: network, api, gRPC.
+Invariants: deltas are applied in the order of the metadata log, each once; the cache is swapped last, so a client never
+    hears from this broker of a leader role it has not taken; an error here stops the node, half-applied metadata does not go on.
+Read next:  cache.py, lifecycle.py (which unfences only after its own registration was applied here).
+
+Not obvious: Kafka's publisher sets its cache first, because its handlers look endpoints up there; ours are given the new
+image as an argument, so the cache can be last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.image.topics import TopicsDelta
+from barnabas_wire.kafka.ids import Epoch, Offset
+
+
+class ReplicaTarget(Protocol):
+    """What the publisher needs of the replica manager."""
+
+    def apply_delta(self, delta: TopicsDelta, image: MetadataImage) -> None:
+        """Deletes, then leaders, then followers."""
+
+
+class CoordinatorTarget(Protocol):
+    """What the publisher needs of a coordinator: to be told which of its topic's partitions this broker leads."""
+
+    def on_elected(self, partition: int, leader_epoch: Epoch) -> None:
+        """This broker leads the partition in this epoch."""
+
+    def on_resigned(self, partition: int) -> None:
+        """This broker no longer leads the partition."""
+
+
+class CoordinatorTopic(NamedTuple):
+    """A coordinator and the internal topic that holds its state."""
+
+    topic: str
+    target: CoordinatorTarget
+
+
+class BrokerMetadataPublisher:
+    """Publisher on the control lane; applies on the data lane."""
+
+    name = "broker"
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        replicas: ReplicaTarget,
+        coordinators: Sequence[CoordinatorTopic],
+        update_configs: Callable[[MetadataDelta, MetadataImage], None],
+        cache: MetadataCache,
+        control_loop: asyncio.AbstractEventLoop,
+        data_loop: asyncio.AbstractEventLoop,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """`update_configs` takes changed topic configs to the open logs. `on_error` (control lane) stops the node."""
+        self._broker_id = broker_id
+        self._replicas = replicas
+        self._coordinators = coordinators
+        self._update_configs = update_configs
+        self._cache = cache
+        self._control_loop = control_loop
+        self._data_loop = data_loop
+        self._on_error = on_error
+        self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
+        self._is_in_flight = False
+        self._applied: list[tuple[Offset, asyncio.Future[None]]] = []
+        self.applied_offset = Offset(-1)
+        """Offset of the last image applied on the data lane, as the control lane knows it."""
+
+    # -- control lane ----------------------------------------------------------------------------------------------
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Queue one delta for the data lane."""
+        self._waiting.append((delta, image))
+        self._send_next()
+
+    async def wait_applied(self, offset: Offset) -> None:
+        """Return once the data lane has applied an image at or past `offset`."""
+        if self.applied_offset < offset:
+            future = self._control_loop.create_future()
+            self._applied.append((offset, future))
+            await future
+
+    def _send_next(self) -> None:
+        if self._is_in_flight or not self._waiting:
+            return
+        self._is_in_flight = True
+        delta, image = self._waiting.popleft()
+        if self._data_loop is self._control_loop:
+            self._data_loop.call_soon(self._apply_and_report, delta, image)
+        else:
+            self._data_loop.call_soon_threadsafe(self._apply_and_report, delta, image)
+
+    def _on_applied(self, offset: Offset, error: BaseException | None) -> None:
+        if error is not None:
+            self._on_error(error)
+            return
+        self._is_in_flight = False
+        self.applied_offset = offset
+        due = [future for wanted, future in self._applied if wanted <= offset]
+        self._applied = [(wanted, future) for wanted, future in self._applied if wanted > offset]
+        for future in due:
+            if not future.done():
+                future.set_result(None)
+        self._send_next()
+
+    # -- data lane -------------------------------------------------------------------------------------------------
+
+    def _apply_and_report(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        error: BaseException | None = None
+        try:
+            self._apply(delta, image)
+        except Exception as raised:  # carried to the control lane, which stops the node with it
+            error = raised
+        if self._data_loop is self._control_loop:
+            self._control_loop.call_soon(self._on_applied, image.offset, error)
+        else:
+            self._control_loop.call_soon_threadsafe(self._on_applied, image.offset, error)
+
+    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """The order is the law of this file: replicas, coordinators, configs, and the cache last."""
+        if delta.topics is not None:
+            self._replicas.apply_delta(delta.topics, image)
+            for coordinator in self._coordinators:
+                self._tell_coordinator(coordinator, delta.topics)
+        if delta.configs is not None:
+            self._update_configs(delta, image)
+        self._cache.swap(image)
+
+    def _tell_coordinator(self, coordinator: CoordinatorTopic, topics: TopicsDelta) -> None:
+        for gone in topics.deleted.values():
+            if gone.name == coordinator.topic:
+                for index, partition in sorted(gone.partitions.items()):
+                    if partition.leader == self._broker_id:
+                        coordinator.target.on_resigned(index)
+        for changed in topics.changed.values():
+            if changed.name != coordinator.topic:
+                continue
+            for index, after in sorted(changed.changed.items()):
+                before = changed.before.partitions.get(index) if changed.before is not None else None
+                led_before = before is not None and before.leader == self._broker_id
+                if after.leader == self._broker_id:
+                    if not led_before or (before is not None and before.leader_epoch != after.leader_epoch):
+                        coordinator.target.on_elected(index, after.leader_epoch)
+                elif led_before:
+                    coordinator.target.on_resigned(index)

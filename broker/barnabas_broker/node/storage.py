@@ -1,0 +1,208 @@
+"""Who this node is, as its directories say: meta.properties, and the first voters of the quorum.
+
+May touch:  the node's directories, through the Disk interface.   Must not touch: sockets, clocks.
+Invariants: a directory has one cluster id, one node id and its own directory id, for ever; a voter never formats
+    itself (a wiped voter that did would forget its vote); every other case is an error that names the command.
+Read next:  node.py, which asks this before it builds anything.
+
+Files
+-----
+meta.properties (each directory), Kafka's version 1:
+    version=1, cluster.id=<22 chars>, node.id=<int>, directory.id=<22 chars>
+bootstrap.checkpoint is Kafka's `00000000000000000000-0000000000.checkpoint` in `__cluster_metadata-0`: control batches
+    SnapshotHeader, KRaftVersion, Voters, SnapshotFooter (KIP-853). Written once by format, read at every start.
+Both are written to a temporary name, synced and renamed, meta.properties last: a crash leaves either a formatted
+directory or one that format may be run on again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from barnabas_broker.config.server import ServerConfig
+from barnabas_broker.node.voters_checkpoint import decode_voters, encode_voters
+from barnabas_log.disk import Disk
+from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
+
+META_PROPERTIES = "meta.properties"
+BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
+
+
+class StorageError(KafkaError):
+    """The directories do not say who this node is; the message names the command that mends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaProperties:
+    """The identity of one directory."""
+
+    cluster_id: str
+    node_id: BrokerId
+    directory_id: Uuid
+
+    def encode(self) -> bytes:
+        """The file's text."""
+        return (
+            f"version=1\ncluster.id={self.cluster_id}\nnode.id={self.node_id}\ndirectory.id={self.directory_id}\n"
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> MetaProperties:
+        """Read the file's text; raises StorageError naming the file."""
+        values = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line and line[0] != "#")
+        try:
+            if values["version"] != "1":
+                raise StorageError(f"{path} has version {values['version']}; this barnabas reads version 1")
+            return cls(
+                cluster_id=values["cluster.id"],
+                node_id=BrokerId(int(values["node.id"])),
+                directory_id=Uuid.parse(values["directory.id"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise StorageError(
+                f"{path} is damaged ({error}); restore it from a copy of this node's directory"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStorage:
+    """The identity of a whole node: one cluster, one id, one directory id per directory."""
+
+    cluster_id: str
+    node_id: BrokerId
+    directory_ids: dict[str, Uuid]
+    metadata_directory: str
+    voters: VoterSet | None
+
+    @property
+    def replica(self) -> ReplicaKey:
+        """This node in the quorum: its id and the directory id of its metadata log."""
+        return ReplicaKey(self.node_id, self.directory_ids[self.metadata_directory])
+
+
+def format_storage(
+    disk: Disk,
+    server: ServerConfig,
+    *,
+    cluster_id: str,
+    make_voters: Callable[[Uuid], VoterSet | None],
+    new_uuid: Callable[[], Uuid],
+    is_formatted_ignored: bool = False,
+) -> NodeStorage:
+    """Write meta.properties into every directory of the node and, for a controller, the first voters.
+
+    `make_voters` gets the directory id of the metadata directory and returns the voter set to write, or None for a
+    pure broker. Raises StorageError when a directory is formatted already, unless `is_formatted_ignored`:
+    then it is kept, and the same voters at new addresses have their addresses written again.
+    """
+    formatted = {path: meta for path in server.all_directories if (meta := read_meta(disk, path)) is not None}
+    if formatted and not is_formatted_ignored:
+        raise StorageError(
+            f"{', '.join(formatted)} is formatted already (cluster {next(iter(formatted.values())).cluster_id}); "
+            "use --ignore-formatted to keep it, or remove the directory to start anew"
+        )
+    for path, meta in formatted.items():
+        _must_match(path, meta, cluster_id=cluster_id, node_id=server.id)
+    kept = formatted.get(server.metadata_directory)
+    metadata_id = kept.directory_id if kept else new_uuid()
+    voters = make_voters(metadata_id)
+    if voters is not None:
+        own = [key.directory_id for key in voters.keys if key.id == server.id]
+        if kept is None and own:
+            metadata_id = own[0]
+        _write_voters(disk, server, voters, is_new=kept is None)
+    for path in server.all_directories:
+        if path in formatted:
+            continue
+        disk.make_directory(path)
+        directory_id = metadata_id if path == server.metadata_directory else new_uuid()
+        meta = MetaProperties(cluster_id=cluster_id, node_id=server.id, directory_id=directory_id)
+        disk.write_file_atomically(os.path.join(path, META_PROPERTIES), meta.encode())
+    return load_storage(disk, server)
+
+
+def is_formatted(disk: Disk, server: ServerConfig) -> bool:
+    """Whether every directory of the node has a meta.properties."""
+    return all(disk.exists(os.path.join(path, META_PROPERTIES)) for path in server.all_directories)
+
+
+def load_storage(disk: Disk, server: ServerConfig) -> NodeStorage:
+    """Read and check the identity of a formatted node; raises StorageError that names the file and the fix."""
+    found: dict[str, MetaProperties] = {}
+    for path in server.all_directories:
+        meta = read_meta(disk, path)
+        if meta is None:
+            raise StorageError(f"{path} is not formatted. {format_command(server)}")
+        found[path] = meta
+    first = next(iter(found.values()))
+    for path, meta in found.items():
+        _must_match(path, meta, cluster_id=first.cluster_id, node_id=server.id)
+    return NodeStorage(
+        cluster_id=first.cluster_id,
+        node_id=server.id,
+        directory_ids={path: meta.directory_id for path, meta in found.items()},
+        metadata_directory=server.metadata_directory,
+        voters=_read_voters(disk, server),
+    )
+
+
+def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
+    """The meta.properties of one directory, or None where there is none."""
+    path = os.path.join(directory, META_PROPERTIES)
+    return MetaProperties.decode(disk.read_file(path), path) if disk.exists(path) else None
+
+
+def format_command(server: ServerConfig) -> str:
+    """The command that formats this node, for error messages."""
+    kind = (
+        "--standalone"
+        if len(server.quorum_bootstrap_servers) == 1
+        else "--initial-controllers ID@HOST:PORT:DIRECTORY_ID,…"
+    )
+    return f"Run once: barnabas storage format -c FILE --cluster-id ID {kind}"
+
+
+def initial_controllers(text: str) -> VoterSet:
+    """Parse `--initial-controllers 1@host:port:DIRECTORY_ID,…` (KIP-853); raises StorageError on a bad entry."""
+    try:
+        return VoterSet.parse(text)
+    except ValueError as error:
+        raise StorageError(
+            f"--initial-controllers {text}: {error}; write ID@HOST:PORT:DIRECTORY_ID, comma-separated"
+        ) from error
+
+
+def _write_voters(disk: Disk, server: ServerConfig, voters: VoterSet, *, is_new: bool) -> None:
+    """The first voters are written once; afterwards only their addresses may be written again."""
+    directory = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0")
+    path = os.path.join(directory, BOOTSTRAP_CHECKPOINT)
+    if not is_new and disk.exists(path) and decode_voters(disk.read_file(path)).keys != voters.keys:
+        raise StorageError(
+            f"{path} holds other voters than --initial-controllers: only their addresses may change on a formatted directory"
+        )
+    disk.make_directory(directory)
+    disk.write_file_atomically(path, encode_voters(voters))
+
+
+def _read_voters(disk: Disk, server: ServerConfig) -> VoterSet | None:
+    path = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0", BOOTSTRAP_CHECKPOINT)
+    if disk.exists(path):
+        return decode_voters(disk.read_file(path))
+    if server.is_controller:
+        raise StorageError(
+            f"{path} is missing, so the voters are unknown; restore it from another controller's directory"
+        )
+    return None
+
+
+def _must_match(path: str, meta: MetaProperties, *, cluster_id: str, node_id: BrokerId) -> None:
+    if meta.node_id != node_id:
+        raise StorageError(f"{path} belongs to node {meta.node_id}, but node.id={node_id}: correct node.id or log.dirs")
+    if meta.cluster_id != cluster_id:
+        raise StorageError(
+            f"{path} belongs to cluster {meta.cluster_id}, not {cluster_id}: correct log.dirs or --cluster-id"
+        )
