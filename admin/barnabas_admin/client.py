@@ -106,14 +106,14 @@ class AdminClient:
         return self._call("AddPartitions", request).topic
 
     def describe_configs(
-        self, resource_type: int, name: str, *, only_overrides: bool = False
+        self, resource_type: admin_pb2.ResourceType, name: str, *, only_overrides: bool = False
     ) -> Sequence[admin_pb2.ConfigEntry]:
         """Configs of a topic or broker (admin_pb2.RESOURCE_TYPE_*)."""
         request = admin_pb2.DescribeConfigsRequest(type=resource_type, name=name, only_overrides=only_overrides)
         return self._call("DescribeConfigs", request).entries
 
     def alter_configs(
-        self, resource_type: int, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+        self, resource_type: admin_pb2.ResourceType, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
         """Set (text) or remove (None) overrides, all or none of them."""
         entries = [admin_pb2.ConfigChange(key=key, value=value) for key, value in changes.items()]

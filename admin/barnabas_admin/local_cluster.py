@@ -110,9 +110,7 @@ class LocalNode:
     @property
     def roles(self) -> str:
         """process.roles."""
-        return ",".join(
-            [role for role, has in (("broker", self.is_broker), ("controller", self.is_controller)) if has]
-        )
+        return ",".join([role for role, has in (("broker", self.is_broker), ("controller", self.is_controller)) if has])
 
 
 @dataclass(frozen=True, slots=True)

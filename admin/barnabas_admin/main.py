@@ -29,7 +29,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
         "The whole cluster: what it is, and whether it is well.",
         {
             "info": ("cluster:info", "Show the cluster's id, controller, brokers and size."),
-            "health": ("cluster:health", "Say whether the cluster is well, and why not; exit status 10 when it is not."),
+            "health": (
+                "cluster:health",
+                "Say whether the cluster is well, and why not; exit status 10 when it is not.",
+            ),
         },
     ),
     "quorum": (

@@ -42,7 +42,9 @@ class _Stopped(Exception):
 @click.option("--port", type=int, default=DEFAULT_PORT, show_default=True, help="First Kafka port.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print; default text.")
-@click.option("--exec", "is_exec", is_flag=True, help="Run COMMAND against the cluster, then stop with its exit status.")
+@click.option(
+    "--exec", "is_exec", is_flag=True, help="Run COMMAND against the cluster, then stop with its exit status."
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def dev(
     nodes: int | None,
@@ -156,7 +158,8 @@ class _Session:
             self._report_deaths()
             if not any(node.is_running for node in self._cluster.nodes.values()):
                 raise LocalClusterError(
-                    "no node is left", f"their logs are below {self._cluster.directory}; start again with `barnabas dev`"
+                    "no node is left",
+                    f"their logs are below {self._cluster.directory}; start again with `barnabas dev`",
                 )
             time.sleep(WATCH_PAUSE_S)
 

@@ -1,0 +1,612 @@
+"""The gRPC admin service that every node serves on admin.listeners.
+
+May touch:  the node's image, the controller client, grpc.aio on the control lane.    Must not touch: logs, the data lane.
+Invariants: a read is answered from one image; a change goes through the active controller and is answered once
+            committed; every failure carries code, message and hint; generated types stop here.
+Read next:  controller_client.py, which carries the changes; metrics/census.py, which counts the health.
+
+Not obvious
+- Only the quorum's leader knows how far the other replicas are. A node that does not lead answers DescribeQuorum with
+  what the leader told it (`NodeView.describe_quorum`), and otherwise with -1 for what it cannot know.
+- Topic names are checked here only for what an image can say; the rules of names and configs are the controller's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from barnabas_broker.metrics.census import (
+    LEADERLESS,
+    NOT_PREFERRED,
+    UNDER_MIN_ISR,
+    UNDER_REPLICATED,
+    min_insync_replicas,
+    partition_flags,
+    take_census,
+)
+from barnabas_broker.metrics.histogram import Histogram
+from barnabas_quorum.controller.requests import (
+    ConfigAlteration,
+    ConfigChange,
+    ConfigOperation,
+    CreatableTopic,
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
+    DeleteTopics,
+    DeleteTopicsReply,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsReply,
+    TopicGrowth,
+    TopicReference,
+)
+from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.topics import TopicImage
+from barnabas_quorum.raft.voters import VoterSet
+from barnabas_quorum.records import ConfigResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
+from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
+
+logger = logging.getLogger(__name__)
+
+ERROR_METADATA_KEY = "barnabas-error-bin"
+INTERNAL_TOPIC_PREFIX = "__"
+VOTER_SILENCE_MS_MAX = 5_000
+"""A voter that has not fetched from the leader for this long is reported as down."""
+TOPICS_MAX = 10_000
+"""Most topics named in one request."""
+
+R = TypeVar("R")
+
+
+class ConfigKeyView(NamedTuple):
+    """One key that a topic or a broker may have: its value in the node's properties, or else its default."""
+
+    name: str
+    value: str
+    is_static: bool
+    """True when the node's properties file sets it."""
+    doc: str
+
+
+class NodeView(Protocol):
+    """What the service needs of its node. Called on the control lane only."""
+
+    @property
+    def node_id(self) -> BrokerId:
+        """node.id."""
+        ...
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, 22 characters."""
+        ...
+
+    @property
+    def roles(self) -> Sequence[str]:
+        """process.roles."""
+        ...
+
+    @property
+    def voters(self) -> VoterSet | None:
+        """The voters and their endpoints; None while not known."""
+        ...
+
+    @property
+    def image(self) -> MetadataImage:
+        """The control lane's newest image."""
+        ...
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """As the leader sees it, where the leader can be asked; else as this node does."""
+        ...
+
+    def topic_keys(self) -> Sequence[ConfigKeyView]:
+        """Every topic config key, by name."""
+        ...
+
+    def broker_keys(self) -> Sequence[ConfigKeyView]:
+        """Every key of server.properties, by name."""
+        ...
+
+    @property
+    def default_partitions(self) -> int:
+        """num.partitions."""
+        ...
+
+    @property
+    def default_replication_factor(self) -> int:
+        """default.replication.factor."""
+        ...
+
+    @property
+    def static_min_isr(self) -> int:
+        """min.insync.replicas of the node's properties."""
+        ...
+
+
+class ControllerChannel(Protocol):
+    """The requests that are forwarded to the active controller; each raises KafkaError when refused as a whole."""
+
+    async def create_topics(self, request: CreateTopics) -> CreateTopicsReply:
+        """Answered once committed."""
+        ...
+
+    async def delete_topics(self, request: DeleteTopics) -> DeleteTopicsReply:
+        """Answered once committed."""
+        ...
+
+    async def create_partitions(self, request: CreatePartitions) -> CreatePartitionsReply:
+        """Answered once committed."""
+        ...
+
+    async def incremental_alter_configs(self, request: IncrementalAlterConfigs) -> IncrementalAlterConfigsReply:
+        """Answered once committed."""
+        ...
+
+
+@dataclass(slots=True)
+class AdminStats:
+    """What the service has answered."""
+
+    requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By (method, name of the error code or NONE)."""
+    seconds: dict[str, Histogram] = field(default_factory=dict)
+    """By method."""
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+    """Answers for one node. `clock_ms` is wall time."""
+
+    def __init__(self, node: NodeView, controller: ControllerChannel, *, clock_ms: Callable[[], int]) -> None:
+        self._node = node
+        self._controller = controller
+        self._clock_ms = clock_ms
+        self.stats = AdminStats()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register on a server that is not started yet."""
+        admin_pb2_grpc.add_AdminServicer_to_server(self, server)
+
+    # The methods below have gRPC's names. Each is one line: what it does stands in the function it names.
+
+    async def DescribeCluster(self, request: Any, context: Any) -> Any:
+        return await self._answer("DescribeCluster", context, self._describe_cluster())
+
+    async def DescribeHealth(self, request: Any, context: Any) -> Any:
+        return await self._answer("DescribeHealth", context, self._describe_health())
+
+    async def DescribeQuorum(self, request: Any, context: Any) -> Any:
+        return await self._answer("DescribeQuorum", context, self._describe_quorum())
+
+    async def ListBrokers(self, request: Any, context: Any) -> Any:
+        return await self._answer("ListBrokers", context, self._list_brokers())
+
+    async def ListTopics(self, request: Any, context: Any) -> Any:
+        return await self._answer("ListTopics", context, self._list_topics(request))
+
+    async def DescribeTopics(self, request: Any, context: Any) -> Any:
+        return await self._answer("DescribeTopics", context, self._describe_topics(request))
+
+    async def CreateTopics(self, request: Any, context: Any) -> Any:
+        return await self._answer("CreateTopics", context, self._create_topics(request))
+
+    async def DeleteTopics(self, request: Any, context: Any) -> Any:
+        return await self._answer("DeleteTopics", context, self._delete_topics(request))
+
+    async def AddPartitions(self, request: Any, context: Any) -> Any:
+        return await self._answer("AddPartitions", context, self._add_partitions(request))
+
+    async def DescribeConfigs(self, request: Any, context: Any) -> Any:
+        return await self._answer("DescribeConfigs", context, self._describe_configs(request))
+
+    async def AlterConfigs(self, request: Any, context: Any) -> Any:
+        return await self._answer("AlterConfigs", context, self._alter_configs(request))
+
+    async def _answer(self, method: str, context: Any, work: Awaitable[R]) -> R | None:
+        """Run one method; a KafkaError becomes a status with details, anything else is a bug that ends this call only."""
+        started = time.perf_counter()
+        code = ErrorCode.NONE
+        try:
+            return await work
+        except KafkaError as error:
+            code = error.code
+            await _abort(context, error)
+        except Exception as error:
+            logger.exception("admin call %s failed", method)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            await _abort(context, KafkaError(f"{method} failed on node {self._node.node_id}: {error!r}"))
+        finally:
+            self.stats.requests[method, code.name] += 1
+            self.stats.seconds.setdefault(method, Histogram()).observe(time.perf_counter() - started)
+        return None
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    async def _describe_cluster(self) -> admin_pb2.DescribeClusterResponse:
+        image = self._node.image
+        quorum = await self._node.describe_quorum()
+        census = take_census(image, static_min_isr=self._node.static_min_isr)
+        voters = self._node.voters
+        return admin_pb2.DescribeClusterResponse(
+            cluster_id=self._node.cluster_id,
+            answered_by=self._node.node_id,
+            answered_by_roles=self._node.roles,
+            controller_id=quorum.leader_id,
+            controller_epoch=quorum.epoch,
+            metadata_offset=image.offset,
+            brokers=self._brokers(image),
+            controllers=[
+                admin_pb2.Controller(
+                    id=voter.key.id,
+                    listeners=[admin_pb2.Listener(name="CONTROLLER", host=voter.host, port=voter.port)],
+                )
+                for voter in voters or ()
+            ],
+            topic_count=census.topics,
+            partition_count=census.partitions,
+        )
+
+    async def _describe_health(self) -> admin_pb2.DescribeHealthResponse:
+        image = self._node.image
+        quorum = await self._node.describe_quorum()
+        census = take_census(image, static_min_isr=self._node.static_min_isr)
+        fenced = sorted(broker.id for broker in image.cluster.brokers.values() if broker.is_fenced)
+        down = voters_down(quorum, now_ms=self._clock_ms())
+        leaderless, under_min_isr = census.flags[LEADERLESS], census.flags[UNDER_MIN_ISR]
+        under_replicated = census.flags[UNDER_REPLICATED]
+        found = {
+            "no_controller": quorum.leader_id == NO_BROKER,
+            "voter_down": bool(down),
+            "no_broker": len(fenced) == len(image.cluster.brokers),
+            "broker_down": bool(fenced),
+            "leaderless": leaderless > 0,
+            "under_min_isr": under_min_isr > 0,
+            "under_replicated": under_replicated > 0,
+        }
+        reasons = [reason for reason, is_so in found.items() if is_so]
+        return admin_pb2.DescribeHealthResponse(
+            is_healthy=not reasons,
+            reasons=reasons,
+            controller_id=quorum.leader_id,
+            controller_epoch=quorum.epoch,
+            voters=[voter.key.id for voter in quorum.voters],
+            voters_down=down,
+            brokers=sorted(image.cluster.brokers),
+            brokers_fenced=fenced,
+            partitions=census.partitions,
+            leaderless=leaderless,
+            under_min_isr=under_min_isr,
+            under_replicated=under_replicated,
+            not_preferred_leader=census.flags[NOT_PREFERRED],
+        )
+
+    async def _describe_quorum(self) -> admin_pb2.DescribeQuorumResponse:
+        quorum = await self._node.describe_quorum()
+        endpoints = {voter.key: f"{voter.host}:{voter.port}" for voter in self._node.voters or ()}
+
+        def describe(replica: ReplicaDescription, role: str) -> admin_pb2.QuorumReplica:
+            is_leader = replica.key.id == quorum.leader_id and role == "voter"
+            end = replica.log_end_offset
+            leader_end = max((r.log_end_offset for r in quorum.voters if r.key.id == quorum.leader_id), default=-1)
+            return admin_pb2.QuorumReplica(
+                id=replica.key.id,
+                directory_id=str(replica.key.directory_id),
+                role="leader" if is_leader else role,
+                log_end_offset=end,
+                lag_records=-1 if end < 0 or leader_end < 0 else max(0, leader_end - end),
+                last_fetch_timestamp_ms=replica.last_fetch_ms,
+                last_caught_up_timestamp_ms=replica.last_caught_up_ms,
+                endpoint=endpoints.get(replica.key, ""),
+            )
+
+        return admin_pb2.DescribeQuorumResponse(
+            cluster_id=self._node.cluster_id,
+            leader_id=quorum.leader_id,
+            leader_epoch=quorum.epoch,
+            high_watermark=quorum.high_watermark,
+            replicas=[describe(replica, "voter") for replica in quorum.voters]
+            + [describe(replica, "observer") for replica in quorum.observers],
+            described_at_ms=self._clock_ms(),
+        )
+
+    async def _list_brokers(self) -> admin_pb2.ListBrokersResponse:
+        quorum = await self._node.describe_quorum()
+        return admin_pb2.ListBrokersResponse(brokers=self._brokers(self._node.image), controller_id=quorum.leader_id)
+
+    def _brokers(self, image: MetadataImage) -> list[admin_pb2.Broker]:
+        census = take_census(image, static_min_isr=self._node.static_min_isr)
+        return [
+            admin_pb2.Broker(
+                id=broker.id,
+                epoch=broker.epoch,
+                fenced=broker.is_fenced,
+                in_controlled_shutdown=broker.is_in_controlled_shutdown,
+                rack=broker.rack or "",
+                listeners=[
+                    admin_pb2.Listener(name=point.listener, host=point.host, port=point.port)
+                    for point in broker.endpoints
+                ],
+                leader_count=census.led[broker.id],
+                replica_count=census.held[broker.id],
+            )
+            for _, broker in sorted(image.cluster.brokers.items())
+        ]
+
+    async def _list_topics(self, request: admin_pb2.ListTopicsRequest) -> admin_pb2.ListTopicsResponse:
+        image = self._node.image
+        return admin_pb2.ListTopicsResponse(
+            topics=[
+                self._summary(topic)
+                for topic in image.topics.sorted_topics()
+                if request.include_internal or not is_internal(topic.name)
+            ]
+        )
+
+    def _summary(self, topic: TopicImage) -> admin_pb2.TopicSummary:
+        partitions = topic.partitions.values()
+        first = topic.partitions.get(0)
+        return admin_pb2.TopicSummary(
+            name=topic.name,
+            id=str(topic.id),
+            partitions=len(topic.partitions),
+            replication_factor=len(first.replicas) if first else 0,
+            internal=is_internal(topic.name),
+            under_replicated=sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
+            leaderless=sum(not partition.has_leader for partition in partitions),
+        )
+
+    async def _describe_topics(self, request: admin_pb2.DescribeTopicsRequest) -> admin_pb2.DescribeTopicsResponse:
+        _check_count(request.names)
+        image = self._node.image
+        topics = []
+        for name in request.names:
+            topic = image.topics.get(name)
+            if topic is None:
+                topics.append(admin_pb2.Topic(name=name, error=_detail(_unknown_topic(name))))
+            else:
+                topics.append(self._describe_topic(image, topic))
+        return admin_pb2.DescribeTopicsResponse(topics=topics)
+
+    def _describe_topic(self, image: MetadataImage, topic: TopicImage) -> admin_pb2.Topic:
+        min_isr = min_insync_replicas(image, topic.name, static_default=self._node.static_min_isr)
+        return admin_pb2.Topic(
+            name=topic.name,
+            id=str(topic.id),
+            internal=is_internal(topic.name),
+            partitions=[
+                admin_pb2.Partition(
+                    partition=index,
+                    leader=partition.leader,
+                    leader_epoch=partition.leader_epoch,
+                    partition_epoch=partition.partition_epoch,
+                    replicas=partition.replicas,
+                    isr=partition.isr,
+                    elr=partition.elr,
+                    offline_replicas=[
+                        replica
+                        for replica in partition.replicas
+                        if (broker := image.cluster.broker(replica)) is None or broker.is_fenced
+                    ],
+                    flags=partition_flags(partition, min_isr=min_isr),
+                )
+                for index, partition in sorted(topic.partitions.items())
+            ],
+            overrides=dict(image.configs.topic(topic.name)),
+        )
+
+    async def _describe_configs(self, request: admin_pb2.DescribeConfigsRequest) -> admin_pb2.DescribeConfigsResponse:
+        image = self._node.image
+        cluster = image.configs.cluster_default
+        if _resource_type(request.type) is ConfigResourceType.TOPIC:
+            if image.topics.get(request.name) is None:
+                raise _unknown_topic(request.name)
+            layers = [("topic", image.configs.topic(request.name)), ("cluster", cluster)]
+            keys = self._node.topic_keys()
+        elif request.name == "":
+            layers, keys = [("cluster", cluster)], self._node.broker_keys()
+        else:
+            broker_id = _broker_id(request.name)
+            if image.cluster.broker(broker_id) is None:
+                raise KafkaError.of(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+            layers = [("broker", image.configs.broker(broker_id)), ("cluster", cluster)]
+            # Another broker's properties file is known to that broker alone.
+            keys = self._node.broker_keys() if broker_id == self._node.node_id else ()
+        entries = merge_configs(keys, layers, own_layer=layers[0][0], only_overrides=request.only_overrides)
+        return admin_pb2.DescribeConfigsResponse(entries=entries)
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    async def _create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+        _check_count(request.topics)
+        topics = tuple(
+            CreatableTopic(
+                name=topic.name,
+                partition_count=self._node.default_partitions if topic.partitions == -1 else topic.partitions,
+                replication_factor=(
+                    self._node.default_replication_factor
+                    if topic.replication_factor == -1
+                    else topic.replication_factor
+                ),
+                configs=dict(topic.configs),
+            )
+            for topic in request.topics
+        )
+        reply = await self._controller.create_topics(CreateTopics(topics=topics, validate_only=request.validate_only))
+        return admin_pb2.CreateTopicsResponse(
+            topics=[
+                admin_pb2.TopicOutcome(
+                    name=topic.name,
+                    id=str(topic.topic_id),
+                    partitions=topic.partition_count,
+                    replication_factor=topic.replication_factor,
+                )
+                if topic.error is None
+                else admin_pb2.TopicOutcome(name=topic.name, error=_detail(topic.error))
+                for topic in reply.topics
+            ]
+        )
+
+    async def _delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+        _check_count(request.names)
+        topics = tuple(TopicReference(name=name) for name in request.names)
+        reply = await self._controller.delete_topics(DeleteTopics(topics=topics))
+        return admin_pb2.DeleteTopicsResponse(
+            topics=[
+                admin_pb2.TopicOutcome(name=topic.name or "", id=str(topic.topic_id), error=_detail(topic.error))
+                for topic in reply.topics
+            ]
+        )
+
+    async def _add_partitions(self, request: admin_pb2.AddPartitionsRequest) -> admin_pb2.AddPartitionsResponse:
+        growth = TopicGrowth(name=request.name, partition_count=request.total)
+        reply = await self._controller.create_partitions(
+            CreatePartitions(topics=(growth,), validate_only=request.validate_only)
+        )
+        (outcome,) = reply.topics
+        if outcome.error is not None:
+            raise outcome.error
+        return admin_pb2.AddPartitionsResponse(
+            topic=admin_pb2.TopicOutcome(name=outcome.name, partitions=request.total)
+        )
+
+    async def _alter_configs(self, request: admin_pb2.AlterConfigsRequest) -> admin_pb2.AlterConfigsResponse:
+        changes = tuple(
+            ConfigChange(key=change.key, operation=ConfigOperation.SET, value=change.value)
+            if change.HasField("value")
+            else ConfigChange(key=change.key, operation=ConfigOperation.DELETE)
+            for change in request.changes
+        )
+        if not changes:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "no config change is named")
+        alteration = ConfigAlteration(
+            resource_type=_resource_type(request.type), resource_name=request.name, changes=changes
+        )
+        reply = await self._controller.incremental_alter_configs(
+            IncrementalAlterConfigs(resources=(alteration,), validate_only=request.validate_only)
+        )
+        (outcome,) = reply.resources
+        if outcome.error is not None:
+            raise outcome.error
+        return admin_pb2.AlterConfigsResponse()
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic belongs to the cluster itself, by its name."""
+    return topic.startswith(INTERNAL_TOPIC_PREFIX)
+
+
+def voters_down(quorum: QuorumDescription, *, now_ms: int) -> list[int]:
+    """Voters that the leader has not heard of for VOTER_SILENCE_MS_MAX; those whose last fetch is unknown are not told
+    apart from voters that a fresh leader has not heard of yet, so they count only when some other voter is known."""
+    is_leaders_view = any(voter.last_fetch_ms >= 0 for voter in quorum.voters if voter.key.id != quorum.leader_id)
+    if not is_leaders_view:
+        return []
+    return [
+        voter.key.id
+        for voter in quorum.voters
+        if voter.key.id != quorum.leader_id and now_ms - voter.last_fetch_ms > VOTER_SILENCE_MS_MAX
+    ]
+
+
+def merge_configs(
+    keys: Sequence[ConfigKeyView],
+    layers: Sequence[tuple[str, Mapping[str, str]]],
+    *,
+    own_layer: str,
+    only_overrides: bool,
+) -> list[admin_pb2.ConfigEntry]:
+    """Each key once, with its value from the first layer (source name, overrides) that has it, else from the node's
+    properties ("static") or its default ("default"); overrides of keys that are not listed come too."""
+    known = {key.name: key for key in keys}
+    names = known.keys() | {name for _, overrides in layers for name in overrides}
+    entries = []
+    for name in sorted(names):
+        key = known.get(name)
+        found = [(source, overrides[name]) for source, overrides in layers if name in overrides]
+        if key is not None:
+            found.append(("static" if key.is_static else "default", key.value))
+        source, value = found[0]
+        if not only_overrides or source == own_layer:
+            entries.append(admin_pb2.ConfigEntry(key=name, value=value, source=source, doc=key.doc if key else ""))
+    return entries
+
+
+def _resource_type(kind: int) -> ConfigResourceType:
+    if kind == admin_pb2.RESOURCE_TYPE_TOPIC:
+        return ConfigResourceType.TOPIC
+    if kind == admin_pb2.RESOURCE_TYPE_BROKER:
+        return ConfigResourceType.BROKER
+    raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no configs")
+
+
+def _broker_id(text: str) -> BrokerId:
+    try:
+        return BrokerId(int(text))
+    except ValueError:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{text!r} is not a broker id") from None
+
+
+def _check_count(items: Sequence[Any]) -> None:
+    if len(items) > TOPICS_MAX:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{len(items)} topics in one request; at most {TOPICS_MAX}")
+
+
+def _unknown_topic(name: str) -> KafkaError:
+    return KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+
+
+_HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "`barnabas topic describe NAME` shows it; --if-not-exists accepts it",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "`barnabas broker list` shows how many brokers are in service",
+    ErrorCode.INVALID_CONFIG: "`barnabas topic config NAME` shows the keys and what they mean",
+    ErrorCode.NOT_CONTROLLER: "an election is under way: try again, or see `barnabas quorum status`",
+    ErrorCode.REQUEST_TIMED_OUT: "see `barnabas cluster health`; the change may still happen",
+    ErrorCode.BROKER_ID_NOT_REGISTERED: "`barnabas broker list` shows the brokers",
+}
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_ID: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.RESOURCE_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.TOPIC_ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.NOT_CONTROLLER: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
+    ErrorCode.UNKNOWN_SERVER_ERROR: grpc.StatusCode.INTERNAL,
+}
+
+
+def _detail(error: KafkaError | None) -> admin_pb2.ErrorDetail | None:
+    if error is None:
+        return None
+    return admin_pb2.ErrorDetail(
+        code=error.code,
+        name=error.code.name,
+        message=error.message or error.code.name.replace("_", " ").lower(),
+        hint=_HINTS.get(error.code, ""),
+        retriable=error.is_retriable,
+    )
+
+
+async def _abort(context: Any, error: KafkaError) -> None:
+    """End the call with the status for the code; the whole error goes into the trailing metadata."""
+    detail = _detail(error)
+    assert detail is not None
+    status = _STATUS.get(error.code, grpc.StatusCode.INVALID_ARGUMENT)
+    trailer = ((ERROR_METADATA_KEY, detail.SerializeToString()),)
+    await context.abort(status, f"{detail.name}: {detail.message}", trailer)

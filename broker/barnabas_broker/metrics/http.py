@@ -1,0 +1,121 @@
+"""The node's own small HTTP server: /metrics, /livez, /readyz on metrics.listeners.
+
+May touch:  sockets, through asyncio.      Must not touch: what the answers are made of (exporter.py, health).
+Invariants: a request is at most REQUEST_BYTES_MAX and READ_TIMEOUT_S long; at most CONNECTIONS_MAX at a time; one
+            request per connection; nothing that a client sends can reach another connection or stop the server.
+Read next:  exporter.py.
+
+Served: GET and HEAD, HTTP/1.0 and 1.1. 200 or 503 for /livez and /readyz, with the reason as text; 404, 405, 400, 431
+otherwise. /livez: the lanes turn. /readyz: this node can do its work now (never the state of the whole cluster: a
+node must not be taken out of service because another one is down).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+logger = logging.getLogger(__name__)
+
+REQUEST_BYTES_MAX = 8 * 1024
+READ_TIMEOUT_S = 5.0
+WRITE_TIMEOUT_S = 10.0
+CONNECTIONS_MAX = 32
+
+TEXT = "text/plain; charset=utf-8"
+
+Reasons = Callable[[], Sequence[str]]
+"""Why the node is not well; empty when it is."""
+
+
+class HttpServer:
+    """Serves one node's metrics and probes, on the lane where `run` is called.
+
+    Args:
+        addresses: (host, port) to bind; port 0 takes a free one.
+        render: the /metrics body and its content type. It runs in a thread: thousands of series would hold up the lane.
+        find_dead: reasons why the node is not alive.
+        find_unready: reasons why the node cannot serve.
+    """
+
+    def __init__(
+        self,
+        *,
+        addresses: Sequence[tuple[str, int]],
+        render: Callable[[], tuple[bytes, str]],
+        find_dead: Reasons,
+        find_unready: Reasons,
+    ) -> None:
+        self._addresses = tuple(addresses)
+        self._render = render
+        self._probes = {"/livez": find_dead, "/readyz": find_unready}
+        self._servers: list[asyncio.Server] = []
+        self._open = 0
+
+    async def start(self) -> None:
+        """Bind and listen; raises OSError when an address is taken."""
+        for host, port in self._addresses:
+            server = await asyncio.start_server(self._serve, host, port, limit=REQUEST_BYTES_MAX)
+            self._servers.append(server)
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports really bound."""
+        return [server.sockets[0].getsockname()[1] for server in self._servers]
+
+    async def close(self) -> None:
+        """Stop listening; an answer on its way is given up."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: read one request, answer it, close. Streams own the task."""
+        self._open += 1
+        try:
+            if self._open > CONNECTIONS_MAX:
+                return
+            async with asyncio.timeout(READ_TIMEOUT_S):
+                answer = await self._read_and_answer(reader)
+            writer.write(answer)
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await writer.drain()
+        except (asyncio.IncompleteReadError, TimeoutError, OSError) as error:
+            logger.debug("metrics connection ended: %r", error)
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _read_and_answer(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _response("431 Request Header Fields Too Large", b"the request is too large\n")
+        words = head.split(b"\r\n", 1)[0].split(b" ")
+        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+            return _response("400 Bad Request", b"this is not HTTP/1\n")
+        if words[0] not in (b"GET", b"HEAD"):
+            return _response("405 Method Not Allowed", b"only GET and HEAD\n", extra="Allow: GET, HEAD\r\n")
+        path = words[1].split(b"?", 1)[0].decode("latin-1")
+        return await self._answer(path, is_head=words[0] == b"HEAD")
+
+    async def _answer(self, path: str, *, is_head: bool) -> bytes:
+        if path == "/metrics":
+            body, content_type = await asyncio.to_thread(self._render)
+            return _response("200 OK", body, content_type=content_type, is_head=is_head)
+        find_reasons = self._probes.get(path)
+        if find_reasons is None:
+            return _response("404 Not Found", b"see /metrics, /livez, /readyz\n", is_head=is_head)
+        reasons = find_reasons()
+        if reasons:
+            return _response("503 Service Unavailable", ("\n".join(reasons) + "\n").encode(), is_head=is_head)
+        return _response("200 OK", b"ok\n", is_head=is_head)
+
+
+def _response(status: str, body: bytes, *, content_type: str = TEXT, is_head: bool = False, extra: str = "") -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        f"Cache-Control: no-store\r\n{extra}Connection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (b"" if is_head else body)
