@@ -36,22 +36,6 @@ class ApiConfig:
         default=True,
         metadata={"key": "delete.topic.enable", "doc": "Allow topics to be deleted through the Kafka API."},
     )
-    fetch_max_bytes: int = field(
-        default=55 * 1024 * 1024,
-        metadata={
-            "key": "fetch.max.bytes",
-            "doc": "Most bytes of records in one fetch response, whatever the client asks for. "
-            "The first batch is sent whole even when it is larger.",
-        },
-    )
-    replica_fetch_response_max_bytes: int = field(
-        default=2 * 1024 * 1024,
-        metadata={
-            "key": "replica.fetch.response.max.bytes",
-            "doc": "Most bytes of records in one fetch response to a follower. Larger responses block the event loops "
-            "of leader and follower (measured: loop lag p99 33 ms at 8 MiB, 5 ms at 2 MiB).",
-        },
-    )
     max_request_partition_size_limit: int = field(
         default=2000,
         metadata={
@@ -61,6 +45,6 @@ class ApiConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("num_partitions", "default_replication_factor", "fetch_max_bytes"):
+        for name in ("num_partitions", "default_replication_factor", "max_request_partition_size_limit"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name.replace('_', '.')} must be at least 1")

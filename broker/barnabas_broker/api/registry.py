@@ -1,16 +1,19 @@
 """The table of Kafka APIs: who handles which key in which versions, and how an error becomes a response.
 
-May touch:  the handler modules.      Must not touch: sockets, clock, logs.
-Invariants: ApiVersions is answered from this table, so it cannot lie; an exception becomes a code here and nowhere else.
+May touch:  the handler modules, the codec.       Must not touch: sockets, clock, logs.
+Invariants: ApiVersions is answered from this table, so it cannot lie; an exception becomes a code here, nowhere else.
 Read next:  api_versions.py (the shortest handler), produce.py (a direct one).
 
-A handler gets `(services, context, request)` and returns a response object, or an awaitable of one. While an awaitable is
-pending, later requests of the same connection wait (Kafka's rule: one request of a connection at a time); other connections
-go on. Produce and Fetch are *direct*: they get the undecoded frame and a slot to fill, and may be pipelined.
+A handler gets `(services, context, request)` and returns a response object (or its encoded body as bytes), or an
+awaitable of one. While an awaitable is pending, later requests of the same connection wait (Kafka's rule: one request
+of a connection at a time); other connections go on. Produce and Fetch are *direct*: they get the undecoded frame and a
+slot to fill, and may be pipelined.
 """
 
 from __future__ import annotations
 
+import importlib
+import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,10 +22,33 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.services import BrokerServices
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.kafka.primitives import skip_tagged_fields as skip_tags
+from barnabas_wire.kafka.schema import decode_request as decode_body
+from barnabas_wire.kafka.schema import encode_response, message_classes
 
 Handler = Callable[[BrokerServices, RequestContext, Any], Any | Awaitable[Any]]
 ErrorResponse = Callable[[Any, KafkaError], Any]
 """(decoded request, error) -> response in which every item of the request carries the error."""
+
+HANDLER_MODULES = (
+    "api_versions",
+    "cluster",
+    "configs",
+    "delete_records",
+    "fetch",
+    "groups",
+    "init_producer_id",
+    "list_offsets",
+    "log_dirs",
+    "metadata",
+    "offset_for_leader_epoch",
+    "offsets",
+    "produce",
+    "quorum",
+    "topics",
+)
+"""Every file that registers handlers; importing them fills the table."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -33,13 +59,15 @@ class Api:
     min_version: int
     """Lowest version advertised; a direct handler may still refuse it (Produce 0-2)."""
     max_version: int
+    flexible_from: int
+    """First version whose request header has tagged fields."""
     handler: Any
     is_direct: bool = False
     error_response: ErrorResponse | None = None
 
 
 APIS: dict[int, Api] = {}
-"""The table, by API key. Filled by the decorators when the handler modules are imported (`load_handlers`)."""
+"""The table, by API key."""
 
 
 def handles(
@@ -49,27 +77,84 @@ def handles(
 
     Args:
         versions: (lowest, highest) served, both inclusive; this is what ApiVersions advertises.
-        on_error: builds the response for a KafkaError raised by the handler. None means: the response class has a top-level
-            `error_code` (and perhaps `error_message`), which is all that is set.
+        on_error: builds the response for a KafkaError raised by the handler. None means: the response class has a
+            top-level `error_code` (and perhaps `error_message`), which is all that is set.
     """
 
     def register(handler: Handler) -> Handler:
-        _add(Api(key=key, min_version=versions[0], max_version=versions[1], handler=handler, error_response=on_error))
+        _add(key, versions, handler, is_direct=False, on_error=on_error)
         return handler
 
     return register
 
 
 def handles_directly(key: ApiKey, *, versions: tuple[int, int]) -> Callable[[Any], Any]:
-    """Register a handler of undecoded frames: `(services, slot, version, frame, position) -> None`. See network/connection.py."""
+    """Register a handler of undecoded frames: `(services, slot, version, frame, position) -> None`.
+
+    `slot` is a network.connection.ResponseSlot; `frame` is valid only during the call.
+    """
 
     def register(handler: Any) -> Any:
-        _add(Api(key=key, min_version=versions[0], max_version=versions[1], handler=handler, is_direct=True))
+        _add(key, versions, handler, is_direct=True, on_error=None)
         return handler
 
     return register
 
 
-def _add(api: Api) -> None:
-    assert api.key not in APIS, f"{api.key.name} has two handlers"
-    APIS[api.key] = api
+def load_handlers() -> None:
+    """Import every handler module. Harmless when done already."""
+    for name in HANDLER_MODULES:
+        importlib.import_module(f"barnabas_broker.api.{name}")
+
+
+def skip_tagged_fields(frame: memoryview, position: int) -> int:
+    """Position after the tagged fields of a request header; raises MalformedMessage when they do not fit the frame."""
+    try:
+        return skip_tags(frame, position, len(frame))
+    except IndexError as error:
+        raise MalformedMessage("the request header is cut off") from error
+
+
+def decode_request(api_key: int, version: int, frame: memoryview, position: int) -> Any:
+    """The request body; raises MalformedMessage."""
+    return decode_body(api_key, version, frame, position)
+
+
+def encode_answer(api_key: int, version: int, correlation_id: int, response: Any) -> bytearray:
+    """A whole answer frame: size, header v0 or v1, body. `response` may be an encoded body (bytes)."""
+    out = bytearray(8)
+    # ApiVersions keeps header v0 in every version: its reader does not yet know what the broker speaks (KIP-511).
+    if api_key != ApiKey.API_VERSIONS and version >= APIS[api_key].flexible_from:
+        out.append(0)
+    if type(response) is bytes:
+        out += response
+    else:
+        encode_response(response, version, out)
+    struct.pack_into(">ii", out, 0, len(out) - 4, correlation_id)
+    return out
+
+
+def error_response(api: Api, request: Any, error: KafkaError) -> Any:
+    """What a client is told when the handler raised `error`."""
+    if api.error_response is not None:
+        return api.error_response(request, error)
+    response = message_classes(api.key)[1]()
+    response.error_code = int(error.code)
+    if hasattr(response, "error_message"):
+        response.error_message = error.message or None
+    return response
+
+
+def _add(
+    key: ApiKey, versions: tuple[int, int], handler: Any, *, is_direct: bool, on_error: ErrorResponse | None
+) -> None:
+    assert key not in APIS, f"{key.name} has two handlers"
+    APIS[key] = Api(
+        key=key,
+        min_version=versions[0],
+        max_version=versions[1],
+        flexible_from=message_classes(key)[0].FLEXIBLE_FROM,
+        handler=handler,
+        is_direct=is_direct,
+        error_response=on_error,
+    )

@@ -47,7 +47,8 @@ class NetworkConfig:
         default=256,
         metadata={
             "key": "connection.in.flight.requests.max",
-            "doc": "Requests of one connection that may be waiting for their answer; beyond it the connection is not read.",
+            "doc": "Requests of one connection that may be waiting for their answer; beyond it the connection is not "
+            "read.",
         },
     )
     queued_response_bytes_max: int = field(

@@ -1,0 +1,55 @@
+"""ApiVersions v0-4: what this broker serves, and the finalized features of the cluster.
+
+May touch:  the registry's table, the metadata image.    Must not touch: everything else.
+Invariants: the answer is the table itself; the response header is v0 in every version (KIP-511).
+Read next:  registry.py.
+
+Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout, with our ranges, so that
+the client retries with one of them (Java, librdkafka). Features with minimum 0 are hidden from v0-3 clients
+(KAFKA-17011). Differences from Kafka: `metadata.version` counts our own levels.
+"""
+
+from __future__ import annotations
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import APIS, handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_LATEST
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+
+@handles(ApiKey.API_VERSIONS, versions=(0, 4))
+def api_versions(services: BrokerServices, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """The table of this broker and the features of the cluster."""
+    image = services.metadata.image
+    return ApiVersionsResponse(
+        api_keys=_ranges(),
+        supported_features=[
+            SupportedFeatureKey(name=METADATA_VERSION, min_version=1, max_version=METADATA_VERSION_LATEST)
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in sorted(image.features.levels.items())
+        ],
+    )
+
+
+def unsupported_version() -> ApiVersionsResponse:
+    """The answer, in v0 layout, to an ApiVersions version that we do not know."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges())
+
+
+def _ranges() -> list[ApiVersion]:
+    return [
+        ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+        for _, api in sorted(APIS.items())
+    ]

@@ -1,0 +1,29 @@
+"""The leader hints of KIP-951: beside "not leader" a client is told who leads, and where that node listens.
+
+May touch:  its arguments.            Must not touch: sockets, clock.
+Invariants: an endpoint is of the listener that the request came in on; a node is named once.
+Read next:  produce.py, fetch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_replication.requests import CurrentLeader
+from barnabas_wire.kafka.ids import BrokerId
+
+
+def node_endpoints(
+    image: MetadataImage, listener: str, leaders: Iterable[CurrentLeader | None], node_endpoint: type[Any]
+) -> list[Any]:
+    """One `node_endpoint` (the message's own class) per leader that is registered and has that listener."""
+    found = []
+    ids: dict[BrokerId, None] = {leader.leader_id: None for leader in leaders if leader is not None}
+    for leader_id in ids:
+        broker = image.cluster.broker(leader_id)
+        endpoint = broker.endpoint(listener) if broker is not None else None
+        if broker is not None and endpoint is not None:
+            found.append(node_endpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=broker.rack))
+    return found

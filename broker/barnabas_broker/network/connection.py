@@ -1,0 +1,502 @@
+"""One client connection: bytes to frames, frames to handlers in order, answers through one gate in request order.
+
+May touch:  its socket, the shared receive buffer, FileRanges.   Must not touch: logs, metadata (the handlers do).
+Invariants: answers leave strictly in request order and never interleave; a FileRange is released exactly once, also
+            when the connection is lost; whatever a client sends or omits costs bounded memory and its own connection.
+Read next:  output.py (the gate), ../api/registry.py (the handlers).
+
+Frame: int32 size (big endian, without itself), then `size` bytes: int16 api key, int16 version, int32 correlation id,
+int16 length + client id (legacy nullable string also in flexible headers), tagged fields from the API's first flexible
+version on, then the body. Valid sizes: 10 to socket.request.max.bytes.
+
+Not obvious:
+- The frame handed to a handler is a view of memory that the next read overwrites. A direct handler must be done with
+  it (or have copied) when it returns; the codec copies everything but `records`.
+- While a handler's awaitable is pending, or too much waits to be answered or read by the client, frames stay unread:
+  in the kernel, and at most one receive buffer of them in `_backlog`.
+- asyncio forbids add_writer on a transport's own descriptor, and its write buffer must never be mixed with sendfile:
+  sending goes through a duplicate descriptor, transport.write is never called.
+- The answers of one loop iteration are sent together: the replica manager's drain runs by call_soon after all reads of
+  the iteration, the listener's flush by call_soon after the drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from inspect import isawaitable
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from barnabas_broker.api import registry
+from barnabas_broker.api.api_versions import unsupported_version
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.network.output import OutputGate, Part, release_parts
+from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
+from barnabas_wire.kafka.messages import ApiKey
+
+if TYPE_CHECKING:
+    from barnabas_broker.network.listener import KafkaListener
+
+logger = logging.getLogger(__name__)
+
+FRAME_BYTES_MIN = 10
+_unpack_size = struct.Struct(">i").unpack_from
+_unpack_header = struct.Struct(">hhih").unpack_from
+
+
+class ResponseSlot:
+    """The place of one answer in its connection's order. A handler fills or skips it exactly once, now or later."""
+
+    __slots__ = (
+        "api_key",
+        "cancel",
+        "connection",
+        "correlation_id",
+        "is_done",
+        "parts",
+        "size_bytes",
+        "started",
+        "version",
+    )
+
+    def __init__(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
+        self.connection: Connection | None = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.is_done = False
+        self.parts: Sequence[Part] = ()
+        self.size_bytes = 0
+        self.cancel: Callable[[], None] | None = None
+        """Called when the connection is lost before the answer; set by a handler that parks."""
+        self.started = perf_counter()
+
+    def fill(self, parts: Sequence[Part], size_bytes: int) -> None:
+        """Give the answer: a whole frame, its size prefix included, `size_bytes` long in all."""
+        connection = self.connection
+        if connection is None:  # the client is gone
+            release_parts(parts)
+            return
+        if self.is_done:
+            release_parts(parts)
+            raise InvariantViolated(f"two answers for one request of api {self.api_key}")
+        self.is_done = True
+        self.parts = parts
+        self.size_bytes = size_bytes
+        self.cancel = None
+        connection.slot_filled()
+
+    def skip(self) -> None:
+        """No answer is due (acks=0)."""
+        self.fill((), 0)
+
+    @property
+    def listener_name(self) -> str:
+        """The listener the request came in on; empty once the client is gone."""
+        return self.connection.listener_name if self.connection is not None else ""
+
+    def count_errors(self, codes: Iterable[ErrorCode]) -> None:
+        """Count errors of single partitions."""
+        if self.connection is not None:
+            self.connection.count_errors(self.api_key, codes)
+
+    def close_connection(self, reason: str) -> None:
+        """Give up on this client: the only answer an acks=0 producer can be given."""
+        if self.connection is not None:
+            self.connection.close(reason)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Protocol of one accepted socket. Runs on the data loop only."""
+
+    __slots__ = (
+        "_backlog",
+        "_backlog_position",
+        "_filled",
+        "_gate",
+        "_is_closed",
+        "_is_consuming",
+        "_is_exclusive",
+        "_is_paused",
+        "_listener",
+        "_needed",
+        "_partial",
+        "_partial_view",
+        "_slots",
+        "_transport",
+        "client_host",
+        "is_dirty",
+        "last_active",
+    )
+
+    def __init__(self, listener: KafkaListener) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport
+        self._gate: OutputGate
+        self._partial: bytearray | None = None
+        """A frame (its size prefix included) that arrives in pieces; None between frames."""
+        self._partial_view: memoryview = memoryview(b"")
+        self._filled = 0
+        self._needed = 0
+        self._backlog: memoryview | None = None
+        self._backlog_position = 0
+        self._slots: deque[ResponseSlot] = deque()
+        self._is_paused = False
+        self._is_closed = False
+        self._is_consuming = False
+        self._is_exclusive = False
+        self.is_dirty = False
+        self.client_host = ""
+        self.last_active = 0.0
+
+    # ---- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the socket, or close it when the node has too many."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.client_host = str(peer[0]) if peer else ""
+        self.last_active = perf_counter()
+        self._gate = OutputGate(
+            socket=transport.get_extra_info("socket").dup(),
+            loop=self._listener.loop,
+            stats=self._listener.stats,
+            on_progress=self._gate_progress,
+            on_lost=self.close,
+        )
+        if not self._listener.admit(self):
+            self.close("limit")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: the shared buffer, or the rest of a frame that has begun."""
+        if self._partial is None:
+            return self._listener.buffers.shared
+        return self._partial_view[self._filled : self._needed]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: handle every whole frame, keep the rest."""
+        stats = self._listener.stats
+        stats.bytes_in += nbytes
+        stats.wake_ups += 1
+        if self._partial is None:
+            self._consume(self._listener.buffers.shared, 0, nbytes)
+            return
+        self._filled += nbytes
+        if self._filled == self._needed or self._filled == len(self._partial_view):
+            self._partial_filled()
+
+    def eof_received(self) -> None:
+        """The client said all it had to say; as with Kafka, what waits for it is dropped."""
+        self._count_closed("client")
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of everything that this connection held."""
+        self._count_closed("client")
+        self._listener.forget(self)
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            slot.connection = None
+            if slot.is_done:
+                release_parts(slot.parts)
+            elif slot.cancel is not None:
+                slot.cancel()
+        self._gate.close()
+        self._drop_partial()
+        self._backlog = None
+
+    def close(self, reason: str) -> None:
+        """Close at once, count why. Safe at any time and more than once."""
+        self._count_closed(reason)
+        self._transport.abort()
+
+    @property
+    def listener_name(self) -> str:
+        """Name of the listener that accepted this connection."""
+        return self._listener.name
+
+    def count_errors(self, api_key: int, codes: Iterable[ErrorCode]) -> None:
+        """Count errors told to this client."""
+        errors = self._listener.stats.errors
+        for code in codes:
+            errors[(api_key, code)] += 1
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the client waits for an answer of ours: such a connection is not idle."""
+        return any(not slot.is_done for slot in self._slots)
+
+    def _count_closed(self, reason: str) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._listener.stats.connections_closed[reason] += 1
+
+    # ---- bytes to frames
+
+    def _consume(self, view: memoryview, position: int, end: int) -> None:
+        """Handle the whole frames of view[position:end] and keep what remains."""
+        slots = self._slots
+        listener = self._listener
+        in_flight_max = listener.in_flight_max
+        frame_bytes_max = listener.frame_bytes_max
+        queued_bytes_max = listener.queued_bytes_max
+        gate = self._gate
+        self._is_consuming = True
+        while end - position >= 4:
+            size = _unpack_size(view, position)[0]
+            if size < FRAME_BYTES_MIN or size > frame_bytes_max:
+                self.close("frame")
+                break
+            following = position + 4 + size
+            if following > end:
+                break
+            if self._is_exclusive or len(slots) >= in_flight_max or gate.queued_bytes >= queued_bytes_max:
+                # Answers given meanwhile may already be able to leave.
+                self._move_answers()
+                if self._is_exclusive or len(slots) >= in_flight_max or gate.queued_bytes >= queued_bytes_max:
+                    self._hold(view, position, end)
+                    self._is_consuming = False
+                    return
+            self._take_frame(view[position + 4 : following])
+            position = following
+            if self._is_closed:
+                break
+        self._is_consuming = False
+        self._backlog = None
+        if self._is_closed:
+            return
+        if position < end:
+            self._keep_partial(view[position:end])
+        if slots:
+            if slots[0].is_done:
+                self._move_answers()
+            if slots and not self.is_dirty:
+                # Produces of this read are answered by the drain that runs before this flush.
+                self.is_dirty = True
+                listener.flush_soon(self)
+        if self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def _hold(self, view: memoryview, position: int, end: int) -> None:
+        """Stop reading; keep the frames already read for later."""
+        if view.obj is self._listener.buffers.shared.obj:
+            self._backlog = memoryview(bytes(view[position:end]))
+            self._backlog_position = 0
+        else:  # a buffer of our own: no need to copy
+            self._backlog = view
+            self._backlog_position = position
+        if not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        """Something was answered or sent: take up the held frames again when there is room."""
+        if self._backlog is None or self._is_consuming or self._is_closed:
+            return
+        listener = self._listener
+        if (
+            self._is_exclusive
+            or len(self._slots) >= listener.in_flight_max
+            or self._gate.queued_bytes >= listener.queued_bytes_max
+        ):
+            return
+        self._consume(self._backlog, self._backlog_position, len(self._backlog))
+
+    def _keep_partial(self, rest: memoryview) -> None:
+        """Move the beginning of a frame to a buffer of its own."""
+        received = len(rest)
+        # Less than a size prefix: ask for just the prefix. Its size was checked by _consume otherwise.
+        needed = 4 + _unpack_size(rest, 0)[0] if received >= 4 else 4
+        buffer = self._listener.buffers.take(received_bytes=received, frame_bytes=needed)
+        buffer[:received] = rest
+        self._set_partial(buffer, received, needed)
+
+    def _set_partial(self, buffer: bytearray, filled: int, needed: int) -> None:
+        self._partial = buffer
+        self._partial_view = memoryview(buffer)[: min(len(buffer), needed)]
+        self._filled = filled
+        self._needed = needed
+
+    def _partial_filled(self) -> None:
+        """The piece-wise frame is whole, or its buffer must grow, or its size prefix is known now."""
+        buffer = self._partial
+        assert buffer is not None
+        buffers = self._listener.buffers
+        filled = self._filled
+        if self._needed == 4:
+            size = _unpack_size(buffer, 0)[0]
+            if size < FRAME_BYTES_MIN or size > self._listener.frame_bytes_max:
+                self.close("frame")
+                return
+            self._grow(buffer, filled, 4 + size)
+        elif filled < self._needed:
+            self._grow(buffer, filled, self._needed)
+        else:
+            view = self._partial_view
+            self._partial = None
+            self._partial_view = memoryview(b"")
+            self._consume(view, 0, filled)
+            if self._backlog is not view:
+                buffers.give_back(buffer)
+
+    def _grow(self, buffer: bytearray, filled: int, needed: int) -> None:
+        larger = self._listener.buffers.take(received_bytes=filled, frame_bytes=needed)
+        larger[:filled] = memoryview(buffer)[:filled]
+        self._drop_partial()
+        self._set_partial(larger, filled, needed)
+
+    def _drop_partial(self) -> None:
+        if self._partial is not None:
+            self._partial_view = memoryview(b"")
+            self._listener.buffers.give_back(self._partial)
+            self._partial = None
+
+    # ---- frames to handlers
+
+    def _take_frame(self, frame: memoryview) -> None:
+        """Parse the request header and call the handler. A frame that is not a request closes the connection."""
+        api_key, version, correlation_id, client_id_bytes = _unpack_header(frame, 0)
+        listener = self._listener
+        listener.stats.requests[(api_key, version)] += 1
+        slot = ResponseSlot(self, api_key, version, correlation_id)
+        self.last_active = slot.started
+        api = registry.APIS.get(api_key)
+        if api is None or not api.min_version <= version <= api.max_version:
+            self._refuse_version(slot)
+            return
+        try:
+            position = FRAME_BYTES_MIN + (client_id_bytes if client_id_bytes > 0 else 0)
+            if version >= api.flexible_from:
+                # Nearly always there is not one tagged field in a request header: a single zero byte.
+                if position < len(frame) and frame[position] == 0:
+                    position += 1
+                else:
+                    position = registry.skip_tagged_fields(frame, position)
+            if api.is_direct:
+                self._slots.append(slot)
+                api.handler(listener.services, slot, version, frame, position)
+                return
+            context = RequestContext(
+                api_key=api.key,
+                api_version=version,
+                correlation_id=correlation_id,
+                client_id=str(frame[10 : 10 + client_id_bytes], "utf-8", "replace") if client_id_bytes > 0 else "",
+                listener_name=listener.name,
+                client_host=self.client_host,
+                now_ms=listener.services.clock_ms(),
+            )
+            request = registry.decode_request(api_key, version, frame, position)
+        except KafkaError as error:
+            logger.debug("malformed request api=%d v%d from %s: %s", api_key, version, self.client_host, error)
+            self.close("malformed")
+        except Exception as error:
+            self._bug(slot, error)
+        else:
+            self._slots.append(slot)
+            self._run_handler(slot, api, context, request)
+
+    def _run_handler(self, slot: ResponseSlot, api: registry.Api, context: RequestContext, request: Any) -> None:
+        """Call a handler of decoded requests; what must wait goes on in a task of the listener."""
+        try:
+            response = api.handler(self._listener.services, context, request)
+            if isawaitable(response):
+                self._is_exclusive = True
+                self._listener.spawn(self._answer_later(slot, api, request, response))
+                return
+            self._answer(slot, response)
+        except KafkaError as error:
+            self._answer_error(slot, api, request, error)
+        except Exception as error:
+            self._bug(slot, error)
+
+    async def _answer_later(
+        self, slot: ResponseSlot, api: registry.Api, request: Any, response: Awaitable[Any]
+    ) -> None:
+        try:
+            self._answer(slot, await response)
+        except KafkaError as error:
+            self._answer_error(slot, api, request, error)
+        except Exception as error:
+            self._bug(slot, error)
+        finally:
+            self._is_exclusive = False
+            self._go_on()
+
+    def _answer(self, slot: ResponseSlot, response: Any) -> None:
+        frame = registry.encode_answer(slot.api_key, slot.version, slot.correlation_id, response)
+        slot.fill((frame,), len(frame))
+
+    def _answer_error(self, slot: ResponseSlot, api: registry.Api, request: Any, error: KafkaError) -> None:
+        self._listener.stats.errors[(slot.api_key, error.code)] += 1
+        try:
+            self._answer(slot, registry.error_response(api, request, error))
+        except Exception as bug:
+            self._bug(slot, bug)
+
+    def _refuse_version(self, slot: ResponseSlot) -> None:
+        """ApiVersions of a future client is answered in v0 layout; anything else unknown closes, as with Kafka."""
+        if slot.api_key == ApiKey.API_VERSIONS:
+            self._slots.append(slot)
+            frame = registry.encode_answer(slot.api_key, 0, slot.correlation_id, unsupported_version())
+            slot.fill((frame,), len(frame))
+        else:
+            logger.debug("unsupported api=%d v%d from %s", slot.api_key, slot.version, self.client_host)
+            self.close("unsupported")
+
+    def _bug(self, slot: ResponseSlot, error: Exception) -> None:
+        """The third door: what no handler foresaw, perhaps found by a hostile frame, costs this connection only.
+
+        A broken invariant costs the node.
+        """
+        if isinstance(error, InvariantViolated):
+            self._listener.fail(error)
+        logger.error(
+            "request api=%d v%d from %s failed; closing its connection",
+            slot.api_key,
+            slot.version,
+            self.client_host,
+            exc_info=error,
+        )
+        self.close("bug")
+
+    # ---- answers to the gate
+
+    def slot_filled(self) -> None:
+        """An answer is there: sent at the end of the read we are in, or by the listener's flush of this turn."""
+        if not self._is_consuming and not self.is_dirty:
+            self.is_dirty = True
+            self._listener.flush_soon(self)
+
+    def flush(self) -> None:
+        """Send the answers whose turn has come; called by the listener once per loop iteration."""
+        self.is_dirty = False
+        if self._is_closed:
+            return
+        slots = self._slots
+        if slots and slots[0].is_done:
+            self._move_answers()
+            if self._backlog is not None:
+                self._go_on()
+
+    def _move_answers(self) -> None:
+        """Hand the finished head of the queue to the gate."""
+        slots = self._slots
+        gate = self._gate
+        stats = self._listener.stats
+        now = perf_counter()
+        while slots and slots[0].is_done:
+            slot = slots.popleft()
+            stats.time_of(slot.api_key).observe(now - slot.started)
+            if slot.parts:
+                gate.put(slot.parts, slot.size_bytes)
+        self.last_active = now
+        gate.flush()
+
+    def _gate_progress(self) -> None:
+        self.last_active = perf_counter()
+        self._go_on()

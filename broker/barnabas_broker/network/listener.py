@@ -1,0 +1,169 @@
+"""The listeners of a node: bind, accept, bound the number of connections, flush their answers together, close the idle.
+
+May touch:  sockets.                  Must not touch: frames (connection.py), handlers (api).
+Invariants: every connection belongs to one listener and is in its server's set; a handler task belongs to the
+            server's task group; a broken invariant found by a handler ends `run`, and with it the node.
+Read next:  connection.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from barnabas_broker.api.registry import load_handlers
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.network.connection import Connection
+from barnabas_broker.network.receive_buffers import ReceiveBuffers
+from barnabas_broker.network.stats import NetworkStats
+from barnabas_wire.kafka.errors import InvariantViolated
+
+logger = logging.getLogger(__name__)
+
+IDLE_SCAN_S_MAX = 10.0
+
+
+class ListenAddress(NamedTuple):
+    """Where one listener binds; port 0 takes a free one."""
+
+    name: str
+    host: str
+    port: int
+
+
+class KafkaServer:
+    """All Kafka listeners of one node, on the data loop."""
+
+    def __init__(
+        self,
+        *,
+        addresses: Sequence[ListenAddress],
+        config: NetworkConfig,
+        services: BrokerServices,
+        stats: NetworkStats | None = None,
+    ) -> None:
+        self.config = config
+        self.services = services
+        self.stats = stats if stats is not None else NetworkStats()
+        self.buffers = ReceiveBuffers()
+        self.connections: set[Connection] = set()
+        self.bound: dict[str, tuple[str, int]] = {}
+        """Listener name -> (host, port) really bound; filled by start."""
+        self._addresses = tuple(addresses)
+        self._servers: list[asyncio.Server] = []
+        self._tasks: asyncio.TaskGroup | None = None
+        self._failure: asyncio.Future[None] | None = None
+
+    async def start(self) -> None:
+        """Bind every listener; raises OSError naming an address that is taken. Clients are accepted by `run`."""
+        load_handlers()
+        loop = asyncio.get_running_loop()
+        self._failure = loop.create_future()
+        for address in self._addresses:
+            listener = KafkaListener(self, address.name, loop)
+            server = await loop.create_server(
+                lambda listener=listener: Connection(listener),  # type: ignore[misc]
+                address.host,
+                address.port,
+                reuse_address=True,
+                backlog=self.config.socket_listen_backlog_size,
+                start_serving=False,
+            )
+            self._servers.append(server)
+            host, port = server.sockets[0].getsockname()[:2]
+            self.bound[address.name] = (host, port)
+            logger.info("listener %s on %s:%d", address.name, host, port)
+
+    async def run(self) -> None:
+        """Serve until cancelled or until a handler finds a broken invariant, which is raised."""
+        assert self._failure is not None, "start() comes first"
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                for server in self._servers:
+                    await server.start_serving()
+                idle = tasks.create_task(self._close_idle(), name="kafka-idle")
+                try:
+                    await self._failure
+                finally:
+                    idle.cancel()
+        finally:
+            self._tasks = None
+            await self.close()
+
+    async def close(self) -> None:
+        """Stop accepting and close every connection."""
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for connection in tuple(self.connections):
+            connection.close("shutdown")
+        await asyncio.sleep(0)  # connection_lost of each runs in the next turn of the loop
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a handler's waiting part; it is cancelled when the server stops."""
+        assert self._tasks is not None, "no request is taken up outside run()"
+        self._tasks.create_task(work)
+
+    def fail(self, error: InvariantViolated) -> None:
+        """End `run` with a broken invariant."""
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _close_idle(self) -> None:
+        idle_s = self.config.connections_max_idle_ms / 1000
+        while True:
+            await asyncio.sleep(min(IDLE_SCAN_S_MAX, idle_s / 4))
+            deadline = perf_counter() - idle_s
+            for connection in tuple(self.connections):
+                if connection.last_active < deadline and not connection.is_waited_for:
+                    connection.close("idle")
+
+
+class KafkaListener:
+    """What the connections of one listener share."""
+
+    def __init__(self, server: KafkaServer, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self.loop = loop
+        self.services = server.services
+        self.stats = server.stats
+        self.buffers = server.buffers
+        self.spawn = server.spawn
+        self.fail = server.fail
+        self.frame_bytes_max = server.config.socket_request_max_bytes
+        self.in_flight_max = server.config.in_flight_requests_max
+        self.queued_bytes_max = server.config.queued_response_bytes_max
+        self._connections = server.connections
+        self._connections_max = server.config.max_connections
+        self._dirty: list[Connection] = []
+
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection; False when the node has as many as it may."""
+        self.stats.connections_accepted += 1
+        if len(self._connections) >= self._connections_max:
+            return False
+        self._connections.add(connection)
+        self.stats.connections += 1
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self.stats.connections -= 1
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Send this connection's finished answers once what is scheduled in this turn (the drain) has run."""
+        if not self._dirty:
+            self.loop.call_soon(self._flush)
+        self._dirty.append(connection)
+
+    def _flush(self) -> None:
+        dirty, self._dirty = self._dirty, []
+        for connection in dirty:
+            connection.flush()

@@ -1,0 +1,174 @@
+"""The output gate of one connection: bytes and file ranges leave in the order they were put, partial writes go on.
+
+May touch:  its duplicate of the connection's socket, FileRanges.   Must not touch: frames, handlers.
+Invariants: one writer per socket, so nothing is ever interleaved; each FileRange is released exactly once, when its
+            last byte is sent or the gate closes; a file shorter than promised closes the connection (the client was
+            told a size).
+Read next:  connection.py.
+
+One turn sends at most TURN_BYTES_MAX, so that one big fetch does not hold up every other connection of the loop
+(measured: 8 MiB responses give a loop lag p99 of 33 ms, 2 MiB 5 ms).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket as sockets
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from barnabas_broker.network.stats import NetworkStats
+from barnabas_log.disk import FileRange
+
+Part = bytes | bytearray | memoryview | FileRange
+TURN_BYTES_MAX = 2 * 1024 * 1024
+GATHER_PARTS_MAX = 64
+
+
+def release_parts(parts: Iterable[Part]) -> None:
+    """Let go of the file ranges of an answer that will not be sent."""
+    for part in parts:
+        if type(part) is FileRange:
+            part.file.release()
+
+
+class OutputGate:
+    """Owns the sending side of a socket."""
+
+    __slots__ = (
+        "_descriptor",
+        "_is_closed",
+        "_is_waiting",
+        "_loop",
+        "_on_lost",
+        "_on_progress",
+        "_parts",
+        "_socket",
+        "_stats",
+        "queued_bytes",
+    )
+
+    def __init__(
+        self,
+        *,
+        socket: sockets.socket,
+        loop: asyncio.AbstractEventLoop,
+        stats: NetworkStats,
+        on_progress: Callable[[], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        """`socket` is a duplicate owned by the gate; `on_progress` is called when a slow client has read something."""
+        self._socket = socket
+        self._descriptor = socket.fileno()
+        self._loop = loop
+        self._stats = stats
+        self._on_progress = on_progress
+        self._on_lost = on_lost
+        self._parts: deque[Part] = deque()
+        self._is_waiting = False
+        self._is_closed = False
+        self.queued_bytes = 0
+
+    def put(self, parts: Sequence[Part], size_bytes: int) -> None:
+        """Queue one answer; `flush` sends."""
+        self._parts.extend(parts)
+        self.queued_bytes += size_bytes
+
+    def flush(self) -> None:
+        """Send what the socket takes now, the rest when it takes more."""
+        if self._is_waiting or self._is_closed:
+            return
+        if self._send():
+            return
+        self._is_waiting = True
+        self._loop.add_writer(self._descriptor, self._writable)
+
+    def close(self) -> None:
+        """Drop what is queued and the descriptor."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._is_waiting:
+            self._loop.remove_writer(self._descriptor)
+        parts, self._parts = self._parts, deque()
+        self.queued_bytes = 0
+        release_parts(parts)
+        self._socket.close()
+
+    def _writable(self) -> None:
+        if self._send():
+            self._is_waiting = False
+            self._loop.remove_writer(self._descriptor)
+        self._on_progress()
+
+    def _send(self) -> bool:
+        """Send up to a turn's worth. True when nothing is left, False when the socket must be waited for."""
+        parts = self._parts
+        left = TURN_BYTES_MAX
+        try:
+            while parts and left > 0:
+                part = parts[0]
+                sent = self._send_range(part, left) if type(part) is FileRange else self._send_bytes()
+                self.queued_bytes -= sent
+                self._stats.bytes_out += sent
+                left -= sent
+        except BlockingIOError:
+            return False
+        except ShortFile:
+            self._on_lost("short_read")
+            return True
+        except OSError:  # reset by peer, broken pipe: the reading side learns of it too
+            self._on_lost("client")
+            return True
+        return not parts
+
+    def _send_bytes(self) -> int:
+        """One send of the run of byte parts at the head; returns the bytes taken."""
+        parts = self._parts
+        if len(parts) == 1:
+            data = parts[0]
+            sent = self._socket.send(data)  # type: ignore[arg-type]
+            if sent == len(data):
+                parts.clear()
+            else:
+                parts[0] = memoryview(data)[sent:]  # type: ignore[arg-type]
+            return sent
+        run: list[bytes | bytearray | memoryview] = []
+        flags = 0
+        for part in parts:
+            if type(part) is FileRange:
+                flags = sockets.MSG_MORE  # the head of a fetch answer travels with its first records
+                break
+            if len(run) == GATHER_PARTS_MAX:
+                break
+            run.append(part)  # type: ignore[arg-type]
+        sent = self._socket.sendmsg(run, (), flags)
+        rest = sent
+        for data in run:
+            size = len(data)
+            if rest < size:
+                if rest:
+                    parts[0] = memoryview(data)[rest:]
+                break
+            rest -= size
+            parts.popleft()
+        return sent
+
+    def _send_range(self, part: FileRange, left: int) -> int:
+        """One sendfile of the range at the head; returns the bytes taken. Raises ShortFile."""
+        count = part.size if part.size < left else left
+        sent = os.sendfile(self._descriptor, part.file.send_descriptor(), part.position, count)
+        if sent == 0:
+            raise ShortFile(f"{part.file.path} ended before {part.position + part.size}")
+        self._stats.bytes_sent_from_files += sent
+        if sent == part.size:
+            self._parts.popleft()
+            part.file.release()
+        else:
+            self._parts[0] = FileRange(part.file, part.position + sent, part.size - sent)
+        return sent
+
+
+class ShortFile(Exception):
+    """A log file has fewer bytes than a fetch answer promised."""

@@ -1,0 +1,49 @@
+"""Where received bytes land: one shared buffer per process, and a small pool for frames that arrive in pieces.
+
+May touch:  its own buffers.          Must not touch: sockets, connections.
+Invariants: a frame of which n bytes came holds at most max(16 KiB, 8 n) of memory; the pool keeps bounded bytes.
+Read next:  connection.py.
+
+A connection without a partial frame owns no buffer: thousands of idle connections cost about 4.5 KiB each (measured).
+Big buffers are pooled because a fresh 1 MiB bytearray per request costs a memset and page faults, 0.1-0.25 ms.
+"""
+
+from __future__ import annotations
+
+SHARED_BYTES = 256 * 1024
+FIRST_BYTES = 16 * 1024
+GROWTH = 4
+"""A piece-wise frame gets room for this many times the bytes that really came: a hostile length reserves nothing."""
+POOLED_BYTES_MIN = 64 * 1024
+POOLED_BYTES_MAX = 16 * 1024 * 1024
+
+
+class ReceiveBuffers:
+    """The receive memory of one event loop. Not thread safe."""
+
+    __slots__ = ("_free", "_free_bytes", "shared")
+
+    def __init__(self) -> None:
+        self.shared = memoryview(bytearray(SHARED_BYTES))
+        self._free: dict[int, list[bytearray]] = {}
+        self._free_bytes = 0
+
+    def take(self, *, received_bytes: int, frame_bytes: int) -> bytearray:
+        """A buffer for a frame of which `received_bytes` are there; it may be smaller or larger than the frame."""
+        wanted = min(frame_bytes, max(FIRST_BYTES, received_bytes * GROWTH))
+        if wanted < POOLED_BYTES_MIN:
+            return bytearray(wanted)
+        size = 1 << (wanted - 1).bit_length()
+        free = self._free.get(size)
+        if free:
+            self._free_bytes -= size
+            return free.pop()
+        return bytearray(size)
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Keep a buffer for the next big frame, or let it go when enough are kept."""
+        size = len(buffer)
+        if size < POOLED_BYTES_MIN or self._free_bytes + size > POOLED_BYTES_MAX:
+            return
+        self._free_bytes += size
+        self._free.setdefault(size, []).append(buffer)

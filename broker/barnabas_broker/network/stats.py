@@ -1,0 +1,68 @@
+"""Plain counters of the listeners; broker/metrics reads and names them.
+
+May touch:  nothing.                  Must not touch: everything.
+Invariants: counters only grow; `connections` is the number open now.
+Read next:  connection.py, which counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper bounds of the request time histogram; one more bucket takes the rest."""
+
+
+class Histogram:
+    """Counts per bucket, their sum and number."""
+
+    __slots__ = ("bounds", "counts", "total", "worst")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        self.worst = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+        if value > self.worst:
+            self.worst = value
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(self.counts)
+
+
+@dataclass(slots=True)
+class NetworkStats:
+    """What the listeners of one node have seen."""
+
+    connections: int = 0
+    connections_accepted: int = 0
+    connections_closed: Counter[str] = field(default_factory=Counter)
+    """By reason: client, idle, frame, malformed, unsupported, limit, short_read, acks_zero_error, bug, shutdown."""
+    requests: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """By (api key, version)."""
+    errors: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """By (api key, error code): errors of a whole request and of single partitions of Produce and Fetch."""
+    request_time_s: dict[int, Histogram] = field(default_factory=dict)
+    """By api key: from the complete request until its answer is given to the socket or queued behind a slow client."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_sent_from_files: int = 0
+    """Part of bytes_out that went by sendfile."""
+    wake_ups: int = 0
+    """Times a connection was read; requests / wake_ups says how much the cork gathers."""
+
+    def time_of(self, api_key: int) -> Histogram:
+        """The request time histogram of one API, made at its first request."""
+        histogram = self.request_time_s.get(api_key)
+        if histogram is None:
+            histogram = self.request_time_s[api_key] = Histogram(LATENCY_BUCKETS_S)
+        return histogram
