@@ -225,7 +225,8 @@ class Ready:
 
     1. `hard_state` is saved and flushed. 2. `truncate_to` is done and flushed. 3. `appends` are written, and a flush is
     started, whose end is told by core.flushed(). 4. `send` goes out; it need not wait for the flush of 3, because the
-    core speaks of a record's durability only after flushed(). 5. What is below `high_watermark` goes to the listener.
+    core speaks of a record's durability only after flushed(). Then what the core's `high_watermark` passed may go to the
+    listener.
     """
 
     hard_state: HardState | None = None

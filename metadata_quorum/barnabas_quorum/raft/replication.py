@@ -1,0 +1,64 @@
+"""The rules of replication: what is committed, and where two logs part.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
+Invariants: the high watermark never falls; it first moves past the start of the leader's own epoch, never onto it,
+            so records of an older epoch commit only together with one of this (Raft 5.4.2, figure 8).
+Read next:  core.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas_quorum.raft.epoch_history import EpochHistory
+from barnabas_quorum.raft.messages import EpochStart, FetchReply
+from barnabas_wire.kafka.ids import Epoch, Offset
+
+
+def next_high_watermark(
+    durable_ends: Sequence[Offset], *, majority: int, epoch_start: Offset, high_watermark: Offset
+) -> Offset:
+    """The new high watermark of a leader, or the old one.
+
+    Args:
+        durable_ends: what each voter, the leader among them, has on disk.
+        majority: how many voters make one.
+        epoch_start: where the leader's epoch begins.
+        high_watermark: the present one.
+    """
+    reached = sorted(durable_ends)[len(durable_ends) - majority]
+    if reached > epoch_start and reached > high_watermark:
+        return reached
+    return high_watermark
+
+
+def divergence(history: EpochHistory, *, log_end: Offset, fetch_offset: Offset, last_epoch: Epoch) -> EpochStart | None:
+    """Where the leader's log parts from that of a replica which holds `last_epoch` up to `fetch_offset`.
+
+    None when the replica's log is a prefix of the leader's; else the largest epoch not above last_epoch that the leader
+    has, and its end there. (The metadata log is not cleaned yet, so offset 0 is always a common prefix.)
+    """
+    if fetch_offset == 0:
+        return None
+    found = history.end_of(last_epoch, log_end=log_end)
+    if found.epoch != last_epoch or found.start_offset < fetch_offset:
+        return found
+    return None
+
+
+def truncation_offset(history: EpochHistory, *, log_end: Offset, diverging: EpochStart) -> Offset:
+    """Where a follower cuts its log after the leader named the end of an epoch; it may take several rounds."""
+    mine = history.end_of(diverging.epoch, log_end=log_end)
+    return min(diverging.start_offset, mine.start_offset)
+
+
+def is_continuation(reply: FetchReply, *, log_end: Offset, last_epoch: Epoch, epoch: Epoch) -> bool:
+    """Whether fetched records may be appended: they join the log's end, epochs ascend, none is above my own."""
+    if reply.base_offset != log_end or not reply.epochs or reply.epochs[0].start_offset != log_end:
+        return False
+    previous = EpochStart(last_epoch, Offset(-1))
+    for entry in reply.epochs:
+        if entry.epoch < previous.epoch or entry.start_offset <= previous.start_offset:
+            return False
+        previous = entry
+    return previous.epoch <= epoch and previous.start_offset < reply.end_offset
