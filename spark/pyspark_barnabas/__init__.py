@@ -1,0 +1,43 @@
+"""Spark reads Barnabas partitions by `format("barnabas")`: no JAR, nothing for the user to import.
+
+May touch:  pyspark, the standard library; the rest of this package only inside methods.   Must not touch: gRPC, any room.
+Invariants: importing this never raises and stays cheap: Spark's planner imports every top-level pyspark_* package, and an
+    exception in any of them ends the look-up of all.
+Read next:  source.py, reader.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class DefaultSource(DataSource):
+    """The data source that Spark finds and registers under the name `barnabas`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "barnabas"
+
+    def schema(self) -> StructType:
+        """Columns of Spark's own Kafka source; `headers` with includeHeaders=true."""
+        from pyspark_barnabas.source import source_schema
+
+        return source_schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of a fixed offset range."""
+        from pyspark_barnabas.source import batch_reader
+
+        return batch_reader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # the name is Spark's
+        """A micro-batch stream."""
+        from pyspark_barnabas.source import stream_reader
+
+        return stream_reader(self.options, schema)
