@@ -143,6 +143,37 @@ def read_string(data: Buffer, position: int, end: int) -> tuple[str | None, int]
     return str(data[position:stop], "utf-8"), stop
 
 
-def new_uuid(raw: bytes) -> Uuid:
+def write_string(out: bytearray, text: str | bytes | None) -> None:
+    """Append a nullable string (ready utf-8 bytes serve as well) with its int16 length."""
+    if text is None:
+        out += b"\xff\xff"
+        return
+    encoded = text.encode() if isinstance(text, str) else text
+    out += len(encoded).to_bytes(2, "big", signed=True)
+    out += encoded
+
+
+def write_compact_string(out: bytearray, text: str | bytes | None) -> None:
+    """Append a nullable compact string (ready utf-8 bytes serve as well)."""
+    if text is None:
+        out += b"\0"
+        return
+    encoded = text.encode() if isinstance(text, str) else text
+    out += write_uvarint(len(encoded) + 1)
+    out += encoded
+
+
+def read_compact_string(data: Buffer, position: int, end: int) -> tuple[str | None, int]:
+    """Nullable compact string -> (value or None, next position)."""
+    length, position = read_uvarint(data, position)
+    if not length:
+        return None, position
+    stop = position + length - 1
+    if stop > end:
+        malformed("string length", length - 1)
+    return str(data[position:stop], "utf-8"), stop
+
+
+def new_uuid(raw: Buffer) -> Uuid:
     """A Uuid from 16 bytes already known to be 16: skips the length check of the public constructor."""
     return bytes.__new__(Uuid, raw)

@@ -1,15 +1,39 @@
 """Fetch (key 1): read record batches from partitions; consumers and followers alike.
 
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
+Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep. The declared classes
+serve tests and simple callers; broker, followers and readers use the four functions at the end, written by hand for every
+version because one fetch may name hundreds of partitions and carry megabytes: they build tuples only and touch no record.
+
+    broker      parse_fetch_request, encode_fetch_response (framing bytes with the records' own parts, such as file ranges,
+                set between them: nothing is joined)
+    client      encode_fetch_request, parse_fetch_response (records are slices of the frame)
+
+Version 13 and later name topics by id, earlier ones by name: `topic` is a Uuid or a str accordingly.
 """
 
 from __future__ import annotations
 
+import struct as struct_module
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.primitives import Buffer
+from barnabas_wire.kafka.primitives import (
+    ONE_BYTE,
+    Buffer,
+    MalformedMessage,
+    malformed,
+    new_uuid,
+    read_compact_string,
+    read_string,
+    read_uvarint,
+    skip_tagged_fields,
+    write_compact_string,
+    write_string,
+    write_uvarint,
+)
 from barnabas_wire.kafka.schema import Message, array, int8, int16, int32, int64, records, string, struct, uuid
 
 
@@ -220,3 +244,536 @@ class FetchResponse(Message):
     # Endpoints for all current-leaders enumerated in PartitionData, with errors NOT_LEADER_OR_FOLLOWER &
     # FENCED_LEADER_EPOCH
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "16+", tag=0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The hot path, both ends
+
+
+class FetchRequestPartition(NamedTuple):
+    """One partition to fetch; a plain tuple of the same order serves as well. Epochs of -1 ask for no check."""
+
+    topic: str | Uuid
+    partition: int
+    current_leader_epoch: int = -1
+    fetch_offset: int = 0
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    max_bytes: int = 1 << 20
+
+
+class ParsedFetchRequest(NamedTuple):
+    """A fetch request, partitions flat and in the order sent (from version 3 on that order is the client's priority).
+
+    replica_id is -1 for consumers; replica_epoch -1 before version 15.  forgotten: (topic, partitions) of a fetch session.
+    """
+
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    partitions: list[tuple[str | Uuid, int, int, int, int, int, int]]
+    """Tuples in FetchRequestPartition's order."""
+    forgotten: list[tuple[str | Uuid, list[int]]]
+    rack_id: str
+
+
+class FetchedPartition(NamedTuple):
+    """One partition to answer; a plain tuple of the same order serves as well.
+
+    parts: what makes up the records, handed through untouched (file ranges, bytes); size_bytes: their sum.
+    diverging_epoch: (epoch, end offset), version 12 on.  current_leader: (leader id, leader epoch), version 12 on.
+    aborted_transactions: (producer id, first offset) pairs for read_committed; None for read_uncommitted.
+    """
+
+    topic: str | Uuid
+    partition: int
+    error_code: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    parts: Sequence[Any] = ()
+    size_bytes: int = 0
+    diverging_epoch: tuple[int, int] | None = None
+    current_leader: tuple[int, int] | None = None
+    aborted_transactions: Sequence[tuple[int, int]] | None = None
+    preferred_read_replica: int = -1
+
+
+class ReceivedPartition(NamedTuple):
+    """One partition of a fetch response as the client sees it; `records` is a slice of the frame, empty when there are none."""
+
+    topic: str | Uuid
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted_transactions: list[tuple[int, int]]
+    preferred_read_replica: int
+    records: memoryview
+    diverging_epoch: tuple[int, int] | None
+    current_leader: tuple[int, int] | None
+
+
+class ParsedFetchResponse(NamedTuple):
+    """A fetch response with its partitions flat. node_endpoints: (node id, host, port, rack), version 16 on (KIP-951)."""
+
+    throttle_time_ms: int
+    error_code: int
+    session_id: int
+    partitions: list[ReceivedPartition]
+    node_endpoints: list[tuple[int, str, int, str | None]]
+
+
+_unpack_int32 = struct_module.Struct(">i").unpack_from
+_pack_int32 = struct_module.Struct(">i").pack
+_pack_two_int32 = struct_module.Struct(">ii").pack
+
+_REQUEST_HEAD = {  # replica id until 14, max wait, min bytes, max bytes, isolation level, session id and epoch from 7
+    version: struct_module.Struct(">" + ("i" if version < 15 else "") + "iiib" + ("ii" if version >= 7 else ""))
+    for version in range(4, 19)
+}
+_unpack_partition_v12 = struct_module.Struct(">iiqiqiB").unpack_from
+_unpack_partition_v9 = struct_module.Struct(">iiqqi").unpack_from
+_unpack_partition_v5 = struct_module.Struct(">iqqi").unpack_from
+_unpack_partition_v4 = struct_module.Struct(">iqi").unpack_from
+_pack_partition_v12 = struct_module.Struct(">iiqiqix").pack
+_pack_partition_v9 = struct_module.Struct(">iiqqi").pack
+_pack_partition_v5 = struct_module.Struct(">iqqi").pack
+_pack_partition_v4 = struct_module.Struct(">iqi").pack
+
+_pack_fetched = struct_module.Struct(">ihqqqBi").pack
+_pack_fetched_before_aborted = struct_module.Struct(">ihqqq").pack
+_pack_fetched_before_aborted_v4 = struct_module.Struct(">ihqq").pack
+_pack_aborted = struct_module.Struct(">qqx").pack
+_pack_aborted_legacy = struct_module.Struct(">qq").pack
+_pack_epoch_and_offset = struct_module.Struct(">BBiqx").pack
+_pack_leader = struct_module.Struct(">BBiix").pack
+_pack_response_head = struct_module.Struct(">iixihi").pack
+_pack_response_head_v7 = struct_module.Struct(">iiihi").pack
+_pack_response_head_v4 = struct_module.Struct(">iii").pack
+_unpack_fetched = struct_module.Struct(">ihqqqB").unpack_from
+_unpack_fetched_v5 = struct_module.Struct(">ihqqqi").unpack_from
+_unpack_fetched_v4 = struct_module.Struct(">ihqqi").unpack_from
+_unpack_aborted = struct_module.Struct(">qqB").unpack_from
+_unpack_aborted_legacy = struct_module.Struct(">qq").unpack_from
+_unpack_pair = struct_module.Struct(">ii").unpack_from
+_unpack_epoch_and_offset = struct_module.Struct(">iq").unpack_from
+
+
+def parse_fetch_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
+    """Body of a FetchRequest v4 to v18. `view` must end where the frame ends. Raises MalformedMessage."""
+    try:
+        return _parse_request(view, position, version)
+    except (IndexError, struct_module.error, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"FetchRequest v{version}: {error}") from error
+
+
+def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
+    end = len(view)
+    head = _REQUEST_HEAD[version]
+    values = head.unpack_from(view, position)
+    p = position + head.size
+    replica_id, replica_epoch = -1, -1
+    if version < 15:
+        replica_id, values = values[0], values[1:]
+    max_wait_ms, min_bytes, max_bytes, isolation_level = values[:4]
+    session_id, session_epoch = values[4:] if version >= 7 else (0, -1)
+    is_flexible = version >= 12
+    partitions: list[tuple[str | Uuid, int, int, int, int, int, int]] = []
+    add = partitions.append
+    count, p = _read_count(view, p, is_flexible)
+    for _ in range(count):
+        topic, p = _read_topic(view, p, end, version)
+        inner, p = _read_count(view, p, is_flexible)
+        if is_flexible:
+            for _ in range(inner):
+                index, leader_epoch, offset, fetched_epoch, start, most, tags = _unpack_partition_v12(view, p)
+                p += 33
+                if tags:
+                    p = skip_tagged_fields(view, p - 1, end)
+                add((topic, index, leader_epoch, offset, fetched_epoch, start, most))
+            p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
+            continue
+        for _ in range(inner):
+            if version >= 9:
+                index, leader_epoch, offset, start, most = _unpack_partition_v9(view, p)
+                p += 28
+                add((topic, index, leader_epoch, offset, -1, start, most))
+            elif version >= 5:
+                index, offset, start, most = _unpack_partition_v5(view, p)
+                p += 24
+                add((topic, index, -1, offset, -1, start, most))
+            else:
+                index, offset, most = _unpack_partition_v4(view, p)
+                p += 16
+                add((topic, index, -1, offset, -1, -1, most))
+    forgotten: list[tuple[str | Uuid, list[int]]] = []
+    if version >= 7:
+        count, p = _read_count(view, p, is_flexible)
+        for _ in range(count):
+            topic, p = _read_topic(view, p, end, version)
+            inner, p = _read_count(view, p, is_flexible)
+            if inner * 4 > end - p:
+                malformed("ForgottenTopic.partitions", inner)
+            forgotten.append((topic, list(struct_module.unpack_from(f">{inner}i", view, p))))
+            p += inner * 4
+            if is_flexible:
+                p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
+    rack_id = ""
+    if version >= 11:
+        rack, p = (read_compact_string if is_flexible else read_string)(view, p, end)
+        rack_id = malformed("FetchRequest.rack_id", -1) if rack is None else rack
+    if is_flexible:
+        replica_id, replica_epoch = _read_request_tags(view, p, end, version, replica_id)
+    return ParsedFetchRequest(
+        replica_id,
+        replica_epoch,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        partitions,
+        forgotten,
+        rack_id,
+    )
+
+
+def _read_request_tags(view: memoryview, p: int, end: int, version: int, replica_id: int) -> tuple[int, int]:
+    """Replica id and epoch moved into tag 1 with version 15 (KIP-903)."""
+    replica_epoch = -1
+    count, p = read_uvarint(view, p)
+    for _ in range(count):
+        tag, p = read_uvarint(view, p)
+        size, p = read_uvarint(view, p)
+        if p + size > end:
+            malformed("tagged field", size)
+        if tag == 1 and version >= 15:
+            if size < 13:
+                malformed("FetchRequest.replica_state", size)
+            replica_id, replica_epoch = struct_module.unpack_from(">iq", view, p)
+        p += size
+    return replica_id, replica_epoch
+
+
+def _read_count(view: memoryview, p: int, is_flexible: bool) -> tuple[int, int]:
+    """Count of a non-null array. It bounds a loop, never an allocation: each turn must find its own bytes."""
+    if is_flexible:
+        count = view[p]
+        if count < 0x80:
+            p += 1
+        else:
+            count, p = read_uvarint(view, p)
+        count -= 1
+    else:
+        (count,) = _unpack_int32(view, p)
+        p += 4
+    if count < 0:
+        malformed("array", count)
+    return count, p
+
+
+def _read_topic(view: memoryview, p: int, end: int, version: int) -> tuple[str | Uuid, int]:
+    if version >= 13:
+        stop = p + 16
+        if stop > end:
+            malformed("topic id", 16)
+        return new_uuid(view[p:stop]), stop
+    name, p = (read_compact_string if version >= 12 else read_string)(view, p, end)
+    return (malformed("topic", -1) if name is None else name), p
+
+
+def encode_fetch_response(
+    correlation_id: int,
+    version: int,
+    partitions: Sequence[FetchedPartition],
+    *,
+    throttle_time_ms: int = 0,
+    error_code: int = 0,
+    session_id: int = 0,
+    node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
+) -> tuple[list[Any], int]:
+    """A whole response frame, v4 to v18 -> (parts in sending order, size of all of them in bytes).
+
+    Parts are framing bytes with each partition's own `parts` between them. Partitions of one topic must stand together.
+    node_endpoints: (node id, host, port, rack) of the leaders named in current_leader; sent from version 16 on.
+    """
+    is_flexible = version >= 12
+    if is_flexible:
+        out = bytearray(_pack_response_head(0, correlation_id, throttle_time_ms, error_code, session_id))
+    elif version >= 7:
+        out = bytearray(_pack_response_head_v7(0, correlation_id, throttle_time_ms, error_code, session_id))
+    else:
+        out = bytearray(_pack_response_head_v4(0, correlation_id, throttle_time_ms))
+    first = out
+    parts: list[Any] = [out]
+    records_bytes = 0
+    framing_bytes = 0
+    groups = _by_topic(partitions)
+    out += write_uvarint(len(groups) + 1) if is_flexible else _pack_int32(len(groups))
+    for topic, members in groups:
+        if version >= 13:
+            out += topic  # type: ignore[arg-type]
+        elif is_flexible:
+            write_compact_string(out, topic)
+        else:
+            write_string(out, topic)
+        out += write_uvarint(len(members) + 1) if is_flexible else _pack_int32(len(members))
+        for _, index, error, high, stable, start, own_parts, size, diverging, leader, aborted, preferred in members:
+            if is_flexible:
+                if aborted is None:
+                    out += _pack_fetched(index, error, high, stable, start, 0, preferred)
+                else:
+                    out += _pack_fetched_before_aborted(index, error, high, stable, start)
+                    out += write_uvarint(len(aborted) + 1)
+                    for producer_id, first_offset in aborted:
+                        out += _pack_aborted(producer_id, first_offset)
+                    out += _pack_int32(preferred)
+                out += write_uvarint(size + 1)
+            else:
+                if version >= 5:
+                    out += _pack_fetched_before_aborted(index, error, high, stable, start)
+                else:
+                    out += _pack_fetched_before_aborted_v4(index, error, high, stable)
+                if aborted is None:
+                    out += b"\xff\xff\xff\xff"
+                else:
+                    out += _pack_int32(len(aborted))
+                    for producer_id, first_offset in aborted:
+                        out += _pack_aborted_legacy(producer_id, first_offset)
+                out += _pack_two_int32(preferred, size) if version >= 11 else _pack_int32(size)
+            if size:
+                records_bytes += size
+                framing_bytes += len(out)
+                parts.extend(own_parts)
+                out = bytearray()
+                parts.append(out)
+            if is_flexible:
+                if diverging is None and leader is None:
+                    out += b"\0"
+                else:
+                    out += ONE_BYTE[(diverging is not None) + (leader is not None)]
+                    if diverging is not None:
+                        out += _pack_epoch_and_offset(0, 13, *diverging)
+                    if leader is not None:
+                        out += _pack_leader(1, 9, *leader)
+        if is_flexible:
+            out += b"\0"
+    if is_flexible:
+        endpoints = list(node_endpoints) if version >= 16 else []
+        if endpoints:
+            body = bytearray(write_uvarint(len(endpoints) + 1))
+            for node_id, host, port, rack in endpoints:
+                body += _pack_int32(node_id)
+                write_compact_string(body, host)
+                body += _pack_int32(port)
+                write_compact_string(body, rack)
+                body += b"\0"
+            out += b"\x01\x00" + write_uvarint(len(body)) + body
+        else:
+            out += b"\0"
+    elif not out:
+        parts.pop()
+    framing_bytes += len(out)
+    total = framing_bytes + records_bytes
+    first[0:4] = _pack_int32(total - 4)
+    return parts, total
+
+
+def _by_topic(partitions: Sequence[Any]) -> list[tuple[str | Uuid, list[Any]]]:
+    groups: list[tuple[str | Uuid, list[Any]]] = []
+    last: str | Uuid | None = None
+    for partition in partitions:
+        if partition[0] != last:
+            last = partition[0]
+            groups.append((last, []))
+        groups[-1][1].append(partition)
+    return groups
+
+
+def encode_fetch_request(
+    out: bytearray,
+    version: int,
+    partitions: Sequence[FetchRequestPartition],
+    *,
+    replica_id: int = -1,
+    replica_epoch: int = -1,
+    max_wait_ms: int,
+    min_bytes: int,
+    max_bytes: int,
+    isolation_level: int = 0,
+    rack_id: str = "",
+) -> None:
+    """Append the body of a sessionless FetchRequest, v4 to v18. Partitions of one topic must stand together."""
+    is_flexible = version >= 12
+    head: list[int] = [replica_id] if version < 15 else []
+    head += max_wait_ms, min_bytes, max_bytes, isolation_level
+    if version >= 7:
+        head += 0, -1  # session id 0, epoch -1: a full fetch outside any session
+    out += _REQUEST_HEAD[version].pack(*head)
+    groups = _by_topic(partitions)
+    out += write_uvarint(len(groups) + 1) if is_flexible else _pack_int32(len(groups))
+    for topic, members in groups:
+        if version >= 13:
+            out += topic  # type: ignore[arg-type]
+        elif is_flexible:
+            write_compact_string(out, topic)
+        else:
+            write_string(out, topic)
+        out += write_uvarint(len(members) + 1) if is_flexible else _pack_int32(len(members))
+        for _, index, leader_epoch, offset, fetched_epoch, start, most in members:
+            if is_flexible:
+                out += _pack_partition_v12(index, leader_epoch, offset, fetched_epoch, start, most)
+            elif version >= 9:
+                out += _pack_partition_v9(index, leader_epoch, offset, start, most)
+            elif version >= 5:
+                out += _pack_partition_v5(index, offset, start, most)
+            else:
+                out += _pack_partition_v4(index, offset, most)
+        if is_flexible:
+            out += b"\0"
+    if is_flexible:
+        out += b"\x01"  # nothing forgotten
+        write_compact_string(out, rack_id)
+        if version >= 15 and (replica_id, replica_epoch) != (-1, -1):
+            out += struct_module.pack(">BBBiqx", 1, 1, 13, replica_id, replica_epoch)
+        else:
+            out += b"\0"
+        return
+    if version >= 7:
+        out += b"\0\0\0\0"
+    if version >= 11:
+        write_string(out, rack_id)
+
+
+def parse_fetch_response(view: memoryview, position: int, version: int) -> ParsedFetchResponse:
+    """Body of a FetchResponse v4 to v18; records are slices of `view`, which ends where the frame ends. Raises MalformedMessage."""
+    try:
+        return _parse_response(view, position, version)
+    except (IndexError, struct_module.error, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"FetchResponse v{version}: {error}") from error
+
+
+def _parse_response(view: memoryview, position: int, version: int) -> ParsedFetchResponse:
+    end = len(view)
+    is_flexible = version >= 12
+    error_code, session_id = 0, 0
+    if version >= 7:
+        throttle_time_ms, error_code, session_id = struct_module.unpack_from(">ihi", view, position)
+        p = position + 10
+    else:
+        (throttle_time_ms,) = _unpack_int32(view, position)
+        p = position + 4
+    partitions: list[ReceivedPartition] = []
+    topic_count, p = _read_count(view, p, is_flexible)
+    for _ in range(topic_count):
+        topic, p = _read_topic(view, p, end, version)
+        partition_count, p = _read_count(view, p, is_flexible)
+        for _ in range(partition_count):
+            if is_flexible:
+                partition, p = _read_fetched(view, p, end, topic)
+            else:
+                partition, p = _read_fetched_legacy(view, p, end, topic, version)
+            partitions.append(partition)
+        if is_flexible:
+            p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
+    node_endpoints: list[tuple[int, str, int, str | None]] = []
+    if is_flexible:
+        tag_count, p = read_uvarint(view, p)
+        for _ in range(tag_count):
+            tag, p = read_uvarint(view, p)
+            size, p = read_uvarint(view, p)
+            if p + size > end:
+                malformed("tagged field", size)
+            if tag == 0 and version >= 16:
+                node_endpoints = _read_endpoints(view, p, p + size)
+            p += size
+    return ParsedFetchResponse(throttle_time_ms, error_code, session_id, partitions, node_endpoints)
+
+
+def _read_fetched(view: memoryview, p: int, end: int, topic: str | Uuid) -> tuple[ReceivedPartition, int]:
+    index, error, high, stable, start, count = _unpack_fetched(view, p)
+    p += 31
+    aborted: list[tuple[int, int]] = []
+    if count > 1:
+        count, p = read_uvarint(view, p - 1)
+        for _ in range(count - 1):
+            producer_id, first_offset, tags = _unpack_aborted(view, p)
+            p += 17
+            if tags:
+                p = skip_tagged_fields(view, p - 1, end)
+            aborted.append((producer_id, first_offset))
+    (preferred,) = _unpack_int32(view, p)
+    length, p = read_uvarint(view, p + 4)
+    stop = p + length - 1 if length else p
+    if stop > end:
+        malformed("PartitionData.records", length)
+    records = view[p:stop]
+    p = stop
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+    tag_count = view[p]
+    p += 1
+    if tag_count:
+        tag_count, p = read_uvarint(view, p - 1)
+        for _ in range(tag_count):
+            tag, p = read_uvarint(view, p)
+            size, p = read_uvarint(view, p)
+            if p + size > end:
+                malformed("tagged field", size)
+            if tag == 0:
+                diverging = _unpack_epoch_and_offset(view[p : p + size])
+            elif tag == 1:
+                leader = _unpack_pair(view[p : p + size])
+            p += size
+    partition = ReceivedPartition(
+        topic, index, error, high, stable, start, aborted, preferred, records, diverging, leader
+    )
+    return partition, p
+
+
+def _read_fetched_legacy(
+    view: memoryview, p: int, end: int, topic: str | Uuid, version: int
+) -> tuple[ReceivedPartition, int]:
+    if version >= 5:
+        index, error, high, stable, start, count = _unpack_fetched_v5(view, p)
+        p += 34
+    else:
+        index, error, high, stable, count = _unpack_fetched_v4(view, p)
+        start = -1
+        p += 26
+    aborted: list[tuple[int, int]] = []
+    for _ in range(count):
+        aborted.append(_unpack_aborted_legacy(view, p))
+        p += 16
+    preferred = -1
+    if version >= 11:
+        (preferred,) = _unpack_int32(view, p)
+        p += 4
+    (length,) = _unpack_int32(view, p)
+    p += 4
+    stop = p + length if length > 0 else p
+    if length < -1 or stop > end:
+        malformed("PartitionData.records", length)
+    records = view[p:stop]
+    return ReceivedPartition(topic, index, error, high, stable, start, aborted, preferred, records, None, None), stop
+
+
+def _read_endpoints(view: memoryview, p: int, end: int) -> list[tuple[int, str, int, str | None]]:
+    endpoints: list[tuple[int, str, int, str | None]] = []
+    count, p = _read_count(view, p, True)
+    for _ in range(count):
+        (node_id,) = _unpack_int32(view, p)
+        host, p = read_compact_string(view, p + 4, end)
+        (port,) = _unpack_int32(view, p)
+        rack, p = read_compact_string(view, p + 4, end)
+        p = skip_tagged_fields(view, p, end)
+        endpoints.append((node_id, malformed("NodeEndpoint.host", -1) if host is None else host, port, rack))
+    return endpoints

@@ -1,16 +1,41 @@
 """Produce (key 0): append record batches to partitions.
 
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
+Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep. The declared classes
+serve clients and tests; the broker uses `parse_produce_request` and `encode_produce_response_frame` below, written by hand
+for every version because this is the hottest code of the house: they build no objects and touch no record.
+
+Not obvious:
+- ApiVersions must offer Produce from version 0 (ADVERTISED_MIN_VERSION) though nothing below 3 is served: librdkafka up to
+  2.8 otherwise silently sends gzip, snappy and lz4 topics uncompressed (KAFKA-18659);
+- version 13 and later name topics by id, earlier ones by name: `topic` is a Uuid or a str accordingly.
 """
 
 from __future__ import annotations
 
+import struct as struct_module
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.primitives import Buffer
+from barnabas_wire.kafka.primitives import (
+    Buffer,
+    MalformedMessage,
+    malformed,
+    new_uuid,
+    read_string,
+    read_uvarint,
+    read_uvarint_tail,
+    skip_tagged_fields,
+    write_compact_string,
+    write_string,
+    write_uvarint,
+)
 from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, records, string, struct, uuid
+
+ADVERTISED_MIN_VERSION = 0
+"""What ApiVersions says; see above."""
 
 
 @dataclass(slots=True)
@@ -146,3 +171,266 @@ class ProduceResponse(Message):
     throttle_time_ms: int = int32("1+")
     # Endpoints for all current-leaders enumerated in PartitionProduceResponses, with errors NOT_LEADER_OR_FOLLOWER
     node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, "10+", tag=0)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The broker's path
+
+ProduceEntry = tuple[str | Uuid, int, memoryview]
+"""(topic name or id, partition, records): records is a slice of the frame, empty when the client sent null."""
+
+
+class ProducedPartition(NamedTuple):
+    """One partition of a produce response; a plain tuple of the same order serves as well.
+
+    topic: name below version 13, id from there on.  log_append_time_ms: -1 unless the topic stamps LogAppendTime.
+    current_leader: (leader id, leader epoch) beside NOT_LEADER_OR_FOLLOWER, version 10 and later (KIP-951).
+    record_errors: (index of the record in its batch, message) of records that made the batch be refused (KIP-467).
+    """
+
+    topic: str | Uuid
+    partition: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+    current_leader: tuple[int, int] | None = None
+    record_errors: Sequence[tuple[int, str | None]] = ()
+
+
+_unpack_acks = struct_module.Struct(">hi").unpack_from
+_unpack_int32 = struct_module.Struct(">i").unpack_from
+_unpack_two_int32 = struct_module.Struct(">ii").unpack_from
+_pack_frame_head = struct_module.Struct(">ii").pack
+_pack_partition = struct_module.Struct(">ihqqq").pack
+_pack_partition_v3 = struct_module.Struct(">ihqq").pack
+_pack_int32 = struct_module.Struct(">i").pack
+_pack_leader = struct_module.Struct(">BBBiix").pack
+
+# A response of one partition in two pieces around the topic name. Padding stands for empty tag sections and null strings.
+_ONE_HEAD = struct_module.Struct(">iixBB")  # size, correlation id, header tags, topic count, name length
+_ONE_TAIL = struct_module.Struct(
+    ">BihqqqBxxxix"
+)  # partition count, partition, error count, message, tags, throttle, tags
+_ONE_BY_ID = struct_module.Struct(">iixB16sBihqqqBxxxix")
+_ONE_SIZE = _ONE_HEAD.size + _ONE_TAIL.size - 4
+_pack_one_head = _ONE_HEAD.pack
+_pack_one_tail = _ONE_TAIL.pack
+_pack_one_by_id = _ONE_BY_ID.pack
+
+
+def parse_produce_request(
+    view: memoryview, position: int, version: int
+) -> tuple[str | None, int, int, list[ProduceEntry]]:
+    """Body of a ProduceRequest v3 to v13 -> (transactional id, acks, timeout ms, entries in the order sent).
+
+    `view` must end where the frame ends. Nothing is copied but names. Raises MalformedMessage.
+    """
+    try:
+        if version >= 9:
+            return _parse_flexible(view, position, version)
+        return _parse_legacy(view, position)
+    except (IndexError, struct_module.error, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"ProduceRequest v{version}: {error}") from error
+
+
+def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str | None, int, int, list[ProduceEntry]]:
+    end = len(view)
+    transactional_id = None
+    length, p = read_uvarint(view, position)
+    if length:
+        stop = p + length - 1
+        if stop > end:
+            malformed("ProduceRequest.transactional_id", length)
+        transactional_id = str(view[p:stop], "utf-8")
+        p = stop
+    acks, timeout_ms = _unpack_acks(view, p)
+    topic_count, p = read_uvarint(view, p + 6)
+    if not topic_count:
+        malformed("ProduceRequest.topic_data", -1)
+    entries: list[ProduceEntry] = []
+    topic: str | Uuid
+    for _ in range(topic_count - 1):
+        if version >= 13:
+            stop = p + 16
+            if stop > end:
+                malformed("TopicProduceData.topic_id", 16)
+            topic = new_uuid(view[p:stop])
+        else:
+            length, p = read_uvarint(view, p)
+            stop = p + length - 1
+            if not length or stop > end:
+                malformed("TopicProduceData.name", length)
+            topic = str(view[p:stop], "utf-8")
+        partition_count, p = read_uvarint(view, stop)
+        if not partition_count:
+            malformed("TopicProduceData.partition_data", -1)
+        for _ in range(partition_count - 1):
+            (partition,) = _unpack_int32(view, p)
+            # the length of a batch takes two or three bytes, nearly always: read here without a call
+            length = view[p + 4]
+            if length < 0x80:
+                p += 5
+            else:
+                second = view[p + 5]
+                third = view[p + 6]
+                if second < 0x80:
+                    length = length & 0x7F | second << 7
+                    p += 6
+                elif third < 0x80:
+                    length = length & 0x7F | (second & 0x7F) << 7 | third << 14
+                    p += 7
+                else:
+                    length, p = read_uvarint_tail(view, p + 5, length)
+            stop = p + length - 1 if length else p
+            if stop > end:
+                malformed("PartitionProduceData.records", length)
+            entries.append((topic, partition, view[p:stop]))
+            p = stop + 1 if not view[stop] else skip_tagged_fields(view, stop, end)
+        p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
+    if view[p]:
+        skip_tagged_fields(view, p, end)
+    return transactional_id, acks, timeout_ms, entries
+
+
+def _parse_legacy(view: memoryview, position: int) -> tuple[str | None, int, int, list[ProduceEntry]]:
+    end = len(view)
+    transactional_id, p = read_string(view, position, end)
+    acks, timeout_ms = _unpack_acks(view, p)
+    (topic_count,) = _unpack_int32(view, p + 6)
+    p += 10
+    if topic_count < 0:
+        malformed("ProduceRequest.topic_data", topic_count)
+    entries: list[ProduceEntry] = []
+    for _ in range(topic_count):
+        topic, p = read_string(view, p, end)
+        if topic is None:
+            malformed("TopicProduceData.name", -1)
+        (partition_count,) = _unpack_int32(view, p)
+        p += 4
+        if partition_count < 0:
+            malformed("TopicProduceData.partition_data", partition_count)
+        for _ in range(partition_count):
+            partition, length = _unpack_two_int32(view, p)
+            p += 8
+            if length < -1:
+                malformed("PartitionProduceData.records", length)
+            stop = p + length if length > 0 else p
+            if stop > end:
+                malformed("PartitionProduceData.records", length)
+            entries.append((topic, partition, view[p:stop]))
+            p = stop
+    return transactional_id, acks, timeout_ms, entries
+
+
+def encode_produce_response_frame(
+    correlation_id: int,
+    version: int,
+    partitions: Sequence[ProducedPartition],
+    *,
+    throttle_time_ms: int = 0,
+    node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
+) -> bytes:
+    """A whole response frame, v3 to v13: size, header, body.
+
+    Partitions of one topic must stand together; they are answered in the order given. node_endpoints: (node id, host, port,
+    rack) of every leader named in a current_leader, on the listener the request came in on; sent from version 10 on.
+    """
+    if version < 9:
+        return _encode_legacy(correlation_id, version, partitions, throttle_time_ms)
+    if len(partitions) == 1:
+        topic, index, error, base, append_time, start, message, leader, record_errors = partitions[0]
+        if message is None and leader is None and not record_errors:
+            # nearly every answer; compact counts: 2 = one element, 1 = none
+            if version >= 13:
+                size = _ONE_BY_ID.size - 4
+                return _pack_one_by_id(
+                    size, correlation_id, 2, topic, 2, index, error, base, append_time, start, 1, throttle_time_ms
+                )
+            name = topic.encode()  # type: ignore[union-attr]
+            if len(name) < 127:
+                head = _pack_one_head(_ONE_SIZE + len(name), correlation_id, 2, len(name) + 1)
+                return head + name + _pack_one_tail(2, index, error, base, append_time, start, 1, throttle_time_ms)
+    return _encode_flexible(correlation_id, version, partitions, throttle_time_ms, node_endpoints)
+
+
+def _encode_flexible(
+    correlation_id: int,
+    version: int,
+    partitions: Sequence[ProducedPartition],
+    throttle_time_ms: int,
+    node_endpoints: Iterable[tuple[int, str, int, str | None]],
+) -> bytes:
+    groups = _by_topic(partitions)
+    out = bytearray(_pack_frame_head(0, correlation_id))
+    out += b"\0"
+    out += write_uvarint(len(groups) + 1)
+    for topic, members in groups:
+        if version >= 13:
+            out += topic  # type: ignore[arg-type]
+        else:
+            write_compact_string(out, topic)
+        out += write_uvarint(len(members) + 1)
+        for _, index, error, base, append_time, start, message, leader, record_errors in members:
+            out += _pack_partition(index, error, base, append_time, start)
+            out += write_uvarint(len(record_errors) + 1)
+            for record_index, record_message in record_errors:
+                out += _pack_int32(record_index)
+                write_compact_string(out, record_message)
+                out += b"\0"
+            write_compact_string(out, message)
+            # one tagged field: number 0, nine bytes
+            out += b"\0" if leader is None or version < 10 else _pack_leader(1, 0, 9, leader[0], leader[1])
+        out += b"\0"
+    out += _pack_int32(throttle_time_ms)
+    endpoints = list(node_endpoints) if version >= 10 else []
+    if endpoints:
+        body = bytearray(write_uvarint(len(endpoints) + 1))
+        for node_id, host, port, rack in endpoints:
+            body += _pack_int32(node_id)
+            write_compact_string(body, host)
+            body += _pack_int32(port)
+            write_compact_string(body, rack)
+            body += b"\0"
+        out += b"\x01\x00" + write_uvarint(len(body)) + body
+    else:
+        out += b"\0"
+    out[0:4] = _pack_int32(len(out) - 4)
+    return bytes(out)
+
+
+def _encode_legacy(
+    correlation_id: int, version: int, partitions: Sequence[ProducedPartition], throttle_time_ms: int
+) -> bytes:
+    groups = _by_topic(partitions)
+    out = bytearray(_pack_frame_head(0, correlation_id))
+    out += _pack_int32(len(groups))
+    for topic, members in groups:
+        write_string(out, topic)
+        out += _pack_int32(len(members))
+        for _, index, error, base, append_time, start, message, _leader, record_errors in members:
+            if version < 5:
+                out += _pack_partition_v3(index, error, base, append_time)
+                continue
+            out += _pack_partition(index, error, base, append_time, start)
+            if version >= 8:
+                out += _pack_int32(len(record_errors))
+                for record_index, record_message in record_errors:
+                    out += _pack_int32(record_index)
+                    write_string(out, record_message)
+                write_string(out, message)
+    out += _pack_int32(throttle_time_ms)
+    out[0:4] = _pack_int32(len(out) - 4)
+    return bytes(out)
+
+
+def _by_topic(partitions: Sequence[ProducedPartition]) -> list[tuple[str | Uuid, list[ProducedPartition]]]:
+    groups: list[tuple[str | Uuid, list[ProducedPartition]]] = []
+    last: str | Uuid | None = None
+    for partition in partitions:
+        if partition[0] != last:
+            last = partition[0]
+            groups.append((last, []))
+        groups[-1][1].append(partition)
+    return groups
