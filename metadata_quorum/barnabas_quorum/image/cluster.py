@@ -11,9 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
-from barnabas_wire.kafka.errors import InvariantViolated
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
-
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
     FeatureRange,
@@ -22,6 +19,8 @@ from barnabas_quorum.records import (
     RegisterControllerRecord,
     UnregisterBrokerRecord,
 )
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

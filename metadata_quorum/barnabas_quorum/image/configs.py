@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import singledispatchmethod
 from typing import NamedTuple
 
-from barnabas_wire.kafka.ids import BrokerId
 from rpds import HashTrieMap
 
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, Record
+from barnabas_wire.kafka.ids import BrokerId
 
 NO_CONFIGS: Mapping[str, str] = {}
 

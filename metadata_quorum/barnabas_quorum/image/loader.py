@@ -7,19 +7,15 @@ Read next:  publisher.py; driver/controller_driver.py, which feeds it on the con
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from barnabas_wire.kafka.errors import InvariantViolated
-from barnabas_wire.kafka.ids import Epoch, Offset
-
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.publisher import Publisher
 from barnabas_quorum.record_codec import decode
-
-logger = logging.getLogger(__name__)
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import Epoch, Offset
 
 
 class CommittedRecords(Protocol):

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import ClassVar
 
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
-
 from barnabas_quorum.image.cluster import EMPTY_CLUSTER, ClusterDelta, ClusterImage
 from barnabas_quorum.image.configs import EMPTY_CONFIGS, ConfigsDelta, ConfigsImage
 from barnabas_quorum.image.features import EMPTY_FEATURES, FeaturesDelta, FeaturesImage
@@ -37,6 +35,7 @@ from barnabas_quorum.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

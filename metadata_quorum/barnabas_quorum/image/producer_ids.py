@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
+from barnabas_quorum.records import ProducerIdsRecord, Record
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
-
-from barnabas_quorum.records import ProducerIdsRecord, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
-from barnabas_wire.kafka.errors import InvariantViolated
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, TopicPartition, Uuid
 from rpds import HashTrieMap
 
 from barnabas_quorum.record_codec import encode
@@ -28,6 +26,8 @@ from barnabas_quorum.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, TopicPartition, Uuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

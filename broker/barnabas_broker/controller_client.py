@@ -1,0 +1,412 @@
+"""The broker's end of the conversation with the active controller: finds it, asks it, keeps the heartbeat stream.
+
+May touch:  asyncio, the controller's request types, gRPC (GrpcControllerTransport alone).   Must not touch: images, logs.
+Invariants: every request is carried out on the control lane, from whichever lane it was asked; every call has a
+            deadline; an answer of a controller that was not active is never taken for the cluster's.
+Read next:  metadata/lifecycle.py, which keeps the heartbeats going; barnabas_quorum/driver/controller_service.py, the
+            other end.
+
+Not obvious: a request that was cut off may have been carried out. It is asked again all the same, as Kafka's clients do:
+the second answer is then TOPIC_ALREADY_EXISTS or UNKNOWN_TOPIC_OR_PARTITION, an INVALID_UPDATE_VERSION, or a producer id
+block that nobody uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from barnabas_broker.producer_ids import ProducerIdBlock
+from barnabas_quorum.controller.requests import (
+    AllocateProducerIds,
+    AllocateProducerIdsReply,
+    AlteredConfig,
+    AlterPartition,
+    AlterPartitionReply,
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
+    ConfigAlteration,
+    ControllerReply,
+    ControllerRequest,
+    CreatableTopic,
+    CreatedTopic,
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
+    DeletedTopic,
+    DeleteTopics,
+    DeleteTopicsReply,
+    GrownTopic,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsReply,
+    IsrMemberEpoch,
+    NotActiveController,
+    PartitionAlteration,
+    RegisterBroker,
+    RegisterBrokerReply,
+    TopicGrowth,
+    TopicReference,
+)
+from barnabas_quorum.driver.controller_codec import (
+    VERB_BY_REQUEST,
+    error_of,
+    read_answer,
+    read_heartbeat_answer,
+    write_call,
+    write_heartbeat,
+)
+from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.rpc import controller_pb2 as pb
+from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
+from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+
+ANONYMOUS = "User:ANONYMOUS"
+ADMIN_TIMEOUT_MS = 30_000
+"""How long an administrative request may take in all, over all controllers tried (Kafka's request.timeout.ms)."""
+BROKER_TIMEOUT_MS = 5_000
+"""The same for what the broker itself asks and repeats when refused: ISR changes, producer ids, registration."""
+ATTEMPT_TIMEOUT_MS = 5_000
+"""One controller gets this long before another is tried: a stopped process accepts connections and never answers."""
+RETRY_BACKOFF_MS = 50
+RETRY_BACKOFF_MS_MAX = 250
+HINTS_FOLLOWED_MAX = 2
+"""Hints followed without a pause: during an election two controllers may point at each other."""
+
+T = TypeVar("T")
+
+
+class ControllerUnreachable(ConnectionError):
+    """A controller could not be reached, or the connection broke before it answered."""
+
+
+class HeartbeatStream(Protocol):
+    """The open heartbeat stream to one controller."""
+
+    async def send(self, heartbeat: BrokerHeartbeat) -> None:
+        """Raises ControllerUnreachable when the stream is broken."""
+
+    async def receive(self) -> BrokerHeartbeatReply:
+        """The next reply. Raises KafkaError when the controller refuses (NotActiveController, STALE_BROKER_EPOCH), and
+        ControllerUnreachable when the stream ended."""
+
+    async def close(self) -> None:
+        """End the stream."""
+
+
+class ControllerTransport(Protocol):
+    """How a controller is spoken to; simulation replaces it."""
+
+    async def call(
+        self, controller_id: BrokerId, request: ControllerRequest, *, principal: str, timeout_ms: int
+    ) -> ControllerReply:
+        """Ask one controller once. Raises the KafkaError it answers with, ControllerUnreachable when it did not answer
+        and the connection broke, TimeoutError after `timeout_ms`."""
+
+    async def open_heartbeats(self, controller_id: BrokerId) -> HeartbeatStream:
+        """Open the stream; may succeed before the controller is known to be reachable."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+@dataclass(slots=True)
+class ControllerClientStats:
+    """Counters that metrics pull."""
+
+    requests: int = 0
+    retries: int = 0
+    timeouts: int = 0
+
+
+class ControllerClient:
+    """Typed requests to whichever controller is active. May be awaited from the control loop and from any other."""
+
+    def __init__(
+        self,
+        transport: ControllerTransport,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        controllers: Sequence[BrokerId],
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], int],
+        leader_hint: Callable[[], BrokerId | None],
+    ) -> None:
+        """`loop` is the control lane; `controllers` are all voters; `broker_epoch` is the lifecycle's; `leader_hint` is
+        the leader that this node's own quorum member knows, or None."""
+        if not controllers:
+            raise ValueError("a broker needs at least one controller to speak to")
+        self.stats = ControllerClientStats()
+        self._transport = transport
+        self._loop = loop
+        self._controllers = tuple(controllers)
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._leader_hint = leader_hint
+        self._active: BrokerId | None = None
+        self._next = 0
+
+    # --- what a broker asks for itself ----------------------------------------------------------------------------------
+
+    async def register_broker(self, request: RegisterBroker) -> int:
+        """Register; returns the broker epoch once committed. Raises KafkaError (DUPLICATE_BROKER_REGISTRATION while an
+        older process of that id lives, INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, REQUEST_TIMED_OUT)."""
+        reply = await self._ask(request, RegisterBrokerReply, timeout_ms=BROKER_TIMEOUT_MS)
+        return reply.broker_epoch
+
+    async def alter_partition(self, requests: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionOutcome]:
+        """barnabas_replication.controller.AlterPartitionChannel."""
+        request = AlterPartition(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            partitions=tuple(
+                PartitionAlteration(
+                    topic_id=item.topic_id,
+                    partition_id=item.partition,
+                    leader_epoch=item.leader_epoch,
+                    partition_epoch=item.partition_epoch,
+                    new_isr=tuple(
+                        IsrMemberEpoch(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
+                        for member in item.new_isr
+                    ),
+                )
+                for item in requests
+            ),
+        )
+        reply = await self._ask(request, AlterPartitionReply, timeout_ms=BROKER_TIMEOUT_MS)
+        return [
+            AlterPartitionOutcome(
+                topic_id=item.topic_id,
+                partition=item.partition_id,
+                error=item.error,
+                leader_id=item.leader,
+                leader_epoch=item.leader_epoch,
+                isr=item.isr,
+                partition_epoch=item.partition_epoch,
+            )
+            for item in reply.partitions
+        ]
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        """A block of producer ids that no other broker has. Raises a retriable KafkaError while none answers."""
+        request = AllocateProducerIds(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
+        reply = await self._ask(request, AllocateProducerIdsReply, timeout_ms=BROKER_TIMEOUT_MS)
+        return ProducerIdBlock(reply.first, reply.count)
+
+    # --- what it forwards for others ------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self,
+        topics: Sequence[CreatableTopic],
+        *,
+        validate_only: bool = False,
+        principal: str = ANONYMOUS,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+    ) -> tuple[CreatedTopic, ...]:
+        """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
+        request = CreateTopics(topics=tuple(topics), validate_only=validate_only)
+        reply = await self._ask(request, CreateTopicsReply, principal=principal, timeout_ms=timeout_ms)
+        return reply.topics
+
+    async def delete_topics(
+        self, topics: Sequence[TopicReference], *, principal: str = ANONYMOUS, timeout_ms: int = ADMIN_TIMEOUT_MS
+    ) -> tuple[DeletedTopic, ...]:
+        """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
+        request = DeleteTopics(topics=tuple(topics))
+        reply = await self._ask(request, DeleteTopicsReply, principal=principal, timeout_ms=timeout_ms)
+        return reply.topics
+
+    async def create_partitions(
+        self,
+        topics: Sequence[TopicGrowth],
+        *,
+        validate_only: bool = False,
+        principal: str = ANONYMOUS,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+    ) -> tuple[GrownTopic, ...]:
+        """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
+        request = CreatePartitions(topics=tuple(topics), validate_only=validate_only)
+        reply = await self._ask(request, CreatePartitionsReply, principal=principal, timeout_ms=timeout_ms)
+        return reply.topics
+
+    async def incremental_alter_configs(
+        self,
+        resources: Sequence[ConfigAlteration],
+        *,
+        validate_only: bool = False,
+        principal: str = ANONYMOUS,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+    ) -> tuple[AlteredConfig, ...]:
+        """One outcome per resource, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
+        request = IncrementalAlterConfigs(resources=tuple(resources), validate_only=validate_only)
+        reply = await self._ask(request, IncrementalAlterConfigsReply, principal=principal, timeout_ms=timeout_ms)
+        return reply.resources
+
+    # --- finding the active controller ----------------------------------------------------------------------------------
+
+    def choose_controller(self, *, avoid: BrokerId | None = None) -> BrokerId:
+        """Whom to ask next: the one that last proved active, else the one this node's quorum member follows, else the
+        next of all. `avoid` is the one that just failed. Control lane only."""
+        if self._active is not None and self._active != avoid:
+            return self._active
+        hint = self._leader_hint()
+        if hint is not None and hint in self._controllers and hint != avoid:
+            return hint
+        candidates = [controller for controller in self._controllers if controller != avoid] or list(self._controllers)
+        self._next += 1
+        return candidates[self._next % len(candidates)]
+
+    def note_active(self, controller_id: BrokerId | None) -> None:
+        """Remember who is active (None: nobody known). Control lane only."""
+        self._active = controller_id if controller_id in self._controllers else None
+
+    async def open_heartbeats(self, controller_id: BrokerId) -> HeartbeatStream:
+        """Open the heartbeat stream to that controller. Control lane only."""
+        return await self._transport.open_heartbeats(controller_id)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._on_control_lane(self._transport.close())
+
+    async def _ask(
+        self, request: ControllerRequest, reply_type: type[T], *, timeout_ms: int, principal: str = ANONYMOUS
+    ) -> T:
+        reply = await self._on_control_lane(self._ask_until(request, principal=principal, timeout_ms=timeout_ms))
+        assert isinstance(reply, reply_type), f"{type(request).__name__} was answered with {type(reply).__name__}"
+        return reply
+
+    async def _on_control_lane(self, work: Coroutine[Any, Any, T]) -> T:
+        """The crossing from the data lane up to the control lane (HOUSE D10)."""
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _ask_until(self, request: ControllerRequest, *, principal: str, timeout_ms: int) -> ControllerReply:
+        self.stats.requests += 1
+        deadline = self._loop.time() + timeout_ms / 1000
+        failed: BrokerId | None = None
+        cause: Exception | None = None
+        backoff_ms = RETRY_BACKOFF_MS
+        hints_followed = 0
+        while True:
+            remaining_ms = int((deadline - self._loop.time()) * 1000)
+            if remaining_ms <= 0:
+                self.stats.timeouts += 1
+                raise KafkaError.of(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"{type(request).__name__}: no active controller answered within {timeout_ms} ms "
+                    f"(last: {cause or 'nothing'}); look at `barnabas quorum status`",
+                )
+            controller_id = self.choose_controller(avoid=failed)
+            try:
+                reply = await self._transport.call(
+                    controller_id, request, principal=principal, timeout_ms=min(remaining_ms, ATTEMPT_TIMEOUT_MS)
+                )
+            except NotActiveController as error:
+                cause, failed = error, controller_id
+                self.note_active(error.leader_id if error.leader_id != controller_id else None)
+            except (ControllerUnreachable, TimeoutError) as error:
+                cause, failed = error, controller_id
+                self.note_active(None)
+            else:
+                self._active = controller_id
+                return reply
+            self.stats.retries += 1
+            if self._active is not None and hints_followed < HINTS_FOLLOWED_MAX:
+                hints_followed += 1
+                continue
+            await asyncio.sleep(backoff_ms / 1000)
+            backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
+            hints_followed = 0
+
+
+class GrpcControllerTransport:
+    """ControllerTransport over grpc.aio; one channel per controller. Belongs to the control lane."""
+
+    def __init__(self, addresses: Mapping[BrokerId, tuple[str, int]]) -> None:
+        """`addresses` of each controller's gRPC listener: host, port."""
+        self._addresses = dict(addresses)
+        self._stubs: dict[BrokerId, ControllerStub] = {}
+        self._channels: dict[BrokerId, grpc.aio.Channel] = {}
+
+    async def call(
+        self, controller_id: BrokerId, request: ControllerRequest, *, principal: str, timeout_ms: int
+    ) -> ControllerReply:
+        """See ControllerTransport."""
+        verb = VERB_BY_REQUEST[type(request)]
+        method = getattr(self._stub(controller_id), verb.method)
+        try:
+            answer = await method(write_call(verb, request, principal=principal), timeout=timeout_ms / 1000)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise TimeoutError(f"controller {controller_id} did not answer within {timeout_ms} ms") from error
+            raise ControllerUnreachable(
+                f"controller {controller_id} at {self._address(controller_id)}: {error.details()}"
+            ) from error
+        if answer.HasField("fault"):
+            raise error_of(answer.fault)
+        return read_answer(verb, answer)
+
+    async def open_heartbeats(self, controller_id: BrokerId) -> HeartbeatStream:
+        """See ControllerTransport."""
+        return GrpcHeartbeatStream(controller_id, self._stub(controller_id).Heartbeats())
+
+    async def close(self) -> None:
+        """See ControllerTransport."""
+        channels, self._channels, self._stubs = self._channels, {}, {}
+        for channel in channels.values():
+            await channel.close(grace=None)
+
+    def _stub(self, controller_id: BrokerId) -> ControllerStub:
+        stub = self._stubs.get(controller_id)
+        if stub is None:
+            channel = grpc.aio.insecure_channel(self._address(controller_id), options=CHANNEL_OPTIONS)
+            self._channels[controller_id] = channel
+            stub = self._stubs[controller_id] = ControllerStub(channel)
+        return stub
+
+    def _address(self, controller_id: BrokerId) -> str:
+        host, port = self._addresses[controller_id]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class GrpcHeartbeatStream:
+    """HeartbeatStream over one grpc.aio call. The call has no deadline, since it lives as long as the broker: keepalive
+    pings and the lifecycle's own patience watch over it."""
+
+    def __init__(self, controller_id: BrokerId, call: Any) -> None:
+        self._controller_id = controller_id
+        self._call = call
+
+    async def send(self, heartbeat: BrokerHeartbeat) -> None:
+        """See HeartbeatStream."""
+        try:
+            await self._call.write(write_heartbeat(heartbeat))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            raise self._broken(error) from error
+
+    async def receive(self) -> BrokerHeartbeatReply:
+        """See HeartbeatStream."""
+        try:
+            answer = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise self._broken(error) from error
+        if answer is grpc.aio.EOF:
+            raise ControllerUnreachable(f"controller {self._controller_id} ended the heartbeat stream")
+        assert isinstance(answer, pb.HeartbeatAnswer), f"heartbeat was answered with {type(answer).__name__}"
+        return read_heartbeat_answer(answer)
+
+    async def close(self) -> None:
+        """See HeartbeatStream."""
+        self._call.cancel()
+
+    def _broken(self, error: Exception) -> ControllerUnreachable:
+        detail = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        return ControllerUnreachable(f"heartbeat stream to controller {self._controller_id}: {detail}")
