@@ -113,7 +113,12 @@ class AdminClient:
         return self._call("DescribeConfigs", request).entries
 
     def alter_configs(
-        self, resource_type: admin_pb2.ResourceType, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
+        self,
+        resource_type: admin_pb2.ResourceType,
+        name: str,
+        changes: Mapping[str, str | None],
+        *,
+        validate_only: bool = False,
     ) -> None:
         """Set (text) or remove (None) overrides, all or none of them."""
         entries = [admin_pb2.ConfigChange(key=key, value=value) for key, value in changes.items()]

@@ -81,12 +81,15 @@ class Invocation:
         )
 
 
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print; default text."
+)
+
+
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command -o, --admin, -b and --timeout, and pass it an Invocation as `invocation`."""
 
-    @click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print; default text."
-    )
+    @output_option
     @click.option("--admin", envvar="BARNABAS_ADMIN", metavar="HOST:PORT,…", help="gRPC admin listeners.")
     @click.option("-b", "--brokers", envvar="BARNABAS_BROKERS", metavar="HOST:PORT,…", help="Kafka listeners.")
     @click.option(

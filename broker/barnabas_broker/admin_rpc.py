@@ -6,8 +6,7 @@ Invariants: a read is answered from one image; a change goes through the active 
 Read next:  controller_client.py, which carries the changes; metrics/census.py, which counts the health.
 
 Not obvious
-- Only the quorum's leader knows how far the other replicas are. A node that does not lead answers DescribeQuorum with
-  what the leader told it (`NodeView.describe_quorum`), and otherwise with -1 for what it cannot know.
+- Only the quorum's leader knows how far the other replicas are: quorum_view.py asks it.
 - Topic names are checked here only for what an image can say; the rules of names and configs are the controller's.
 """
 
@@ -33,23 +32,20 @@ from barnabas_broker.metrics.census import (
     take_census,
 )
 from barnabas_broker.metrics.histogram import Histogram
+from barnabas_broker.quorum_view import LeaderView, quorum_to_message
 from barnabas_quorum.controller.requests import (
+    AlteredConfig,
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
     CreatableTopic,
-    CreatePartitions,
-    CreatePartitionsReply,
-    CreateTopics,
-    CreateTopicsReply,
-    DeleteTopics,
-    DeleteTopicsReply,
-    IncrementalAlterConfigs,
-    IncrementalAlterConfigsReply,
+    CreatedTopic,
+    DeletedTopic,
+    GrownTopic,
     TopicGrowth,
     TopicReference,
 )
-from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
+from barnabas_quorum.driver.node import QuorumDescription
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.raft.voters import VoterSet
@@ -64,6 +60,8 @@ ERROR_METADATA_KEY = "barnabas-error-bin"
 INTERNAL_TOPIC_PREFIX = "__"
 VOTER_SILENCE_MS_MAX = 5_000
 """A voter that has not fetched from the leader for this long is reported as down."""
+FORWARD_TIMEOUT_MS_MAX = 30_000
+FORWARD_MARGIN_MS = 200
 TOPICS_MAX = 10_000
 """Most topics named in one request."""
 
@@ -99,17 +97,13 @@ class NodeView(Protocol):
         ...
 
     @property
-    def voters(self) -> VoterSet | None:
-        """The voters and their endpoints; None while not known."""
+    def voters(self) -> VoterSet:
+        """The voters and the endpoints of their gRPC listeners."""
         ...
 
     @property
     def image(self) -> MetadataImage:
         """The control lane's newest image."""
-        ...
-
-    async def describe_quorum(self) -> QuorumDescription:
-        """As the leader sees it, where the leader can be asked; else as this node does."""
         ...
 
     def topic_keys(self) -> Sequence[ConfigKeyView]:
@@ -137,22 +131,29 @@ class NodeView(Protocol):
 
 
 class ControllerChannel(Protocol):
-    """The requests that are forwarded to the active controller; each raises KafkaError when refused as a whole."""
+    """What is forwarded to the active controller (controller_client.py). Each is answered once committed, and raises
+    KafkaError when no controller answered in time."""
 
-    async def create_topics(self, request: CreateTopics) -> CreateTopicsReply:
-        """Answered once committed."""
+    async def create_topics(
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> Sequence[CreatedTopic]:
+        """One outcome per topic, in order."""
         ...
 
-    async def delete_topics(self, request: DeleteTopics) -> DeleteTopicsReply:
-        """Answered once committed."""
+    async def delete_topics(self, topics: Sequence[TopicReference], *, timeout_ms: int) -> Sequence[DeletedTopic]:
+        """One outcome per topic, in order."""
         ...
 
-    async def create_partitions(self, request: CreatePartitions) -> CreatePartitionsReply:
-        """Answered once committed."""
+    async def create_partitions(
+        self, topics: Sequence[TopicGrowth], *, validate_only: bool, timeout_ms: int
+    ) -> Sequence[GrownTopic]:
+        """One outcome per topic, in order."""
         ...
 
-    async def incremental_alter_configs(self, request: IncrementalAlterConfigs) -> IncrementalAlterConfigsReply:
-        """Answered once committed."""
+    async def incremental_alter_configs(
+        self, resources: Sequence[ConfigAlteration], *, validate_only: bool, timeout_ms: int
+    ) -> Sequence[AlteredConfig]:
+        """One outcome per resource, in order."""
         ...
 
 
@@ -169,8 +170,11 @@ class AdminStats:
 class AdminService(admin_pb2_grpc.AdminServicer):
     """Answers for one node. `clock_ms` is wall time."""
 
-    def __init__(self, node: NodeView, controller: ControllerChannel, *, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, node: NodeView, controller: ControllerChannel, quorum: LeaderView, *, clock_ms: Callable[[], int]
+    ) -> None:
         self._node = node
+        self._quorum = quorum
         self._controller = controller
         self._clock_ms = clock_ms
         self.stats = AdminStats()
@@ -200,19 +204,19 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return await self._answer("DescribeTopics", context, self._describe_topics(request))
 
     async def CreateTopics(self, request: Any, context: Any) -> Any:
-        return await self._answer("CreateTopics", context, self._create_topics(request))
+        return await self._answer("CreateTopics", context, self._create_topics(request, context))
 
     async def DeleteTopics(self, request: Any, context: Any) -> Any:
-        return await self._answer("DeleteTopics", context, self._delete_topics(request))
+        return await self._answer("DeleteTopics", context, self._delete_topics(request, context))
 
     async def AddPartitions(self, request: Any, context: Any) -> Any:
-        return await self._answer("AddPartitions", context, self._add_partitions(request))
+        return await self._answer("AddPartitions", context, self._add_partitions(request, context))
 
     async def DescribeConfigs(self, request: Any, context: Any) -> Any:
         return await self._answer("DescribeConfigs", context, self._describe_configs(request))
 
     async def AlterConfigs(self, request: Any, context: Any) -> Any:
-        return await self._answer("AlterConfigs", context, self._alter_configs(request))
+        return await self._answer("AlterConfigs", context, self._alter_configs(request, context))
 
     async def _answer(self, method: str, context: Any, work: Awaitable[R]) -> R | None:
         """Run one method; a KafkaError becomes a status with details, anything else is a bug that ends this call only."""
@@ -236,9 +240,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def _describe_cluster(self) -> admin_pb2.DescribeClusterResponse:
         image = self._node.image
-        quorum = await self._node.describe_quorum()
+        quorum = await self._quorum.describe()
         census = take_census(image, static_min_isr=self._node.static_min_isr)
-        voters = self._node.voters
         return admin_pb2.DescribeClusterResponse(
             cluster_id=self._node.cluster_id,
             answered_by=self._node.node_id,
@@ -252,7 +255,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     id=voter.key.id,
                     listeners=[admin_pb2.Listener(name="CONTROLLER", host=voter.host, port=voter.port)],
                 )
-                for voter in voters or ()
+                for voter in self._node.voters
             ],
             topic_count=census.topics,
             partition_count=census.partitions,
@@ -260,7 +263,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     async def _describe_health(self) -> admin_pb2.DescribeHealthResponse:
         image = self._node.image
-        quorum = await self._node.describe_quorum()
+        quorum = await self._quorum.describe()
         census = take_census(image, static_min_isr=self._node.static_min_isr)
         fenced = sorted(broker.id for broker in image.cluster.brokers.values() if broker.is_fenced)
         down = voters_down(quorum, now_ms=self._clock_ms())
@@ -293,36 +296,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         )
 
     async def _describe_quorum(self) -> admin_pb2.DescribeQuorumResponse:
-        quorum = await self._node.describe_quorum()
-        endpoints = {voter.key: f"{voter.host}:{voter.port}" for voter in self._node.voters or ()}
-
-        def describe(replica: ReplicaDescription, role: str) -> admin_pb2.QuorumReplica:
-            is_leader = replica.key.id == quorum.leader_id and role == "voter"
-            end = replica.log_end_offset
-            leader_end = max((r.log_end_offset for r in quorum.voters if r.key.id == quorum.leader_id), default=-1)
-            return admin_pb2.QuorumReplica(
-                id=replica.key.id,
-                directory_id=str(replica.key.directory_id),
-                role="leader" if is_leader else role,
-                log_end_offset=end,
-                lag_records=-1 if end < 0 or leader_end < 0 else max(0, leader_end - end),
-                last_fetch_timestamp_ms=replica.last_fetch_ms,
-                last_caught_up_timestamp_ms=replica.last_caught_up_ms,
-                endpoint=endpoints.get(replica.key, ""),
-            )
-
-        return admin_pb2.DescribeQuorumResponse(
-            cluster_id=self._node.cluster_id,
-            leader_id=quorum.leader_id,
-            leader_epoch=quorum.epoch,
-            high_watermark=quorum.high_watermark,
-            replicas=[describe(replica, "voter") for replica in quorum.voters]
-            + [describe(replica, "observer") for replica in quorum.observers],
-            described_at_ms=self._clock_ms(),
-        )
+        quorum = await self._quorum.describe()
+        return quorum_to_message(quorum, self._node.voters, cluster_id=self._node.cluster_id, now_ms=self._clock_ms())
 
     async def _list_brokers(self) -> admin_pb2.ListBrokersResponse:
-        quorum = await self._node.describe_quorum()
+        quorum = await self._quorum.describe()
         return admin_pb2.ListBrokersResponse(brokers=self._brokers(self._node.image), controller_id=quorum.leader_id)
 
     def _brokers(self, image: MetadataImage) -> list[admin_pb2.Broker]:
@@ -428,7 +406,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
-    async def _create_topics(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+    async def _create_topics(
+        self, request: admin_pb2.CreateTopicsRequest, context: Any
+    ) -> admin_pb2.CreateTopicsResponse:
         _check_count(request.topics)
         topics = tuple(
             CreatableTopic(
@@ -443,7 +423,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
             for topic in request.topics
         )
-        reply = await self._controller.create_topics(CreateTopics(topics=topics, validate_only=request.validate_only))
+        outcomes = await self._controller.create_topics(
+            topics, validate_only=request.validate_only, timeout_ms=remaining_ms(context)
+        )
         return admin_pb2.CreateTopicsResponse(
             topics=[
                 admin_pb2.TopicOutcome(
@@ -454,34 +436,39 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 )
                 if topic.error is None
                 else admin_pb2.TopicOutcome(name=topic.name, error=_detail(topic.error))
-                for topic in reply.topics
+                for topic in outcomes
             ]
         )
 
-    async def _delete_topics(self, request: admin_pb2.DeleteTopicsRequest) -> admin_pb2.DeleteTopicsResponse:
+    async def _delete_topics(
+        self, request: admin_pb2.DeleteTopicsRequest, context: Any
+    ) -> admin_pb2.DeleteTopicsResponse:
         _check_count(request.names)
         topics = tuple(TopicReference(name=name) for name in request.names)
-        reply = await self._controller.delete_topics(DeleteTopics(topics=topics))
+        outcomes = await self._controller.delete_topics(topics, timeout_ms=remaining_ms(context))
         return admin_pb2.DeleteTopicsResponse(
             topics=[
                 admin_pb2.TopicOutcome(name=topic.name or "", id=str(topic.topic_id), error=_detail(topic.error))
-                for topic in reply.topics
+                for topic in outcomes
             ]
         )
 
-    async def _add_partitions(self, request: admin_pb2.AddPartitionsRequest) -> admin_pb2.AddPartitionsResponse:
+    async def _add_partitions(
+        self, request: admin_pb2.AddPartitionsRequest, context: Any
+    ) -> admin_pb2.AddPartitionsResponse:
         growth = TopicGrowth(name=request.name, partition_count=request.total)
-        reply = await self._controller.create_partitions(
-            CreatePartitions(topics=(growth,), validate_only=request.validate_only)
+        (outcome,) = await self._controller.create_partitions(
+            (growth,), validate_only=request.validate_only, timeout_ms=remaining_ms(context)
         )
-        (outcome,) = reply.topics
         if outcome.error is not None:
             raise outcome.error
         return admin_pb2.AddPartitionsResponse(
             topic=admin_pb2.TopicOutcome(name=outcome.name, partitions=request.total)
         )
 
-    async def _alter_configs(self, request: admin_pb2.AlterConfigsRequest) -> admin_pb2.AlterConfigsResponse:
+    async def _alter_configs(
+        self, request: admin_pb2.AlterConfigsRequest, context: Any
+    ) -> admin_pb2.AlterConfigsResponse:
         changes = tuple(
             ConfigChange(key=change.key, operation=ConfigOperation.SET, value=change.value)
             if change.HasField("value")
@@ -493,13 +480,20 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         alteration = ConfigAlteration(
             resource_type=_resource_type(request.type), resource_name=request.name, changes=changes
         )
-        reply = await self._controller.incremental_alter_configs(
-            IncrementalAlterConfigs(resources=(alteration,), validate_only=request.validate_only)
+        (outcome,) = await self._controller.incremental_alter_configs(
+            (alteration,), validate_only=request.validate_only, timeout_ms=remaining_ms(context)
         )
-        (outcome,) = reply.resources
         if outcome.error is not None:
             raise outcome.error
         return admin_pb2.AlterConfigsResponse()
+
+
+def remaining_ms(context: Any) -> int:
+    """How long the caller will still wait, less a margin to answer in; FORWARD_TIMEOUT_MS_MAX when it set no deadline."""
+    left_s = context.time_remaining()
+    if left_s is None:
+        return FORWARD_TIMEOUT_MS_MAX
+    return max(1, min(FORWARD_TIMEOUT_MS_MAX, int(left_s * 1000) - FORWARD_MARGIN_MS))
 
 
 def is_internal(topic: str) -> bool:

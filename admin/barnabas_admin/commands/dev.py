@@ -24,7 +24,7 @@ import click
 
 from barnabas_admin.context_file import Context, data_home, remove_context, write_context
 from barnabas_admin.errors import LocalClusterError
-from barnabas_admin.invocation import errors_end_the_process
+from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.local_cluster import DEFAULT_PORT, LocalCluster
 from barnabas_admin.output import print_json, print_line, talk
 
@@ -41,7 +41,7 @@ class _Stopped(Exception):
 @click.option("--ephemeral", is_flag=True, help="Keep nothing: a temporary directory, removed at the end.")
 @click.option("--port", type=int, default=DEFAULT_PORT, show_default=True, help="First Kafka port.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print; default text.")
+@output_option
 @click.option(
     "--exec", "is_exec", is_flag=True, help="Run COMMAND against the cluster, then stop with its exit status."
 )

@@ -525,3 +525,78 @@ class Admin:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class QuorumViewStub:
+    """Served on the gRPC listener of every controller: how the other nodes learn what only the quorum's leader knows.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.DescribeOwnQuorum = channel.unary_unary(
+                '/barnabas.admin.v1.QuorumView/DescribeOwnQuorum',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumResponse.FromString,
+                _registered_method=True)
+
+
+class QuorumViewServicer:
+    """Served on the gRPC listener of every controller: how the other nodes learn what only the quorum's leader knows.
+    """
+
+    def DescribeOwnQuorum(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_QuorumViewServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'DescribeOwnQuorum': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeOwnQuorum,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'barnabas.admin.v1.QuorumView', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('barnabas.admin.v1.QuorumView', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class QuorumView:
+    """Served on the gRPC listener of every controller: how the other nodes learn what only the quorum's leader knows.
+    """
+
+    @staticmethod
+    def DescribeOwnQuorum(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.QuorumView/DescribeOwnQuorum',
+            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeQuorumResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

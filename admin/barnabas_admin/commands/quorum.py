@@ -1,0 +1,104 @@
+"""`barnabas quorum`: the controllers' metadata quorum, as its leader sees it.
+
+May touch:  the admin client.         Must not touch: the quorum's own service.
+Invariants: what is not known is null in JSON and "-" in text, never 0.
+Read next:  cluster.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.output import print_fields, print_json, print_table
+
+
+@click.command()
+@common_options
+def status(invocation: Invocation) -> None:
+    """Show leader, epoch, high watermark and lag of the quorum."""
+    found = invocation.admin.describe_quorum()
+    rows = [_describe(replica, found.described_at_ms) for replica in found.replicas]
+    voters = [row for row in rows if row["role"] != "observer"]
+    followers = [row for row in rows if row["role"] != "leader"]
+    lags = [row["lag_records"] for row in followers if row["lag_records"] is not None]
+    times = [row["lag_ms"] for row in followers if row["lag_ms"] is not None]
+    fields = {
+        "cluster_id": found.cluster_id,
+        "leader_id": found.leader_id if found.leader_id >= 0 else None,
+        "leader_epoch": found.leader_epoch,
+        "high_watermark": found.high_watermark,
+        "max_follower_lag": max(lags, default=None),
+        "max_follower_lag_ms": max(times, default=None),
+        "voters": [{key: row[key] for key in ("id", "directory_id", "endpoint")} for row in voters],
+        "observers": [{key: row[key] for key in ("id", "directory_id")} for row in rows if row["role"] == "observer"],
+    }
+    if invocation.is_json:
+        print_json(fields)
+        return
+    fields["voters"] = " ".join(f"{row['id']}@{row['endpoint']}:{row['directory_id']}" for row in voters)
+    fields["observers"] = " ".join(str(row["id"]) for row in rows if row["role"] == "observer")
+    print_fields(fields)
+
+
+@click.command()
+@common_options
+def replicas(invocation: Invocation) -> None:
+    """List voters and observers with their log end and lag."""
+    found = invocation.admin.describe_quorum()
+    rows = [_describe(replica, found.described_at_ms) for replica in found.replicas]
+    if invocation.is_json:
+        print_json({"leader_id": found.leader_id, "leader_epoch": found.leader_epoch, "replicas": rows})
+        return
+    columns = ["NODE", "ROLE", "LEO", "LAG", "LAG_TIME", "LAST_FETCH", "CAUGHT_UP", "DIRECTORY_ID", "ENDPOINT"]
+    print_table(
+        columns,
+        [
+            [
+                row["id"],
+                row["role"],
+                row["log_end_offset"],
+                row["lag_records"],
+                _duration(row["lag_ms"]),
+                _ago(row["last_fetch_ms_ago"]),
+                _ago(row["last_caught_up_ms_ago"]),
+                row["directory_id"],
+                row["endpoint"],
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _describe(replica: Any, now_ms: int) -> dict[str, Any]:
+    is_leader = replica.role == "leader"
+
+    def since(timestamp_ms: int) -> int | None:
+        return None if timestamp_ms < 0 or is_leader else max(0, now_ms - timestamp_ms)
+
+    lag = 0 if is_leader else replica.lag_records
+    caught_up = since(replica.last_caught_up_timestamp_ms)
+    return {
+        "id": replica.id,
+        "role": replica.role,
+        "log_end_offset": replica.log_end_offset if replica.log_end_offset >= 0 else None,
+        "lag_records": lag if lag >= 0 else None,
+        "lag_ms": 0 if lag == 0 else caught_up,
+        "last_fetch_ms_ago": since(replica.last_fetch_timestamp_ms),
+        "last_caught_up_ms_ago": caught_up,
+        "directory_id": replica.directory_id,
+        "endpoint": replica.endpoint or None,
+    }
+
+
+def _duration(ms: int | None) -> str | None:
+    if ms is None:
+        return None
+    return f"{ms}ms" if ms < 1000 else f"{ms / 1000:.1f}s"
+
+
+def _ago(ms: int | None) -> str | None:
+    text = _duration(ms)
+    return None if text is None else f"{text} ago"

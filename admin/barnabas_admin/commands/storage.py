@@ -1,0 +1,109 @@
+"""`barnabas storage`: a node's directories, by the offline verbs of `barnabas-server`.
+
+May touch:  subprocesses.             Must not touch: the directories themselves.
+Invariants: what the server says is passed on word for word, its exit status too.
+Read next:  ../local_cluster.py, which formats its own nodes the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+
+from barnabas_admin.errors import AdminError
+from barnabas_admin.invocation import errors_end_the_process, output_option
+from barnabas_admin.local_cluster import random_uuid as new_uuid
+from barnabas_admin.local_cluster import server_command
+from barnabas_admin.output import print_fields, print_json, print_line
+from barnabas_wire.kafka.errors import ErrorCode
+
+SERVER_TIMEOUT_S = 60.0
+
+config_option = click.option(
+    "-c", "--config", required=True, type=click.Path(path_type=Path), help="The node's server.properties."
+)
+
+
+@click.command("format")
+@config_option
+@click.option("--cluster-id", help="The cluster's id; all its nodes have the same. Default: a new one.")
+@click.option("--standalone", is_flag=True, help="This controller is the only voter.")
+@click.option("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,…", help="The first voters.")
+@click.option("--ignore-formatted", is_flag=True, help="Leave directories alone that are formatted already.")
+@output_option
+def format_storage(
+    config: Path,
+    cluster_id: str | None,
+    standalone: bool,
+    initial_controllers: str | None,
+    ignore_formatted: bool,
+    output: str,
+) -> None:
+    """Write a node's identity and, for a controller, its first voters."""
+    if standalone and initial_controllers:
+        raise click.UsageError("--standalone and --initial-controllers exclude each other")
+    is_json = output == "json"
+    with errors_end_the_process(is_json=is_json):
+        arguments = ["-c", str(config), "--cluster-id", cluster_id or str(new_uuid())]
+        if standalone:
+            arguments.append("--standalone")
+        if initial_controllers:
+            arguments += ["--initial-controllers", initial_controllers]
+        if ignore_formatted:
+            arguments.append("--ignore-formatted")
+        said = _run_server("format", *arguments)
+        if is_json:
+            print_json(_identity(config) | {"said": said.splitlines()})
+        else:
+            print_line(said)
+
+
+@click.command()
+@config_option
+@output_option
+def info(config: Path, output: str) -> None:
+    """Show what a node's directories say."""
+    is_json = output == "json"
+    with errors_end_the_process(is_json=is_json):
+        found = _identity(config)
+        if is_json:
+            print_json(found)
+        else:
+            print_fields(found)
+
+
+@click.command()
+@output_option
+def random_uuid(output: str) -> None:
+    """Print a new id for a cluster or a directory."""
+    with errors_end_the_process(is_json=output == "json"):
+        said = _run_server("random-uuid")
+        if output == "json":
+            print_json({"uuid": said})
+        else:
+            print_line(said)
+
+
+def _identity(config: Path) -> dict[str, Any]:
+    found = json.loads(_run_server("info", "-c", str(config)))
+    return {key: value for key, value in found.items() if key != "api_version"}
+
+
+def _run_server(*arguments: str) -> str:
+    """stdout of an offline verb; raises AdminError with what it said on stderr."""
+    done = subprocess.run(
+        server_command(*arguments),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SERVER_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).removeprefix("barnabas-server: ")
+        raise AdminError(said, code=ErrorCode.INVALID_REQUEST)
+    return done.stdout.strip()

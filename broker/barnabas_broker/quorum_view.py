@@ -1,0 +1,142 @@
+"""The quorum as its leader sees it, from any node.
+
+May touch:  grpc.aio on the control lane.     Must not touch: the quorum's log and state.
+Invariants: only the leader knows how far the others are, so a node that does not lead asks the leader, once and for at
+            most ASK_TIMEOUT_S, and otherwise tells what it knows itself; generated types stop here and in admin_rpc.py.
+Read next:  admin_rpc.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import grpc.aio
+
+from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
+from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
+from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+
+logger = logging.getLogger(__name__)
+
+ASK_TIMEOUT_S = 1.0
+
+
+class LeaderView(admin_pb2_grpc.QuorumViewServicer):
+    """Describes the quorum, and serves its own description to other nodes. Belongs to the control lane.
+
+    `describe_own` is QuorumNode.describe; `clock_ms` is wall time.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: BrokerId,
+        cluster_id: str,
+        voters: VoterSet,
+        describe_own: Callable[[], QuorumDescription],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._voters = voters
+        self._describe_own = describe_own
+        self._clock_ms = clock_ms
+        self._channel: grpc.aio.Channel | None = None
+        self._channel_to = NO_BROKER
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Register on a controller's gRPC server that is not started yet."""
+        admin_pb2_grpc.add_QuorumViewServicer_to_server(self, server)
+
+    async def DescribeOwnQuorum(self, request: Any, context: Any) -> Any:
+        """What this node sees; another node asks because it takes this one for the leader."""
+        return quorum_to_message(
+            self._describe_own(), self._voters, cluster_id=self._cluster_id, now_ms=self._clock_ms()
+        )
+
+    async def describe(self) -> QuorumDescription:
+        """The leader's view where it can be had, else this node's own."""
+        own = self._describe_own()
+        leader = self._voters.by_id(own.leader_id)
+        if own.leader_id == self._node_id or leader is None:
+            return own
+        try:
+            message = await self._stub(leader.key.id, leader.host, leader.port).DescribeOwnQuorum(
+                admin_pb2.DescribeQuorumRequest(), timeout=ASK_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())
+            return own
+        return quorum_from_message(message)
+
+    async def close(self) -> None:
+        """Close the connection to the leader."""
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    def _stub(self, leader_id: BrokerId, host: str, port: int) -> Any:
+        """A stub on the one channel that is kept; a channel to a former leader is dropped when its last call ends."""
+        if self._channel is None or self._channel_to != leader_id:
+            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channel_to = leader_id
+        return admin_pb2_grpc.QuorumViewStub(self._channel)
+
+
+def quorum_to_message(
+    quorum: QuorumDescription, voters: VoterSet, *, cluster_id: str, now_ms: int
+) -> admin_pb2.DescribeQuorumResponse:
+    """The description as the wire carries it; lags are counted from the leader's log end."""
+    endpoints = {voter.key: f"{voter.host}:{voter.port}" for voter in voters}
+    leader_end = max((r.log_end_offset for r in quorum.voters if r.key.id == quorum.leader_id), default=-1)
+
+    def describe(replica: ReplicaDescription, role: str) -> admin_pb2.QuorumReplica:
+        end = replica.log_end_offset
+        return admin_pb2.QuorumReplica(
+            id=replica.key.id,
+            directory_id=str(replica.key.directory_id),
+            role=role,
+            log_end_offset=end,
+            lag_records=-1 if end < 0 or leader_end < 0 else max(0, leader_end - end),
+            last_fetch_timestamp_ms=replica.last_fetch_ms,
+            last_caught_up_timestamp_ms=replica.last_caught_up_ms,
+            endpoint=endpoints.get(replica.key, ""),
+        )
+
+    return admin_pb2.DescribeQuorumResponse(
+        cluster_id=cluster_id,
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.epoch,
+        high_watermark=quorum.high_watermark,
+        replicas=[
+            describe(replica, "leader" if replica.key.id == quorum.leader_id else "voter") for replica in quorum.voters
+        ]
+        + [describe(replica, "observer") for replica in quorum.observers],
+        described_at_ms=now_ms,
+    )
+
+
+def quorum_from_message(message: admin_pb2.DescribeQuorumResponse) -> QuorumDescription:
+    """What another node described."""
+    replicas = [(replica.role, _replica(replica)) for replica in message.replicas]
+    return QuorumDescription(
+        leader_id=BrokerId(message.leader_id),
+        epoch=Epoch(message.leader_epoch),
+        high_watermark=Offset(message.high_watermark),
+        voters=tuple(replica for role, replica in replicas if role != "observer"),
+        observers=tuple(replica for role, replica in replicas if role == "observer"),
+    )
+
+
+def _replica(replica: admin_pb2.QuorumReplica) -> ReplicaDescription:
+    return ReplicaDescription(
+        key=ReplicaKey(BrokerId(replica.id), Uuid.parse(replica.directory_id)),
+        log_end_offset=Offset(replica.log_end_offset),
+        last_fetch_ms=replica.last_fetch_timestamp_ms,
+        last_caught_up_ms=replica.last_caught_up_timestamp_ms,
+    )
