@@ -45,7 +45,6 @@ HANDLER_MODULES = (
     "offset_for_leader_epoch",
     "offsets",
     "produce",
-    "quorum",
     "topics",
 )
 """Every file that registers handlers; importing them fills the table."""

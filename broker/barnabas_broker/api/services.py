@@ -8,10 +8,21 @@ Read next:  registry.py, context.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.api.metadata_bodies import MetadataBodies
+from barnabas_quorum.controller.requests import (
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
+    DeleteTopics,
+    DeleteTopicsReply,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsReply,
+)
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
@@ -27,6 +38,18 @@ class MetadataSource(Protocol):
         ...
 
 
+class ControllerVerbs(Protocol):
+    """What handlers ask of the active controller (broker/controller_client.py). Each raises KafkaError when it fails whole."""
+
+    async def create_topics(self, request: CreateTopics) -> CreateTopicsReply: ...
+
+    async def delete_topics(self, request: DeleteTopics) -> DeleteTopicsReply: ...
+
+    async def create_partitions(self, request: CreatePartitions) -> CreatePartitionsReply: ...
+
+    async def incremental_alter_configs(self, request: IncrementalAlterConfigs) -> IncrementalAlterConfigsReply: ...
+
+
 class ProducerIdSource(Protocol):
     """Gives out producer ids, each once in the life of the cluster."""
 
@@ -36,16 +59,18 @@ class ProducerIdSource(Protocol):
 
 
 class BrokerKey(NamedTuple):
-    """One broker-wide key as DescribeConfigs reports it."""
+    """One key of this node's properties, as DescribeConfigs reports it."""
 
     name: str
     value: str
+    """In effect, from the properties file or the default."""
     default: str | None
+    """None for a key that must be given."""
     type_name: str
-    """boolean, int, long, double, string or list."""
+    """boolean, int, double, string or list."""
     doc: str
     is_set: bool
-    """True when the node's properties file sets it."""
+    """True when the properties file sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +83,7 @@ class BrokerServices:
     replica_manager: Any
     """barnabas_replication.manager.ReplicaManager"""
     metadata: MetadataSource
-    controller: Any
-    """broker/controller_client.py: the typed requests to the active controller."""
+    controller: ControllerVerbs
     groups: Any
     """coordinator/group/service.py: GroupCoordinator"""
     producer_ids: ProducerIdSource
@@ -69,3 +93,5 @@ class BrokerServices:
     """-> QuorumDescription of this node's quorum driver, or an awaitable of one."""
     broker_keys: Callable[[], Sequence[BrokerKey]]
     """The node's own keys with their values, for DescribeConfigs."""
+    metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
+    """Encoded Metadata answers of the current image."""

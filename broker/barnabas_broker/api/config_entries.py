@@ -1,0 +1,165 @@
+"""What a topic or broker key is worth, and where the value comes from.
+
+May touch:  the image's configs, the node's keys.    Must not touch: files, sockets.
+Invariants: the first source that sets a key wins, in Kafka's order: topic, this broker, all brokers, properties, default.
+Read next:  configs.py, topics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from typing import Any, NamedTuple
+
+from barnabas_broker.api.services import BrokerKey, BrokerServices
+from barnabas_log.config import TOPIC_KEYS
+
+
+class ConfigSource(IntEnum):
+    """Kafka's numbers (DescribeConfigs)."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class ConfigType(IntEnum):
+    """Kafka's numbers (DescribeConfigs v3+)."""
+
+    UNKNOWN = 0
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+TYPE_OF = {
+    "boolean": ConfigType.BOOLEAN,
+    "string": ConfigType.STRING,
+    "int": ConfigType.LONG,
+    "long": ConfigType.LONG,
+    "double": ConfigType.DOUBLE,
+    "list": ConfigType.LIST,
+}
+
+
+class Synonym(NamedTuple):
+    """One place that sets, or could have set, the value."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    """One key of a resource with its value in effect."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    type: ConfigType
+    doc: str
+    synonyms: tuple[Synonym, ...]
+    """Every source that has a value, the winner first."""
+
+
+def topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All topic keys, given the topic's own overrides; by name."""
+    node = {key.name: key for key in services.broker_keys()}
+    entries = []
+    for name, field in sorted(TOPIC_KEYS.items()):
+        synonyms = []
+        if name in overrides:
+            synonyms.append(Synonym(name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
+        default = _text(field.default)
+        broker_name = field.metadata["broker_key"]
+        synonyms += _node_synonyms(services, node.get(broker_name), broker_name, default)
+        winner = synonyms[0]
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=winner.value,
+                source=winner.source,
+                is_read_only=False,
+                type=_type_of(field.default),
+                doc=field.metadata["doc"],
+                synonyms=tuple(synonyms),
+            )
+        )
+    return entries
+
+
+def broker_entries(services: BrokerServices) -> list[ConfigEntry]:
+    """All keys of this node; by name. Keys that topics take as defaults may be changed while it runs."""
+    dynamic = {field.metadata["broker_key"] for field in TOPIC_KEYS.values()}
+    entries = []
+    for key in sorted(services.broker_keys()):
+        synonyms = _node_synonyms(services, key, key.name, key.default)
+        entries.append(
+            ConfigEntry(
+                name=key.name,
+                value=synonyms[0].value if synonyms else None,
+                source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+                is_read_only=key.name not in dynamic,
+                type=TYPE_OF.get(key.type_name, ConfigType.STRING),
+                doc=key.doc,
+                synonyms=tuple(synonyms),
+            )
+        )
+    return entries
+
+
+def cluster_entries(services: BrokerServices) -> list[ConfigEntry]:
+    """The configs of all brokers that were set while the cluster ran (broker resource with the empty name)."""
+    node = {key.name: key for key in services.broker_keys()}
+    entries = []
+    for name, value in sorted(services.metadata.image.configs.cluster_default.items()):
+        key = node.get(name)
+        entries.append(
+            ConfigEntry(
+                name=name,
+                value=value,
+                source=ConfigSource.DYNAMIC_DEFAULT_BROKER,
+                is_read_only=False,
+                type=TYPE_OF.get(key.type_name, ConfigType.STRING) if key is not None else ConfigType.UNKNOWN,
+                doc=key.doc if key is not None else "",
+                synonyms=(Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),),
+            )
+        )
+    return entries
+
+
+def _node_synonyms(services: BrokerServices, key: BrokerKey | None, name: str, default: str | None) -> list[Synonym]:
+    configs = services.metadata.image.configs
+    synonyms = []
+    own = configs.broker(services.node_id).get(name)
+    if own is not None:
+        synonyms.append(Synonym(name, own, ConfigSource.DYNAMIC_BROKER))
+    everyone = configs.cluster_default.get(name)
+    if everyone is not None:
+        synonyms.append(Synonym(name, everyone, ConfigSource.DYNAMIC_DEFAULT_BROKER))
+    if key is not None and key.is_set:
+        synonyms.append(Synonym(name, key.value, ConfigSource.STATIC_BROKER))
+    if default is not None:
+        synonyms.append(Synonym(name, default, ConfigSource.DEFAULT))
+    return synonyms
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _type_of(value: Any) -> ConfigType:
+    if isinstance(value, bool):
+        return ConfigType.BOOLEAN
+    if isinstance(value, int):
+        return ConfigType.LONG
+    return ConfigType.STRING

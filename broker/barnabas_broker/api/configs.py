@@ -1,0 +1,265 @@
+"""DescribeConfigs v1-4, IncrementalAlterConfigs v0-1, AlterConfigs v0-2, ListConfigResources v0-1.
+
+May touch:  the image's configs, the node's keys, the controller client.    Must not touch: files, logs.
+Invariants: every resource of a request is answered once; changes are decided by the controller.
+Read next:  config_entries.py (values and their sources).
+
+Behaviour: resources are topics (2), this broker by its id (4) and all brokers by "" (4). A broker describes itself only;
+clients send the request for a broker to that broker. Differences from Kafka: no broker loggers, no client metrics and no
+group configs; AlterConfigs is the same as incremental changes that delete every key left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from barnabas_broker.api.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.metadata import is_valid_topic_name
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.controller.requests import (
+    ConfigAlteration,
+    ConfigChange,
+    ConfigOperation,
+    IncrementalAlterConfigs,
+)
+from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.records import ConfigResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.messages import ApiKey, alter_configs, incremental_alter_configs, list_config_resources
+from barnabas_wire.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from barnabas_wire.kafka.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from barnabas_wire.kafka.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from barnabas_wire.kafka.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+
+def _describe_error(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(results=[_undescribed(resource, error) for resource in request.resources])
+
+
+@handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), on_error=_describe_error)
+def describe_configs(
+    services: BrokerServices, context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """The configs of topics and of this broker."""
+    results = []
+    for resource in request.resources:
+        try:
+            entries = _entries(services, resource)
+        except KafkaError as error:
+            results.append(_undescribed(resource, error))
+            continue
+        wanted = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+        results.append(
+            DescribeConfigsResult(
+                error_message=None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[_described(entry, request) for entry in entries if wanted is None or entry.name in wanted],
+            )
+        )
+    return DescribeConfigsResponse(results=results)
+
+
+def _entries(services: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    name = resource.resource_name
+    if resource.resource_type == ConfigResourceType.TOPIC:
+        image = services.metadata.image
+        if not is_valid_topic_name(name):
+            raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic name")
+        if image.topics.get(name) is None:
+            raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+        return topic_entries(services, image.configs.topic(name))
+    if resource.resource_type == ConfigResourceType.BROKER:
+        if name == "":
+            return cluster_entries(services)
+        if name == str(services.node_id):
+            return broker_entries(services)
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}: ask broker {name} for its own configs"
+        )
+    raise _unknown_type(resource.resource_type)
+
+
+def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = []
+    if request.include_synonyms:
+        synonyms = [
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in entry.synonyms
+        ]
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.is_read_only,
+        config_source=entry.source,
+        synonyms=synonyms,
+        config_type=entry.type,
+        documentation=entry.doc if request.include_documentation else None,
+    )
+
+
+def _undescribed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=error.code,
+        error_message=error.message or None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+def _incremental_error(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:
+    outcomes = {(resource.resource_type, resource.resource_name): error for resource in request.resources}
+    return IncrementalAlterConfigsResponse(
+        responses=[_incremental_result(key, outcome) for key, outcome in outcomes.items()]
+    )
+
+
+@handles(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), on_error=_incremental_error)
+async def change_configs(
+    services: BrokerServices, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Set, delete, append to or subtract from single keys (KIP-339)."""
+    wanted = [
+        (
+            (resource.resource_type, resource.resource_name),
+            [(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    outcomes = await _alter(services, wanted, validate_only=request.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[_incremental_result(key, error) for key, error in outcomes.items()]
+    )
+
+
+def _incremental_result(
+    key: tuple[int, str], error: KafkaError | None
+) -> incremental_alter_configs.AlterConfigsResourceResponse:
+    return incremental_alter_configs.AlterConfigsResourceResponse(
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message or None,
+        resource_type=key[0],
+        resource_name=key[1],
+    )
+
+
+def _replace_error(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
+    outcomes = {(resource.resource_type, resource.resource_name): error for resource in request.resources}
+    return AlterConfigsResponse(responses=[_replace_result(key, outcome) for key, outcome in outcomes.items()])
+
+
+@handles(ApiKey.ALTER_CONFIGS, versions=(0, 2), on_error=_replace_error)
+async def replace_configs(
+    services: BrokerServices, context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    """Replace all configs of a resource: what the request leaves out goes back to its default."""
+    image = services.metadata.image
+    wanted = []
+    for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name)
+        changes: list[tuple[str, int, str | None]] = [
+            (config.name, ConfigOperation.SET, config.value) for config in resource.configs
+        ]
+        if resource.resource_type in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
+            kept = {config.name for config in resource.configs}
+            present: Mapping[str, str] = image.configs.get(
+                ConfigResource(ConfigResourceType(resource.resource_type), resource.resource_name)
+            )
+            changes += [(name, ConfigOperation.DELETE, None) for name in sorted(present) if name not in kept]
+        wanted.append((key, changes))
+    outcomes = await _alter(services, wanted, validate_only=request.validate_only)
+    return AlterConfigsResponse(responses=[_replace_result(key, error) for key, error in outcomes.items()])
+
+
+def _replace_result(key: tuple[int, str], error: KafkaError | None) -> alter_configs.AlterConfigsResourceResponse:
+    return alter_configs.AlterConfigsResourceResponse(
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message or None,
+        resource_type=key[0],
+        resource_name=key[1],
+    )
+
+
+async def _alter(
+    services: BrokerServices,
+    wanted: Iterable[tuple[tuple[int, str], list[tuple[str, int, str | None]]]],
+    *,
+    validate_only: bool,
+) -> dict[tuple[int, str], KafkaError | None]:
+    """Send the resources that can be understood to the controller; an outcome for each."""
+    outcomes: dict[tuple[int, str], KafkaError | None] = {}
+    sent: dict[tuple[int, str], ConfigAlteration] = {}
+    for key, changes in wanted:
+        if key in outcomes:
+            sent.pop(key, None)
+            outcomes[key] = KafkaError.of(ErrorCode.INVALID_REQUEST, "each resource may be named once")
+            continue
+        outcomes[key] = None
+        try:
+            sent[key] = _alteration(key, changes)
+        except KafkaError as error:
+            outcomes[key] = error
+    if sent:
+        call = IncrementalAlterConfigs(resources=tuple(sent.values()), validate_only=validate_only)
+        reply = await services.controller.incremental_alter_configs(call)
+        for key, altered in zip(sent, reply.resources, strict=True):
+            outcomes[key] = altered.error
+    return outcomes
+
+
+def _alteration(key: tuple[int, str], changes: list[tuple[str, int, str | None]]) -> ConfigAlteration:
+    resource_type, resource_name = key
+    if resource_type not in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
+        raise _unknown_type(resource_type)
+    if len({name for name, _, _ in changes}) != len(changes):
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, "each key may be changed once")
+    typed = []
+    for name, operation, value in changes:
+        if operation not in tuple(ConfigOperation):
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: unknown operation {operation}")
+        if value is None and operation != ConfigOperation.DELETE:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name} needs a value")
+        typed.append(ConfigChange(key=name, operation=ConfigOperation(operation), value=value))
+    return ConfigAlteration(
+        resource_type=ConfigResourceType(resource_type), resource_name=resource_name, changes=tuple(typed)
+    )
+
+
+def _unknown_type(resource_type: int) -> KafkaError:
+    return KafkaError.of(ErrorCode.INVALID_REQUEST, f"resource type {resource_type} has no configs here")
+
+
+@handles(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
+def list_config_resources_(
+    services: BrokerServices, context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Topics and brokers, which are all that have configs here. v0 asks for client metrics alone: there are none."""
+    if context.api_version == 0:
+        return ListConfigResourcesResponse()
+    image = services.metadata.image
+    kinds = set(request.resource_types) or {int(kind) for kind in ConfigResourceType}
+    found = []
+    if ConfigResourceType.TOPIC in kinds:
+        found += [(ConfigResourceType.TOPIC, topic.name) for topic in image.topics.sorted_topics()]
+    if ConfigResourceType.BROKER in kinds:
+        found += [(ConfigResourceType.BROKER, str(broker.id)) for broker in image.cluster.sorted_brokers()]
+    return ListConfigResourcesResponse(
+        config_resources=[
+            list_config_resources.ConfigResource(resource_name=name, resource_type=kind) for kind, name in found
+        ]
+    )

@@ -1,0 +1,290 @@
+"""Metadata v0-13 and DescribeTopicPartitions v0: brokers, topics, leaders; topics that a client names may be created.
+
+May touch:  the image, the controller client (auto-creation).    Must not touch: logs, partitions' state.
+Invariants: every named topic is answered once; addresses are of the listener that the request came in on.
+Read next:  topics.py (creation when asked for), metadata_bodies.py.
+
+Behaviour: null topics (v0: an empty list) means all. An unknown topic is created when the request allows it and
+auto.create.topics.enable is set; until this broker has seen it, it is answered LEADER_NOT_AVAILABLE. `controller_id`
+names the answering broker: any broker forwards to the controller. Differences from Kafka: no authorized operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, BrokerId, Uuid
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from barnabas_wire.kafka.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from barnabas_wire.kafka.schema import encode_response
+
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+TOPIC_NAME_MAX = 249
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+CACHED_TOPICS_MAX = 1000
+"""A request that names more topics than this is answered without the cache, whose key would be as long."""
+
+
+def _error(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
+    topics = [
+        MetadataResponseTopic(error_code=error.code, name=topic.name, topic_id=topic.topic_id)
+        for topic in request.topics or []
+    ]
+    return MetadataResponse(topics=topics, error_code=error.code)
+
+
+@handles(ApiKey.METADATA, versions=(0, 13), on_error=_error)
+def metadata(
+    services: BrokerServices, context: RequestContext, request: MetadataRequest
+) -> bytes | Awaitable[MetadataResponse]:
+    """Answer from the image; go to the controller first when topics shall be created."""
+    image = services.metadata.image
+    asked = request.topics
+    if context.api_version == 0 and not asked:
+        asked = None
+    if asked and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
+        missing = _creatable(image, asked)
+        if missing:
+            return _create_and_answer(services, context, asked, missing)
+    key = (
+        None
+        if asked is not None and len(asked) > CACHED_TOPICS_MAX
+        else (
+            context.api_version,
+            context.listener_name,
+            None if asked is None else tuple((topic.name, topic.topic_id) for topic in asked),
+        )
+    )
+    if key is not None:
+        body = services.metadata_bodies.get(image, key)
+        if body is not None:
+            return body
+    out = bytearray()
+    encode_response(_answer(services, context, image, asked), context.api_version, out)
+    body = bytes(out)
+    if key is not None:
+        services.metadata_bodies.put(image, key, body)
+    return body
+
+
+def is_valid_topic_name(name: str) -> bool:
+    """Kafka's rule: 1 to 249 letters, digits, dots, underscores and dashes; neither "." nor ".."."""
+    return 0 < len(name) <= TOPIC_NAME_MAX and name not in (".", "..") and _NAME_CHARACTERS.issuperset(name)
+
+
+def _creatable(image: MetadataImage, asked: Iterable[MetadataRequestTopic]) -> list[str]:
+    """Names that do not exist and that a client may bring into being by asking. Internal topics are not among them."""
+    found: dict[str, None] = {}
+    for topic in asked:
+        name = topic.name
+        if (
+            name is not None
+            and topic.topic_id == ZERO_UUID
+            and name not in INTERNAL_TOPICS
+            and name != METADATA_TOPIC
+            and image.topics.get(name) is None
+            and is_valid_topic_name(name)
+        ):
+            found[name] = None
+    return list(found)
+
+
+async def _create_and_answer(
+    services: BrokerServices, context: RequestContext, asked: list[MetadataRequestTopic], missing: list[str]
+) -> MetadataResponse:
+    config = services.config
+    request = CreateTopics(
+        topics=tuple(
+            CreatableTopic(
+                name=name, partition_count=config.num_partitions, replication_factor=config.default_replication_factor
+            )
+            for name in missing
+        )
+    )
+    refused: dict[str, int] = {}
+    try:
+        reply = await services.controller.create_topics(request)
+    except KafkaError:
+        refused = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))  # retriable: the client asks again
+    else:
+        for topic in reply.topics:
+            exists = topic.error is None or topic.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
+            refused[topic.name] = int(ErrorCode.LEADER_NOT_AVAILABLE if exists else topic.error.code)  # type: ignore[union-attr]
+    response = _answer(services, context, services.metadata.image, asked)
+    for entry in response.topics:
+        if entry.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and entry.name in refused:
+            entry.error_code = refused[entry.name]
+    return response
+
+
+def _answer(
+    services: BrokerServices,
+    context: RequestContext,
+    image: MetadataImage,
+    asked: list[MetadataRequestTopic] | None,
+) -> MetadataResponse:
+    listener = context.listener_name
+    brokers = []
+    reachable = set()
+    for broker in image.cluster.sorted_brokers():
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None and not broker.is_fenced:
+            reachable.add(broker.id)
+            brokers.append(
+                MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+            )
+    if asked is None:
+        topics = [_topic(topic, image, reachable) for topic in image.topics.sorted_topics()]
+    else:
+        topics = [_asked_topic(entry, image, reachable) for entry in asked]
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=services.cluster_id,
+        controller_id=services.node_id if services.node_id in reachable else min(reachable, default=-1),
+        topics=topics,
+    )
+
+
+def _asked_topic(entry: MetadataRequestTopic, image: MetadataImage, reachable: set[BrokerId]) -> MetadataResponseTopic:
+    if entry.name is None or entry.topic_id != ZERO_UUID:
+        topic = image.topics.get_by_id(entry.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=entry.name, topic_id=entry.topic_id
+            )
+        return _topic(topic, image, reachable)
+    topic = image.topics.get(entry.name)
+    if topic is not None:
+        return _topic(topic, image, reachable)
+    code = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid_topic_name(entry.name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
+    return MetadataResponseTopic(error_code=code, name=entry.name)
+
+
+def _topic(topic: TopicImage, image: MetadataImage, reachable: set[BrokerId]) -> MetadataResponseTopic:
+    partitions = []
+    for index in sorted(topic.partitions):
+        partition = topic.partitions[index]
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=_partition_error(partition, reachable),
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=_offline(partition, image),
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS, partitions=partitions
+    )
+
+
+def _partition_error(partition: PartitionRegistration, reachable: set[BrokerId]) -> int:
+    if not partition.has_leader:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.NONE if partition.leader in reachable else ErrorCode.LISTENER_NOT_FOUND
+
+
+def _offline(partition: PartitionRegistration, image: MetadataImage) -> list[int]:
+    offline: list[int] = []
+    for replica in partition.replicas:
+        broker = image.cluster.broker(replica)
+        if broker is None or broker.is_fenced:
+            offline.append(replica)
+    return offline
+
+
+@handles(
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=(0, 0),
+    on_error=lambda request, error: DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(error_code=error.code, name=topic.name) for topic in request.topics
+        ]
+    ),
+)
+def describe_topic_partitions(
+    services: BrokerServices, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Partitions page by page, topics in order of name; `next_cursor` says where the next page begins (KIP-966)."""
+    image = services.metadata.image
+    reachable = {
+        broker.id
+        for broker in image.cluster.sorted_brokers()
+        if not broker.is_fenced and broker.endpoint(context.listener_name) is not None
+    }
+    names = {topic.name for topic in request.topics} or set(image.topics.topics)
+    cursor = request.cursor
+    if cursor is not None:
+        names = {name for name in names if name >= cursor.topic_name}
+    left = max(1, min(request.response_partition_limit, services.config.max_request_partition_size_limit))
+    response = DescribeTopicPartitionsResponse()
+    for name in sorted(names):
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = image.topics.get(name)
+        if topic is None:
+            response.topics.append(_undescribed(name))
+            continue
+        start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        indexes = [index for index in sorted(topic.partitions) if index >= start]
+        response.topics.append(
+            DescribeTopicPartitionsResponseTopic(
+                name=name,
+                topic_id=topic.id,
+                is_internal=name in INTERNAL_TOPICS,
+                partitions=[_described(index, topic.partitions[index], image, reachable) for index in indexes[:left]],
+            )
+        )
+        if len(indexes) > left:
+            response.next_cursor = Cursor(topic_name=name, partition_index=indexes[left])
+            break
+        left -= len(indexes)
+    return response
+
+
+def _undescribed(name: str) -> DescribeTopicPartitionsResponseTopic:
+    is_valid = is_valid_topic_name(name)
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=Uuid(bytes(16)))
+
+
+def _described(
+    index: int, partition: PartitionRegistration, image: MetadataImage, reachable: set[BrokerId]
+) -> DescribeTopicPartitionsResponsePartition:
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=_partition_error(partition, reachable),
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=_offline(partition, image),
+    )

@@ -1,0 +1,241 @@
+"""CreateTopics v2-7, DeleteTopics v1-6, CreatePartitions v0-3: checked for shape here, decided by the controller.
+
+May touch:  the controller client, defaults of ApiConfig.    Must not touch: the image beyond reading, logs.
+Invariants: every topic of a request is answered once; a name given twice is refused and not sent.
+Read next:  metadata_quorum/controller/topics.py, which decides.
+
+Behaviour: any broker takes these requests and forwards them; -1 for partitions or replicas means the broker's default
+(KIP-464). Answers come when the change is committed, or REQUEST_TIMED_OUT after the client's time-out. Differences from
+Kafka: CreateTopics v5+ lists the effective configs like DescribeConfigs; no throttling (KIP-599).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from barnabas_broker.api.config_entries import topic_entries
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.controller.requests import (
+    CreatableTopic,
+    CreatedTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    TopicGrowth,
+    TopicReference,
+)
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages import create_topics as create_messages
+from barnabas_wire.kafka.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+)
+from barnabas_wire.kafka.messages.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from barnabas_wire.kafka.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+
+T = TypeVar("T")
+
+
+@handles(
+    ApiKey.CREATE_TOPICS,
+    versions=(2, 7),
+    on_error=lambda request, error: CreateTopicsResponse(
+        topics=[_not_created(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
+    ),
+)
+async def create_topics(
+    services: BrokerServices, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """Create topics, or only check that they could be."""
+    times = Counter(topic.name for topic in request.topics)
+    refused: dict[str, KafkaError] = {}
+    wanted: dict[str, CreatableTopic] = {}
+    for topic in request.topics:
+        if times[topic.name] > 1:
+            refused[topic.name] = _invalid(f"topic {topic.name} is named more than once in the request")
+            continue
+        try:
+            wanted[topic.name] = _creatable(services, topic)
+        except KafkaError as error:
+            refused[topic.name] = error
+    created: dict[str, CreatedTopic] = {}
+    if wanted:
+        call = CreateTopics(topics=tuple(wanted.values()), validate_only=request.validate_only)
+        reply = await within(services.controller.create_topics(call), request.timeout_ms)
+        created = {topic.name: topic for topic in reply.topics}
+    response = CreateTopicsResponse()
+    for name in times:
+        topic_reply = created.get(name)
+        if topic_reply is None:
+            response.topics.append(_not_created(name, refused.get(name) or KafkaError("the controller gave no answer")))
+        elif topic_reply.error is not None:
+            response.topics.append(_not_created(name, topic_reply.error))
+        else:
+            response.topics.append(_created(services, topic_reply))
+    return response
+
+
+async def within(work: Awaitable[T], timeout_ms: int) -> T:
+    """Wait for the controller as long as the client does; raises REQUEST_TIMED_OUT. The change may still happen."""
+    try:
+        async with asyncio.timeout(max(timeout_ms, 0) / 1000):
+            return await work
+    except TimeoutError:
+        raise KafkaError.of(ErrorCode.REQUEST_TIMED_OUT, f"not done within {timeout_ms} ms; it may yet be") from None
+
+
+def _creatable(services: BrokerServices, topic: create_messages.CreatableTopic) -> CreatableTopic:
+    configs = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"config {config.name} has no value")
+        configs[config.name] = config.value
+    if topic.assignments:
+        if topic.num_partitions != -1 or topic.replication_factor != -1:
+            raise _invalid("a replica assignment excludes partitions and replication factor: leave both at -1")
+        assignments = {
+            assignment.partition_index: tuple(BrokerId(broker) for broker in assignment.broker_ids)
+            for assignment in topic.assignments
+        }
+        if len(assignments) != len(topic.assignments):
+            raise KafkaError.of(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+        return CreatableTopic(name=topic.name, assignments=assignments, configs=configs)
+    defaults = services.config
+    return CreatableTopic(
+        name=topic.name,
+        partition_count=defaults.num_partitions if topic.num_partitions == -1 else topic.num_partitions,
+        replication_factor=(
+            defaults.default_replication_factor if topic.replication_factor == -1 else topic.replication_factor
+        ),
+        configs=configs,
+    )
+
+
+def _created(services: BrokerServices, topic: CreatedTopic) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        num_partitions=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name, value=entry.value, config_source=entry.source, read_only=False, is_sensitive=False
+            )
+            for entry in topic_entries(services, topic.configs)
+        ],
+    )
+
+
+def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError.of(ErrorCode.INVALID_REQUEST, message)
+
+
+def _references(request: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """Topics by name or id, whichever version asked."""
+    return request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+
+
+def _delete_error(request: DeleteTopicsRequest, error: KafkaError) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[_not_deleted(state, error) for state in _references(request)])
+
+
+@handles(ApiKey.DELETE_TOPICS, versions=(1, 6), on_error=_delete_error)
+async def delete_topics(
+    services: BrokerServices, context: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """Delete topics by name or, from v6 on, by id."""
+    if not services.config.delete_topic_enable:
+        raise KafkaError.of(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
+    states = _references(request)
+    times = Counter((state.name, state.topic_id) for state in states)
+    wanted = [state for state in states if times[(state.name, state.topic_id)] == 1 and _names_one(state)]
+    answers: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
+    if wanted:
+        call = DeleteTopics(topics=tuple(TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted))
+        reply = await within(services.controller.delete_topics(call), request.timeout_ms)
+        for state, deleted in zip(wanted, reply.topics, strict=True):
+            error = deleted.error
+            answers[(state.name, state.topic_id)] = DeletableTopicResult(
+                name=deleted.name if deleted.name is not None else state.name,
+                topic_id=deleted.topic_id,
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message or None,
+            )
+    refusal = _invalid("name each topic once, by name or by id but not by both")
+    return DeleteTopicsResponse(
+        responses=[
+            answers.get((state.name, state.topic_id)) or _not_deleted(state, refusal)
+            for state in {(state.name, state.topic_id): state for state in states}.values()
+        ]
+    )
+
+
+def _names_one(state: DeleteTopicState) -> bool:
+    return (state.name is None) != (state.topic_id == ZERO_UUID)
+
+
+def _not_deleted(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message or None
+    )
+
+
+@handles(
+    ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
+    on_error=lambda request, error: CreatePartitionsResponse(
+        results=[_not_grown(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
+    ),
+)
+async def create_partitions(
+    services: BrokerServices, context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Give topics more partitions."""
+    times = Counter(topic.name for topic in request.topics)
+    wanted = [
+        TopicGrowth(
+            name=topic.name,
+            partition_count=topic.count,
+            assignments=tuple(
+                tuple(BrokerId(broker) for broker in assignment.broker_ids) for assignment in topic.assignments or ()
+            ),
+        )
+        for topic in request.topics
+        if times[topic.name] == 1
+    ]
+    errors: dict[str, KafkaError | None] = {}
+    if wanted:
+        call = CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only)
+        reply = await within(services.controller.create_partitions(call), request.timeout_ms)
+        errors = {grown.name: grown.error for grown in reply.topics}
+    results = []
+    for name in times:
+        error = errors.get(name, _invalid(f"topic {name} is named more than once in the request"))
+        results.append(CreatePartitionsTopicResult(name=name) if error is None else _not_grown(name, error))
+    return CreatePartitionsResponse(results=results)
+
+
+def _not_grown(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
