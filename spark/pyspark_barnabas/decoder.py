@@ -12,7 +12,6 @@ against 0.3 M in plain Python; slicing bytes inside numba is half as fast as thi
 
 from __future__ import annotations
 
-
 from typing import TYPE_CHECKING, NamedTuple
 
 import numba
@@ -58,7 +57,9 @@ def _varint(data, position, end):  # type: ignore[no-untyped-def]
     "int32[::1], int32[::1])",
     cache=True,
 )
-def _scan(data, sections, start, end, offsets, timestamps, key_at, key_size, value_at, value_size, header_at, header_count):  # type: ignore[no-untyped-def]
+def _scan(
+    data, sections, start, end, offsets, timestamps, key_at, key_size, value_at, value_size, header_at, header_count
+):  # type: ignore[no-untyped-def]
     """Write down where each record of [start, end) has its parts. Returns the rows, or -1 - section of a malformed one.
 
     A section is (first byte, end byte, base offset, base timestamp ms, records, log append time ms or -1).
@@ -164,7 +165,9 @@ class RecordDecoder:
             return DecodedRecords([], next_offset)
         data = np.frombuffer(payload, dtype=np.uint8)
         if data.shape[0] >= 1 << 31:
-            raise MalformedRecords(f"{data.shape[0]} bytes in one fetch of {self._topic}-{self._partition}: fetch less at once")
+            raise MalformedRecords(
+                f"{data.shape[0]} bytes in one fetch of {self._topic}-{self._partition}: fetch less at once"
+            )
         # A count in a header is no reason to allocate: a record takes at least seven bytes.
         rows_max = min(int(sections[:, 4].sum()), data.shape[0] // 7 + 1)
         longs = np.empty((2, rows_max), dtype=np.int64)
@@ -172,13 +175,17 @@ class RecordDecoder:
         rows = int(_scan(data, sections, start, end, longs[0], longs[1], *ints))
         if rows < 0:
             base = int(sections[-1 - rows, 2])
-            raise MalformedRecords(f"batch at offset {base} of {self._topic}-{self._partition} does not hold what it says")
+            raise MalformedRecords(
+                f"batch at offset {base} of {self._topic}-{self._partition} does not hold what it says"
+            )
         types = np.repeat(timestamp_types, sections[:, 4])[:rows_max] if timestamp_types.any() else None
         source = pa.py_buffer(payload)
         batches = []
         for first in range(0, rows, ROWS_PER_BATCH_MAX):
             part = slice(first, min(rows, first + ROWS_PER_BATCH_MAX))
-            batches.append(self._batch(source, data, longs[:, part], ints[:, part], types if types is None else types[part]))
+            batches.append(
+                self._batch(source, data, longs[:, part], ints[:, part], types if types is None else types[part])
+            )
         return DecodedRecords(batches, max(next_offset, start))
 
     def _batch(
@@ -214,7 +221,9 @@ class RecordDecoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _sections(fetched: Buffer, start: int, end: int) -> tuple[Buffer, npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
+def _sections(
+    fetched: Buffer, start: int, end: int
+) -> tuple[Buffer, npt.NDArray[np.int64], npt.NDArray[np.int32], int]:
     """(bytes to scan, sections in them, timestamp type of each, next offset). Copies only where a batch is compressed."""
     view = memoryview(fetched)
     found: list[tuple[int, int, int, int, int, int]] = []
@@ -229,7 +238,9 @@ def _sections(fetched: Buffer, start: int, end: int) -> tuple[Buffer, npt.NDArra
             continue
         first, last = position + HEADER_BYTES, position + header.size_bytes
         if header.compression != CompressionType.NONE:
-            unpacked.append((len(found), decompress(header.compression, view[first:last], bytes_max=DECOMPRESSED_BYTES_MAX)))
+            unpacked.append(
+                (len(found), decompress(header.compression, view[first:last], bytes_max=DECOMPRESSED_BYTES_MAX))
+            )
         stamp = header.max_timestamp_ms if header.is_log_append_time else -1
         found.append((first, last, header.base_offset, header.base_timestamp_ms, header.record_count, stamp))
         types.append(int(header.is_log_append_time))
@@ -267,7 +278,11 @@ def _repeat(text: bytes, rows: int) -> pa.Array:
 
 
 def _headers(
-    source: pa.Buffer, data: npt.NDArray[np.uint8], at: npt.NDArray[np.int32], count: npt.NDArray[np.int32], kind: pa.DataType
+    source: pa.Buffer,
+    data: npt.NDArray[np.uint8],
+    at: npt.NDArray[np.int32],
+    count: npt.NDArray[np.int32],
+    kind: pa.DataType,
 ) -> pa.Array:
     """The list<struct<key, value>> column; a record without headers has null, as in Spark's Kafka source."""
     total = int(count.sum())
@@ -284,5 +299,3 @@ def _headers(
     is_empty = count == 0
     validity = pa.array(~is_empty).buffers()[1] if is_empty.any() else None
     return pa.ListArray.from_buffers(kind, count.shape[0], [validity, pa.py_buffer(bounds)], children=[items])
-
-

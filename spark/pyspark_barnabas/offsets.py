@@ -44,10 +44,14 @@ def to_json(offsets: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]
 
 def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
     """The opposite of to_json."""
-    return {SourcePartition(topic, int(index)): int(at) for topic, parts in value.items() for index, at in parts.items()}
+    return {
+        SourcePartition(topic, int(index)): int(at) for topic, parts in value.items() for index, at in parts.items()
+    }
 
 
-def limited_end(start: Mapping[SourcePartition, int], latest: Mapping[SourcePartition, int], limit: int | None) -> Offsets:
+def limited_end(
+    start: Mapping[SourcePartition, int], latest: Mapping[SourcePartition, int], limit: int | None
+) -> Offsets:
     """Ends of a micro-batch of at most about `limit` offsets, shared in proportion to each partition's backlog.
 
     A partition that lags gets at least one offset, so that none starves; hence the sum may pass the limit by the number of

@@ -84,13 +84,17 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         max_offsets_per_trigger=None if limit is None else _number(limit, "maxOffsetsPerTrigger", least=1),
         is_data_loss_fatal=_flag(given.get("failondataloss", "true"), "failOnDataLoss"),
         includes_headers=_flag(given.get("includeheaders", "false"), "includeHeaders"),
-        poll_timeout_ms=_number(given.get("kafkaconsumer.polltimeoutms", "120000"), "kafkaConsumer.pollTimeoutMs", least=1),
+        poll_timeout_ms=_number(
+            given.get("kafkaconsumer.polltimeoutms", "120000"), "kafkaConsumer.pollTimeoutMs", least=1
+        ),
     )
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]] | None]:
     if ("subscribe" in given) == ("assign" in given):
-        raise OptionError('say what to read with exactly one of .option("subscribe", "topic") and .option("assign", JSON)')
+        raise OptionError(
+            'say what to read with exactly one of .option("subscribe", "topic") and .option("assign", JSON)'
+        )
     if "subscribe" in given:
         topics = tuple(part.strip() for part in given["subscribe"].split(",") if part.strip())
         if not topics:
@@ -98,7 +102,9 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, tuple[
         return topics, None
     parsed = _json(given["assign"], "assign")
     try:
-        assigned = {str(topic): tuple(sorted(int(index) for index in partitions)) for topic, partitions in parsed.items()}
+        assigned = {
+            str(topic): tuple(sorted(int(index) for index in partitions)) for topic, partitions in parsed.items()
+        }
     except (TypeError, ValueError, AttributeError):
         raise OptionError(f'assign={given["assign"]}: write {{"topic":[0,1]}}') from None
     if not assigned or not all(assigned.values()):
@@ -114,7 +120,8 @@ def _offsets(text: str, name: str) -> OffsetSpec:
     parsed = _json(text, name)
     try:
         offsets = {
-            str(topic): {int(index): int(offset) for index, offset in partitions.items()} for topic, partitions in parsed.items()
+            str(topic): {int(index): int(offset) for index, offset in partitions.items()}
+            for topic, partitions in parsed.items()
         }
     except (TypeError, ValueError, AttributeError):
         raise OptionError(f'{name}={text}: write {{"topic":{{"0":23}}}}, earliest or latest') from None

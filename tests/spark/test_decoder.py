@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark_barnabas.decoder import MalformedRecords, RecordDecoder
 
 from barnabas_wire.records.batch import HEADER_BYTES, Record, build_batch
 from barnabas_wire.records.compression import CompressionType
+from pyspark_barnabas.decoder import MalformedRecords, RecordDecoder
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 SCHEMA = pa.schema(
