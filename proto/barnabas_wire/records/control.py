@@ -1,0 +1,86 @@
+"""Control records: the records of a control batch, which steer readers and are never shown to users.
+
+May touch:  its arguments.            Must not touch: sockets, files, clock.
+Invariants: a type's number never changes; a type that is not known here is told to the caller, never guessed at.
+Read next:  batch.py (bit 5 of the attributes makes a batch a control batch).
+
+Key of every control record:  int16 version (0), int16 type.
+LeaderChange value (KIP-595): flexible; version 1 adds the voters' directory ids (KIP-853).
+"""
+
+from __future__ import annotations
+
+import struct as struct_module
+from dataclasses import dataclass
+from enum import IntEnum
+
+from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
+from barnabas_wire.kafka.schema import Message, array, decode, encode_request, int16, int32, uuid
+
+_KEY = struct_module.Struct(">hh")
+LEADER_CHANGE_VERSION = 1
+
+
+class ControlRecordType(IntEnum):
+    """Second int16 of a control record's key."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+@dataclass(slots=True)
+class Voter:
+    """One voter of the quorum as a LeaderChange names it."""
+
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid("1+")
+
+
+@dataclass(slots=True)
+class LeaderChangeMessage(Message):
+    """First record of every leader epoch of the metadata log."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, LEADER_CHANGE_VERSION, 0
+
+    version: int = int16()
+    leader_id: int = int32()
+    voters: list[Voter] = array(Voter)  # all voters of this epoch
+    granting_voters: list[Voter] = array(Voter)  # those who voted for the leader
+
+
+def encode_control_key(kind: ControlRecordType) -> bytes:
+    """The key of a control record."""
+    return _KEY.pack(0, kind)
+
+
+def decode_control_key(key: Buffer) -> int:
+    """The type number in a control record's key, known to ControlRecordType or not. Raises MalformedMessage."""
+    if len(key) < _KEY.size:
+        raise MalformedMessage(f"a control record key has {_KEY.size} bytes, not {len(key)}")
+    version, kind = _KEY.unpack_from(key)
+    if version < 0:
+        raise MalformedMessage(f"control record key of version {version}")
+    return int(kind)
+
+
+def encode_leader_change(message: LeaderChangeMessage) -> bytes:
+    """The value of a LeaderChange record in its newest version; `version` is filled in."""
+    message.version = LEADER_CHANGE_VERSION
+    out = bytearray()
+    encode_request(message, LEADER_CHANGE_VERSION, out)
+    return bytes(out)
+
+
+def decode_leader_change(value: Buffer) -> LeaderChangeMessage:
+    """A LeaderChange from its record value, whose first int16 says its version. Raises MalformedMessage."""
+    version = int.from_bytes(value[:2], "big", signed=True)
+    if not 0 <= version <= LEADER_CHANGE_VERSION:
+        raise MalformedMessage(f"LeaderChange of version {version}")
+    message: LeaderChangeMessage = decode(LeaderChangeMessage, version, value)
+    return message
