@@ -1,0 +1,288 @@
+"""The group coordinator: finds the partition of a group, checks what needs no state, and hands the rest to its shard.
+
+May touch:  the runtime, the metadata image, the controller client (to make the topic).   Must not touch: sockets, files, wire.
+Invariants: a group belongs to the partition its id hashes to, in Java's way, so that any Kafka broker would agree; the topic
+            is made at most by one request of this broker at a time.
+Read next:  shard.py, ../runtime.py.
+
+`__consumer_offsets` is made when the first client looks for a coordinator; until its partition has a leader the answer is
+COORDINATOR_NOT_AVAILABLE, which clients retry. It is nominally compacted: until there is a cleaner it is kept whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from barnabas_broker.coordinator.config import GroupCoordinatorConfig
+from barnabas_broker.coordinator.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    RebalanceInProgress,
+)
+from barnabas_broker.coordinator.group.messages import (
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    JoinOutcome,
+    JoinRequest,
+    LeaveOutcome,
+    LeavingMember,
+    MemberRef,
+    OffsetCommit,
+    SyncOutcome,
+    SyncRequest,
+)
+from barnabas_broker.coordinator.group.shard import GroupShard
+from barnabas_broker.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
+from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class MetadataSource(Protocol):
+    """Holds the image this broker answers from."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The current image."""
+        ...
+
+
+class TopicCreator(Protocol):
+    """The part of the controller client that makes topics."""
+
+    async def create_topics(self, topics: Sequence[CreatableTopic]) -> Sequence[CreatedTopic]:
+        """One outcome per topic, in order. Raises KafkaError when no controller answered."""
+        ...
+
+
+class GroupCoordinator:
+    """Every group whose partition this broker leads. All methods run on the data lane."""
+
+    def __init__(
+        self,
+        *,
+        config: GroupCoordinatorConfig,
+        log: CoordinatorLog,
+        metadata: MetadataSource,
+        controller: TopicCreator,
+        clock_ms: Callable[[], int],
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        """`log` is __consumer_offsets as replication holds it; `new_id` draws the random part of a member id."""
+        self.config = config
+        self._metadata = metadata
+        self._controller = controller
+        self._new_id = new_id
+        self._is_creating = False
+        self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
+            "group",
+            log=log,
+            make_shard=lambda: GroupShard(config),
+            clock_ms=clock_ms,
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            load_bytes=config.offsets_load_buffer_size,
+        )
+
+    @property
+    def stats(self) -> CoordinatorStats:
+        """Counters of the runtime."""
+        return self._runtime.stats
+
+    # ---- life ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Owner task: loads elected partitions until cancelled."""
+        await self._runtime.run()
+
+    def on_elected(self, partition: int, leader_epoch: Epoch) -> None:
+        """This broker leads a partition of __consumer_offsets (after the replica manager has taken the role)."""
+        self._runtime.on_elected(partition, leader_epoch)
+
+    def on_resigned(self, partition: int) -> None:
+        """This broker no longer leads the partition."""
+        self._runtime.on_resigned(partition)
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
+        """Topics are gone from the cluster: forget the offsets committed for them."""
+        gone = frozenset(topics)
+        self._runtime.write_to_all(lambda shard, now_ms: shard.delete_topics(gone, now_ms=now_ms))
+
+    # ---- where a group lives -------------------------------------------------------------------------------------
+
+    def partition_for(self, group_id: str) -> int:
+        """Partition of __consumer_offsets that the group belongs to."""
+        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
+        count = self.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        return abs(java_hash(group_id)) % count
+
+    async def find_coordinator(self, group_id: str) -> BrokerId:
+        """Broker that coordinates the group. Makes the topic if it is not there yet.
+
+        Raises COORDINATOR_NOT_AVAILABLE while it has no leader; the client asks again.
+        """
+        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            await self._create_topic()
+            topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} is being made")
+        partition = self.partition_for(group_id)
+        registration = topic.partitions[partition]
+        if not registration.has_leader:
+            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC}-{partition} has no leader")
+        return registration.leader
+
+    async def _create_topic(self) -> None:
+        if self._is_creating:
+            return
+        wanted = CreatableTopic(
+            name=OFFSETS_TOPIC,
+            partition_count=self.config.offsets_topic_num_partitions,
+            replication_factor=self.config.offsets_topic_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "segment.bytes": str(self.config.offsets_topic_segment_bytes),
+            },
+        )
+        self._is_creating = True
+        try:
+            (created,) = await self._controller.create_topics([wanted])
+        except KafkaError as error:
+            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be made: {error.message}") from error
+        finally:
+            self._is_creating = False
+        if created.error is not None and created.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            logger.warning("%s could not be made: %s", OFFSETS_TOPIC, created.error.message)
+            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be made: {created.error.message}")
+
+    # ---- membership ----------------------------------------------------------------------------------------------
+
+    async def join_group(self, request: JoinRequest) -> JoinOutcome:
+        """Wait until the group's next generation begins. Raises KafkaError; see ClassicGroup.join, and
+
+        INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED (MemberIdRequired carries the id).
+        """
+        partition = self._member_partition(request.group_id)
+        config = self.config
+        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
+            raise InvalidSessionTimeout(
+                f"session.timeout.ms {request.session_timeout_ms} is outside "
+                f"{config.group_min_session_timeout_ms}…{config.group_max_session_timeout_ms}"
+            )
+        new_member_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
+        return await self._runtime.write(
+            partition,
+            lambda shard, ticket, now_ms: shard.join(request, ticket, new_member_id=new_member_id, now_ms=now_ms),
+            on_abandoned=lambda shard, ticket, now_ms: shard.abandon(request.group_id, ticket, now_ms=now_ms),
+        )
+
+    async def sync_group(self, request: SyncRequest) -> SyncOutcome:
+        """Wait for the member's assignment. Raises KafkaError; see ClassicGroup.sync."""
+        group_id = request.member.group_id
+        partition = self._member_partition(group_id)
+        try:
+            return await self._runtime.write(
+                partition,
+                lambda shard, ticket, now_ms: shard.sync(request, ticket, now_ms=now_ms),
+                on_abandoned=lambda shard, ticket, now_ms: shard.abandon(group_id, ticket, now_ms=now_ms),
+            )
+        except CoordinatorLoadInProgress:
+            # The rebalance this belongs to was soft state of the last coordinator: start over with a join.
+            raise RebalanceInProgress("the coordinator has just moved here") from None
+
+    async def heartbeat(self, member: MemberRef) -> None:
+        """A member is alive. Raises KafkaError; see ClassicGroup.heartbeat."""
+        partition = self._member_partition(member.group_id)
+        try:
+            await self._runtime.write(
+                partition, lambda shard, ticket, now_ms: shard.heartbeat(member, ticket, now_ms=now_ms)
+            )
+        except CoordinatorLoadInProgress:
+            return  # every member gets a fresh session once the group is loaded
+
+    async def leave_group(self, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveOutcome, ...]:
+        """Members leave; one outcome each, in order. Raises KafkaError."""
+        partition = self._member_partition(group_id)
+        outcomes: tuple[LeaveOutcome, ...] = await self._runtime.write(
+            partition, lambda shard, ticket, now_ms: shard.leave(group_id, members, ticket, now_ms=now_ms)
+        )
+        return outcomes
+
+    def _member_partition(self, group_id: str) -> int:
+        if not group_id:
+            raise InvalidGroupId("a group that has members needs an id")
+        return self.partition_for(group_id)
+
+    # ---- offsets -------------------------------------------------------------------------------------------------
+
+    async def commit_offsets(self, commit: OffsetCommit) -> tuple[ErrorCode, ...]:
+        """One code per offset, in order, once the others are replicated. Raises KafkaError; see ClassicGroup.allow_commit."""
+        codes: tuple[ErrorCode, ...] = await self._runtime.write(
+            self.partition_for(commit.member.group_id),
+            lambda shard, ticket, now_ms: shard.commit_offsets(commit, ticket, now_ms=now_ms),
+        )
+        return codes
+
+    def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[CommittedOffset]:
+        """What the group has committed, in the order asked; offset -1 where nothing. Raises KafkaError."""
+        shard = self._runtime.shard(self.partition_for(group_id))
+        return [shard.fetch_offset(group_id, partition) for partition in partitions]
+
+    def committed_partitions(self, group_id: str) -> list[TopicPartition]:
+        """Everything the group has committed something for. Raises KafkaError."""
+        return self._runtime.shard(self.partition_for(group_id)).committed_partitions(group_id)
+
+    async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> tuple[ErrorCode, ...]:
+        """Forget committed offsets; one code per partition, in order. Raises KafkaError; see GroupShard.delete_offsets."""
+        codes: tuple[ErrorCode, ...] = await self._runtime.write(
+            self._member_partition(group_id),
+            lambda shard, ticket, now_ms: shard.delete_offsets(group_id, partitions, ticket, now_ms=now_ms),
+        )
+        return codes
+
+    # ---- groups as a whole ---------------------------------------------------------------------------------------
+
+    def list_groups(self) -> list[GroupListing]:
+        """Groups that this broker coordinates. Raises COORDINATOR_LOAD_IN_PROGRESS while any of them is being read."""
+        listed: list[GroupListing] = []
+        for partition in sorted(self._runtime.partitions):
+            listed.extend(self._runtime.shard(partition).list_groups())
+        return listed
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """One group. Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
+        return self._runtime.shard(self._member_partition(group_id)).describe_group(group_id)
+
+    async def delete_group(self, group_id: str) -> None:
+        """Forget a group that has no members, with its offsets. Raises KafkaError; see GroupShard.delete_group."""
+        await self._runtime.write(
+            self._member_partition(group_id),
+            lambda shard, ticket, now_ms: shard.delete_group(group_id, ticket, now_ms=now_ms),
+        )
+
+    @property
+    def partitions(self) -> dict[int, ShardState]:
+        """Led partitions of __consumer_offsets and how far each is."""
+        return self._runtime.partitions
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, over UTF-16 code units; the one value without a positive twin counts as 0, as in Kafka."""
+    value = 0
+    raw = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(raw), 2):
+        value = (31 * value + (raw[index] << 8 | raw[index + 1])) & 0xFFFF_FFFF
+    if value >= 0x8000_0000:
+        value -= 0x1_0000_0000
+    return 0 if value == -0x8000_0000 else value

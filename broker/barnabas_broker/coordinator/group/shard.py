@@ -1,0 +1,312 @@
+"""The groups of one `__consumer_offsets` partition: every request finds its group here, every record is replayed here.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
+Invariants: `replay` of the log from its start gives the durable state that live steps gave; a group is in memory iff it has
+            members, comers, offsets or a record.
+Read next:  classic.py (membership), offsets.py (committed offsets), ../runtime.py (who performs the results).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import assert_never
+
+from barnabas_broker.coordinator.config import GroupCoordinatorConfig
+from barnabas_broker.coordinator.errors import (
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    NonEmptyGroup,
+    UnknownMemberId,
+)
+from barnabas_broker.coordinator.group import records as codec
+from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState, TimerKey
+from barnabas_broker.coordinator.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
+from barnabas_broker.coordinator.group.messages import (
+    NO_MEMBER,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    JoinRequest,
+    LeaveOutcome,
+    LeavingMember,
+    MemberRef,
+    OffsetCommit,
+    SyncRequest,
+)
+from barnabas_broker.coordinator.group.offsets import GroupOffsets, commit_records, expired_offsets
+from barnabas_broker.coordinator.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
+from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, TopicPartition
+
+CLASSIC = "classic"
+NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
+EXPIRY = "offsets expiry"
+"""Key of the timer that looks for expired offsets."""
+EXPIRY_BATCH_RECORDS_MAX = 5_000
+"""Most tombstones of one look for expired offsets, about half a megabyte; the rest follows at once."""
+EXPIRY_CONTINUE_MS = 100
+
+
+class GroupShard:
+    """State of one partition of `__consumer_offsets`. Meets CoordinatorShard."""
+
+    def __init__(self, config: GroupCoordinatorConfig) -> None:
+        self._config = config
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
+
+    # ---- membership ----------------------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, ticket: Ticket, *, new_member_id: str, now_ms: int) -> CoordinatorResult:
+        """JoinGroup: see ClassicGroup.join. Only a member without an id founds a group."""
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.member_id != NO_MEMBER:
+                raise UnknownMemberId(f"there is no group {request.group_id}")
+            group = self._new_group(request.group_id)
+        result = group.join(request, ticket, new_member_id=new_member_id, now_ms=now_ms)
+        self.groups[request.group_id] = group
+        return result
+
+    def sync(self, request: SyncRequest, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """SyncGroup: see ClassicGroup.sync."""
+        return self._member_group(request.member).sync(request, ticket, now_ms=now_ms)
+
+    def heartbeat(self, member: MemberRef, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """Heartbeat: see ClassicGroup.heartbeat."""
+        return self._member_group(member).heartbeat(member, ticket)
+
+    def leave(
+        self, group_id: str, members: Sequence[LeavingMember], ticket: Ticket, *, now_ms: int
+    ) -> CoordinatorResult:
+        """LeaveGroup; every member of an unknown group is unknown."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            return group.leave(members, ticket, now_ms=now_ms)
+        result = CoordinatorResult()
+        result.reply(ticket, tuple(LeaveOutcome(*leaving, ErrorCode.UNKNOWN_MEMBER_ID) for leaving in members))
+        return result
+
+    def abandon(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """Nobody waits for this ticket any more: see ClassicGroup.abandon."""
+        group = self.groups.get(group_id)
+        return CoordinatorResult() if group is None else group.abandon(ticket, now_ms=now_ms)
+
+    def _member_group(self, member: MemberRef) -> ClassicGroup:
+        group = self.groups.get(member.group_id)
+        if group is None:
+            raise UnknownMemberId(f"there is no group {member.group_id}")
+        return group
+
+    def _new_group(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(
+            group_id,
+            initial_rebalance_delay_ms=self._config.group_initial_rebalance_delay_ms,
+            max_size=self._config.group_max_size,
+        )
+
+    # ---- offsets -------------------------------------------------------------------------------------------------
+
+    def commit_offsets(self, commit: OffsetCommit, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """OffsetCommit. The reply is one ErrorCode per offset, in order.
+
+        Raises KafkaError as ClassicGroup.allow_commit, and ILLEGAL_GENERATION for a generation of a group that is not there.
+        """
+        group = self.groups.get(commit.member.group_id)
+        if group is not None:
+            result = group.allow_commit(commit.member)
+        elif commit.member.generation < 0:
+            result = CoordinatorResult()
+        else:
+            raise IllegalGeneration(f"there is no group {commit.member.group_id}")
+        records, codes = commit_records(
+            commit, metadata_bytes_max=self._config.offset_metadata_max_bytes, now_ms=now_ms
+        )
+        result.records.extend(records)
+        result.reply(ticket, codes)
+        return result
+
+    def fetch_offset(self, group_id: str, key: TopicPartition) -> CommittedOffset:
+        """What the group has committed for one partition; NOTHING_COMMITTED when nothing."""
+        offsets = self.offsets.get(group_id)
+        value = None if offsets is None else offsets.committed.get(key)
+        if value is None:
+            return NOTHING_COMMITTED
+        return CommittedOffset(value.offset, value.leader_epoch, value.metadata)
+
+    def committed_partitions(self, group_id: str) -> list[TopicPartition]:
+        """Partitions for which the group has committed something, sorted."""
+        offsets = self.offsets.get(group_id)
+        return [] if offsets is None else sorted(offsets.committed)
+
+    def delete_offsets(
+        self, group_id: str, keys: Sequence[TopicPartition], ticket: Ticket, *, now_ms: int
+    ) -> CoordinatorResult:
+        """OffsetDelete (KIP-496). The reply is one ErrorCode per partition, in order.
+
+        Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP for a group with members that are not consumers.
+        """
+        group = self._existing_group(group_id)
+        has_members = group.state is not GroupState.EMPTY
+        if has_members and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            raise NonEmptyGroup(f"group {group_id} has members")
+        present = self._offsets_of(group_id)
+        result = CoordinatorResult()
+        codes = []
+        for key in keys:
+            if has_members and group.is_subscribed_to(key.topic):
+                codes.append(GroupSubscribedToTopic.code)
+                continue
+            codes.append(ErrorCode.NONE)
+            if key in present:
+                result.records.append(OffsetCommitRecord(group_id, key.topic, key.partition, None))
+        result.reply(ticket, tuple(codes))
+        return result
+
+    def delete_topics(self, topics: Collection[str], *, now_ms: int) -> CoordinatorResult:
+        """The topics are gone from the cluster: so are the offsets committed for them."""
+        result = CoordinatorResult()
+        for group_id in self.offsets:
+            for key in self._offsets_of(group_id):
+                if key.topic in topics:
+                    result.records.append(OffsetCommitRecord(group_id, key.topic, key.partition, None))
+        return result
+
+    def _offsets_of(self, group_id: str) -> set[TopicPartition]:
+        offsets = self.offsets.get(group_id)
+        return set() if offsets is None else set(offsets.latest())
+
+    # ---- groups as a whole ---------------------------------------------------------------------------------------
+
+    def list_groups(self) -> list[GroupListing]:
+        """Every group here, by id."""
+        return [
+            GroupListing(group_id, group.protocol_type or "", group.state.value, CLASSIC)
+            for group_id, group in sorted(self.groups.items())
+            if not self._is_forgettable(group)
+        ]
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """One group. Raises KafkaError GROUP_ID_NOT_FOUND."""
+        return self._existing_group(group_id).describe()
+
+    def delete_group(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """DeleteGroups, one of them. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
+        group = self._existing_group(group_id)
+        if group.state is not GroupState.EMPTY:
+            raise NonEmptyGroup(f"group {group_id} has members")
+        result = CoordinatorResult()
+        result.records.extend(self._tombstones(group_id, sorted(self._offsets_of(group_id))))
+        if group.has_record:
+            result.records.append(GroupMetadataRecord(group_id, None))
+        result.reply(ticket, None)
+        return result
+
+    def _existing_group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None or self._is_forgettable(group):
+            raise GroupIdNotFound(f"there is no group {group_id}")
+        return group
+
+    def _tombstones(self, group_id: str, keys: Iterable[TopicPartition]) -> list[OffsetCommitRecord]:
+        return [OffsetCommitRecord(group_id, key.topic, key.partition, None) for key in keys]
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def on_loaded(self, *, now_ms: int) -> CoordinatorResult:
+        """Give every member of every group a fresh session and start looking for expired offsets."""
+        result = CoordinatorResult()
+        for group in self.groups.values():
+            result.timers.extend(group.resume().timers)
+        result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
+        return result
+
+    def on_timer(self, key: Hashable, *, now_ms: int) -> CoordinatorResult:
+        """A timer of a group, or of this shard, fired."""
+        if key == EXPIRY:
+            return self._expire(now_ms)
+        assert isinstance(key, TimerKey), key
+        group = self.groups.get(key.group_id)
+        if group is None:
+            return CoordinatorResult()
+        result = group.on_timer(key, now_ms=now_ms)
+        self._forget_if_vacant(group)
+        return result
+
+    def _expire(self, now_ms: int) -> CoordinatorResult:
+        result = CoordinatorResult()
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        for group_id, group in list(self.groups.items()):
+            if len(result.records) >= EXPIRY_BATCH_RECORDS_MAX:
+                result.arm(EXPIRY, EXPIRY_CONTINUE_MS)
+                return result
+            offsets = self.offsets.get(group_id)
+            left = self._offsets_of(group_id)
+            if offsets is not None:
+                gone = expired_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
+                result.records.extend(self._tombstones(group_id, gone))
+                left.difference_update(gone)
+            if not left and group.state is GroupState.EMPTY and group.has_record and not group.pending_members:
+                result.records.append(GroupMetadataRecord(group_id, None))
+            self._forget_if_vacant(group)
+        result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
+        return result
+
+    # ---- replay --------------------------------------------------------------------------------------------------
+
+    def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
+        """Typed record -> key and value."""
+        return codec.encode(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
+        """Key and value -> typed record, None when it is not of the classic protocol."""
+        return codec.decode(key, value)
+
+    def replay(self, record: GroupRecord) -> None:
+        """Change state by one record."""
+        match record:
+            case OffsetCommitRecord():
+                self._replay_offset(record)
+            case GroupMetadataRecord():
+                self._replay_group(record)
+            case _:
+                assert_never(record)
+
+    def _replay_offset(self, record: OffsetCommitRecord) -> None:
+        group_id = record.group_id
+        offsets = self.offsets.setdefault(group_id, GroupOffsets())
+        offsets.replay(TopicPartition(record.topic, record.partition), record.value)
+        if record.value is not None and group_id not in self.groups:
+            self.groups[group_id] = self._new_group(group_id)
+        elif record.value is None and group_id in self.groups:
+            self._forget_if_vacant(self.groups[group_id])
+
+    def _replay_group(self, record: GroupMetadataRecord) -> None:
+        group = self.groups.get(record.group_id)
+        if record.value is not None:
+            if group is None:
+                group = self.groups[record.group_id] = self._new_group(record.group_id)
+            group.replay(record.value)
+        elif group is not None:
+            group.die()
+            del self.groups[record.group_id]
+            if self._offsets_of(record.group_id):
+                # Not what this coordinator writes, but a compacted log may bring the tombstone before older offsets.
+                self.groups[record.group_id] = self._new_group(record.group_id)
+
+    def on_committed(self, record: GroupRecord) -> None:
+        """The record is below the high watermark: readers may see it."""
+        if isinstance(record, OffsetCommitRecord):
+            offsets = self.offsets[record.group_id]
+            offsets.on_committed(TopicPartition(record.topic, record.partition))
+            if offsets.is_settled_and_empty:
+                del self.offsets[record.group_id]
+
+    def _is_forgettable(self, group: ClassicGroup) -> bool:
+        return group.is_vacant and not self._offsets_of(group.group_id)
+
+    def _forget_if_vacant(self, group: ClassicGroup) -> None:
+        if self._is_forgettable(group):
+            self.groups.pop(group.group_id, None)

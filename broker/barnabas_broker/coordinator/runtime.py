@@ -1,0 +1,440 @@
+"""Performs what coordinators decide: one shard per led partition of the coordinator's topic.
+
+May touch:  asyncio (loop timers, futures), a CoordinatorLog, the clock it is given.   Must not touch: network, api, groups.
+Invariants: a record is replayed iff it was appended, in the order of the log; a reply leaves once everything appended before it
+            is committed; every ticket is answered exactly once, at the latest when the shard goes.
+Read next:  shard.py (the interface), replicated_log.py (the real CoordinatorLog), group/service.py (the user).
+
+A shard's life: elected ─► loading (log read up to its end, then the HW has to reach it) ─► active ─► resigned, and dropped.
+Losing leadership drops the whole shard, decided and committed alike: the next leader has it in its log.
+
+Not obvious:
+- A step without records still waits for what was appended before it, or it would tell of state that may be rolled back.
+- An append refused at once changes nothing: `on_rejected` says what happens instead. One that fails later leaves the log's end
+  unknown: the shard is thrown away and read again.
+- A new leader reads up to its log's end, not its HW, which may be behind: committed offsets lie between the two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from barnabas_broker.coordinator.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
+from barnabas_broker.coordinator.shard import ArmTimer, CoordinatorResult, CoordinatorShard, Reply, Ticket
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
+
+logger = logging.getLogger(__name__)
+
+HIGH_WATERMARK_POLL_S = 0.01
+"""How often a loading shard looks whether the HW has reached the end it read."""
+RELOAD_DELAY_S = 1.0
+"""Pause before a partition that could not be read is read again."""
+REPLAY_SLICE_RECORDS = 200
+"""Records replayed before the loop gets its turn: about 2 ms."""
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+_NOT_COORDINATOR_CODES = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+_NOT_AVAILABLE_CODES = frozenset(
+    {
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+
+class LogEnds(NamedTuple):
+    """Where a led partition begins, is committed to, and ends."""
+
+    start: Offset
+    high_watermark: Offset
+    end: Offset
+
+
+class CoordinatorLog(Protocol):
+    """What a coordinator needs of replication. Partitions are those of the coordinator's own topic."""
+
+    def ends(self, partition: int) -> LogEnds:
+        """Raises KafkaError when this broker does not lead the partition."""
+        ...
+
+    async def read(self, partition: int, offset: Offset, *, end: Offset, bytes_max: int) -> bytes:
+        """Whole batches from the one that holds `offset`, at least one, none at or past `end`. Raises KafkaError."""
+        ...
+
+    def append(self, partition: int, batch: bytes, *, leader_epoch: Epoch) -> asyncio.Future[Offset]:
+        """Append one batch. The future is done once the HW has passed it.
+
+        Raises KafkaError (or returns a future that has failed already) when nothing was appended.
+        """
+        ...
+
+
+class ShardState(Enum):
+    """Where a led partition is in its life."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class CoordinatorStats:
+    """Counters of one coordinator."""
+
+    loads: int = 0
+    load_failures: int = 0
+    records_loaded: int = 0
+    unknown_records: int = 0
+    batches_written: int = 0
+    records_written: int = 0
+    appends_refused: int = 0
+    appends_lost: int = 0
+    commit_timeouts: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    """One appended batch and who waits for it."""
+
+    records: list[Any]
+    replies: list[Reply] = field(default_factory=list)
+    deadline: asyncio.TimerHandle | None = None
+    is_late: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Hosted(Generic[S]):
+    """One led partition."""
+
+    partition: int
+    leader_epoch: Epoch
+    shard: S
+    state: ShardState = ShardState.LOADING
+    writes: deque[_Write] = field(default_factory=deque)
+    """Appended and not yet committed, oldest first."""
+    tickets: set[asyncio.Future[Any]] = field(default_factory=set)
+    timers: dict[Hashable, asyncio.TimerHandle] = field(default_factory=dict)
+    after_load: list[Callable[[S, int], CoordinatorResult]] = field(default_factory=list)
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Hosts the shards of one coordinator. Everything runs on the data lane's loop."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: CoordinatorLog,
+        make_shard: Callable[[], S],
+        clock_ms: Callable[[], int],
+        commit_timeout_ms: int,
+        load_bytes: int,
+    ) -> None:
+        """`clock_ms` is the wall clock; `commit_timeout_ms` bounds how long a reply waits for replication."""
+        self.name = name
+        self.stats = CoordinatorStats()
+        self._log = log
+        self._make_shard = make_shard
+        self._clock_ms = clock_ms
+        self._commit_timeout_ms = commit_timeout_ms
+        self._load_bytes = load_bytes
+        self._hosted: dict[int, _Hosted[S]] = {}
+        self._work: asyncio.Queue[_Hosted[S] | BaseException] = asyncio.Queue()
+
+    # ---- leadership ----------------------------------------------------------------------------------------------
+
+    def on_elected(self, partition: int, leader_epoch: Epoch) -> None:
+        """This broker leads the partition. A later epoch of a partition it led all along changes nothing else."""
+        hosted = self._hosted.get(partition)
+        if hosted is not None:
+            hosted.leader_epoch = max(hosted.leader_epoch, leader_epoch)
+            return
+        self._start_loading(partition, leader_epoch)
+
+    def on_resigned(self, partition: int) -> None:
+        """This broker no longer leads the partition: everyone who waits is told to look for the new coordinator."""
+        hosted = self._hosted.pop(partition, None)
+        if hosted is not None:
+            self._close(hosted)
+
+    def _start_loading(self, partition: int, leader_epoch: Epoch) -> None:
+        hosted = _Hosted(partition, leader_epoch, self._make_shard())
+        self._hosted[partition] = hosted
+        self._work.put_nowait(hosted)
+
+    def _close(self, hosted: _Hosted[S]) -> None:
+        hosted.state = ShardState.CLOSED
+        for timer in hosted.timers.values():
+            timer.cancel()
+        for write in hosted.writes:
+            if write.deadline is not None:
+                write.deadline.cancel()
+        gone = NotCoordinator(
+            f"this broker no longer leads partition {hosted.partition} of the {self.name} coordinator"
+        )
+        for ticket in list(hosted.tickets):
+            self._answer(hosted, Reply(ticket, gone))
+        hosted.timers.clear()
+        hosted.writes.clear()
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> dict[int, ShardState]:
+        """Led partitions and how far each is."""
+        return {partition: hosted.state for partition, hosted in self._hosted.items()}
+
+    def shard(self, partition: int) -> S:
+        """The active shard, for reads of committed state. Raises NotCoordinator, CoordinatorLoadInProgress."""
+        return self._active(partition).shard
+
+    def _active(self, partition: int) -> _Hosted[S]:
+        hosted = self._hosted.get(partition)
+        if hosted is None:
+            raise NotCoordinator(f"this broker does not lead partition {partition} of the {self.name} coordinator")
+        if hosted.state is not ShardState.ACTIVE:
+            raise CoordinatorLoadInProgress(f"partition {partition} is being read")
+        return hosted
+
+    async def write(
+        self,
+        partition: int,
+        decide: Callable[[S, Ticket, int], CoordinatorResult],
+        *,
+        on_abandoned: Callable[[S, Ticket, int], CoordinatorResult] | None = None,
+    ) -> Any:
+        """Run one step `(shard, ticket, now_ms) -> result` and wait until the ticket is answered.
+
+        `on_abandoned` runs when the waiting task is cancelled, so that the shard can forget the ticket.
+        Raises the KafkaError of the step, or of the reply.
+        """
+        hosted = self._active(partition)
+        ticket: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        result = decide(hosted.shard, ticket, self._clock_ms())
+        hosted.tickets.add(ticket)
+        self._perform(hosted, result)
+        try:
+            return await ticket
+        except asyncio.CancelledError:
+            hosted.tickets.discard(ticket)
+            if on_abandoned is not None and hosted.state is ShardState.ACTIVE:
+                self._perform(hosted, on_abandoned(hosted.shard, ticket, self._clock_ms()))
+            raise
+
+    def write_to_all(self, decide: Callable[[S, int], CoordinatorResult]) -> None:
+        """Run a step `(shard, now_ms)` that nobody waits for on every shard, on a loading one when it is loaded."""
+        for hosted in self._hosted.values():
+            if hosted.state is ShardState.ACTIVE:
+                self._perform(hosted, decide(hosted.shard, self._clock_ms()))
+            else:
+                hosted.after_load.append(decide)
+
+    # ---- results -------------------------------------------------------------------------------------------------
+
+    def _perform(self, hosted: _Hosted[S], result: CoordinatorResult) -> None:
+        """Append, replay, arm, and park the replies behind whatever is not committed yet."""
+        if result.records:
+            result = self._append(hosted, result)
+        for timer in result.timers:
+            running = hosted.timers.pop(timer.key, None)
+            if running is not None:
+                running.cancel()
+            if isinstance(timer, ArmTimer):
+                hosted.timers[timer.key] = asyncio.get_running_loop().call_later(
+                    timer.delay_ms / 1000, self._on_timer, hosted, timer.key
+                )
+        if hosted.writes and not hosted.writes[-1].is_late:
+            hosted.writes[-1].replies.extend(result.replies)
+            return
+        for reply in result.replies:
+            late = CoordinatorNotAvailable("earlier records of the coordinator are not replicated yet")
+            self._answer(hosted, Reply(reply.ticket, late) if hosted.writes else reply)
+
+    def _append(self, hosted: _Hosted[S], result: CoordinatorResult) -> CoordinatorResult:
+        try:
+            written = self._log.append(
+                hosted.partition, self._to_batch(hosted.shard, result.records), leader_epoch=hosted.leader_epoch
+            )
+            if written.done() and written.exception() is not None:
+                written.result()
+        except KafkaError as error:
+            self.stats.appends_refused += 1
+            return _rejected(result, coordinator_error(error))
+        self.stats.batches_written += 1
+        self.stats.records_written += len(result.records)
+        for record in result.records:
+            hosted.shard.replay(record)
+        write = _Write(result.records)
+        write.deadline = asyncio.get_running_loop().call_later(
+            self._commit_timeout_ms / 1000, self._on_late, hosted, write
+        )
+        hosted.writes.append(write)
+        if written.done():
+            self._on_written(hosted, write, written)
+        else:
+            written.add_done_callback(partial(self._on_written, hosted, write))
+        return result
+
+    def _to_batch(self, shard: S, records: list[Any]) -> bytes:
+        now_ms = self._clock_ms()
+        return build_batch([Record(index, now_ms, *shard.encode(record)) for index, record in enumerate(records)])
+
+    def _on_written(self, hosted: _Hosted[S], write: _Write, written: asyncio.Future[Offset]) -> None:
+        """The HW passed one batch, and so every older one."""
+        error = asyncio.CancelledError() if written.cancelled() else written.exception()
+        if hosted.state is ShardState.CLOSED or write not in hosted.writes:
+            return
+        if error is not None:
+            self.stats.appends_lost += 1
+            logger.warning(
+                "%s coordinator, partition %d: read again after a lost append: %r", self.name, hosted.partition, error
+            )
+            self._close(hosted)
+            self._start_loading(hosted.partition, hosted.leader_epoch)
+            return
+        while hosted.writes:
+            oldest = hosted.writes.popleft()
+            if oldest.deadline is not None:
+                oldest.deadline.cancel()
+            for record in oldest.records:
+                hosted.shard.on_committed(record)
+            for reply in oldest.replies:
+                self._answer(hosted, reply)
+            if oldest is write:
+                break
+
+    def _on_late(self, hosted: _Hosted[S], write: _Write) -> None:
+        """The batch was not committed in time. It may still be: only those who wait are sent away."""
+        self.stats.commit_timeouts += 1
+        write.is_late = True
+        late = CoordinatorNotAvailable(f"a record was not replicated within {self._commit_timeout_ms} ms")
+        for reply in write.replies:
+            self._answer(hosted, Reply(reply.ticket, late))
+        write.replies.clear()
+
+    def _answer(self, hosted: _Hosted[S], reply: Reply) -> None:
+        ticket = reply.ticket
+        assert isinstance(ticket, asyncio.Future)
+        hosted.tickets.discard(ticket)
+        if ticket.done():
+            return
+        if isinstance(reply.outcome, KafkaError):
+            ticket.set_exception(reply.outcome)
+        else:
+            ticket.set_result(reply.outcome)
+
+    def _on_timer(self, hosted: _Hosted[S], key: Hashable) -> None:
+        hosted.timers.pop(key, None)
+        try:
+            self._perform(hosted, hosted.shard.on_timer(key, now_ms=self._clock_ms()))
+        except Exception as error:  # run() raises it: a timer has no caller to tell
+            self._work.put_nowait(error)
+
+    # ---- loading -------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Load elected partitions until cancelled; raises what a timer's step raised. Owner task of all shards."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    work = await self._work.get()
+                    if isinstance(work, BaseException):
+                        raise work
+                    tasks.create_task(self._load(work), name=f"load {self.name} {work.partition}")
+        finally:
+            for partition in list(self._hosted):
+                self.on_resigned(partition)
+
+    async def _load(self, hosted: _Hosted[S]) -> None:
+        try:
+            await self._read_all(hosted)
+        except KafkaError as error:
+            if hosted.state is not ShardState.CLOSED:
+                self.stats.load_failures += 1
+                logger.warning("%s coordinator cannot read partition %d: %r", self.name, hosted.partition, error)
+                await asyncio.sleep(RELOAD_DELAY_S)
+            if hosted.state is not ShardState.CLOSED:
+                hosted.shard = self._make_shard()
+                self._work.put_nowait(hosted)
+            return
+        if hosted.state is ShardState.CLOSED:
+            return
+        hosted.state = ShardState.ACTIVE
+        self.stats.loads += 1
+        self._perform(hosted, hosted.shard.on_loaded(now_ms=self._clock_ms()))
+        for decide in hosted.after_load:
+            self._perform(hosted, decide(hosted.shard, self._clock_ms()))
+        hosted.after_load.clear()
+
+    async def _read_all(self, hosted: _Hosted[S]) -> None:
+        """Replay the partition up to its end, then wait until all of that is committed. Returns early once closed."""
+        offset, _, end = self._log.ends(hosted.partition)
+        while offset < end and hosted.state is not ShardState.CLOSED:
+            batches = await self._log.read(hosted.partition, offset, end=end, bytes_max=self._load_bytes)
+            before = offset
+            for position, header in iterate_batches(batches):
+                if not header.is_control:
+                    await self._replay_batch(hosted, batches[position : position + header.size_bytes])
+                if hosted.state is ShardState.CLOSED:
+                    return
+                offset = header.next_offset
+            if offset == before:
+                raise CoordinatorNotAvailable(
+                    f"partition {hosted.partition} ends at {end} but has no batch at {offset}"
+                )
+        # Polled: the HW moves on the hot path of every produce, which shall not know of coordinators.
+        while hosted.state is not ShardState.CLOSED and self._log.ends(hosted.partition).high_watermark < end:  # noqa: ASYNC110
+            await asyncio.sleep(HIGH_WATERMARK_POLL_S)
+
+    async def _replay_batch(self, hosted: _Hosted[S], batch: bytes) -> None:
+        shard = hosted.shard
+        for index, raw in enumerate(iterate_records(batch), start=1):
+            record = None if raw.key is None else shard.decode(raw.key, raw.value)
+            if record is None:
+                self.stats.unknown_records += 1
+            else:
+                shard.replay(record)
+                shard.on_committed(record)
+                self.stats.records_loaded += 1
+            if index % REPLAY_SLICE_RECORDS == 0:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+def _rejected(result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+    """What happens instead of a result whose records were not appended."""
+    if result.on_rejected is not None:
+        instead = result.on_rejected(error)
+        assert not instead.records, "a rejected step must not write"
+        return instead
+    return CoordinatorResult(replies=[Reply(reply.ticket, error) for reply in result.replies], timers=result.timers)
+
+
+def coordinator_error(error: KafkaError) -> KafkaError:
+    """What a group's client is told of a replication error: look elsewhere, try again, or that the record is bad."""
+    if error.code in _NOT_COORDINATOR_CODES:
+        return NotCoordinator(error.message)
+    if error.code in _NOT_AVAILABLE_CODES:
+        return CoordinatorNotAvailable(error.message)
+    if error.code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
+        return KafkaError.of(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, error.message)
+    return error
