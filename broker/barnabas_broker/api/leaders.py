@@ -8,7 +8,6 @@ Read next:  produce.py, fetch.py.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_replication.requests import CurrentLeader
@@ -16,14 +15,14 @@ from barnabas_wire.kafka.ids import BrokerId
 
 
 def node_endpoints(
-    image: MetadataImage, listener: str, leaders: Iterable[CurrentLeader | None], node_endpoint: type[Any]
-) -> list[Any]:
-    """One `node_endpoint` (the message's own class) per leader that is registered and has that listener."""
-    found = []
+    image: MetadataImage, listener: str, leaders: Iterable[CurrentLeader | None]
+) -> list[tuple[int, str, int, str | None]]:
+    """(node id, host, port, rack) of each leader that is registered and has that listener."""
+    found: list[tuple[int, str, int, str | None]] = []
     ids: dict[BrokerId, None] = {leader.leader_id: None for leader in leaders if leader is not None}
     for leader_id in ids:
         broker = image.cluster.broker(leader_id)
         endpoint = broker.endpoint(listener) if broker is not None else None
         if broker is not None and endpoint is not None:
-            found.append(node_endpoint(node_id=leader_id, host=endpoint.host, port=endpoint.port, rack=broker.rack))
+            found.append((leader_id, endpoint.host, endpoint.port, broker.rack))
     return found

@@ -1,0 +1,90 @@
+"""ListOffsets v1-11: the offset that stands for a time, in partitions that this broker leads.
+
+May touch:  the replica manager.      Must not touch: logs.
+Invariants: every partition of the request is answered once; a time gives the first record not older than it, exactly,
+            not the batch that holds it.
+Read next:  barnabas_replication/partition.py.
+
+Behaviour: -1 latest (high watermark), -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered, -6
+earliest waiting for upload. Nothing is tiered: -4 is the earliest offset, -5 and -6 answer -1. Without transactions the
+last stable offset is the high watermark, so the isolation level changes nothing.
+"""
+
+from __future__ import annotations
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_replication.requests import ListedOffset
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, TopicPartition
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+EARLIEST_PENDING_UPLOAD = -6
+SPECIAL_SINCE = {-3: 7, -4: 8, -5: 9, -6: 11}
+"""First version in which a special timestamp means something."""
+
+
+def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
+    return _answer(request, lambda topic, partition: _refused(partition, error))
+
+
+@handles(ApiKey.LIST_OFFSETS, versions=(1, 11), on_error=_error)
+def list_offsets(services: BrokerServices, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Look the times up; errors stand beside the partition they belong to."""
+
+    def one(topic: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        try:
+            found = _list_offset(services, context.api_version, topic, partition)
+        except KafkaError as error:
+            return _refused(partition, error)
+        return ListOffsetsPartitionResponse(
+            partition_index=partition.partition_index,
+            timestamp=found.timestamp_ms,
+            offset=found.offset,
+            leader_epoch=found.leader_epoch,
+        )
+
+    return _answer(request, one)
+
+
+def _list_offset(services: BrokerServices, version: int, topic: str, partition: ListOffsetsPartition) -> ListedOffset:
+    time_ms = partition.timestamp
+    if time_ms < -2 and version < SPECIAL_SINCE.get(time_ms, 1 << 15):
+        raise KafkaError.of(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {time_ms} means nothing in version {version}")
+    leader_epoch = Epoch(partition.current_leader_epoch)
+    topic_partition = TopicPartition(topic, partition.partition_index)
+    found: ListedOffset = services.replica_manager.list_offset(
+        topic_partition,
+        -5 if time_ms == EARLIEST_PENDING_UPLOAD else time_ms,
+        current_leader_epoch=leader_epoch,
+    )
+    return found
+
+
+def _refused(partition: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index,
+        error_code=error.code,
+        timestamp=-1,
+        offset=NO_OFFSET,
+        leader_epoch=NO_EPOCH,
+    )
+
+
+def _answer(request: ListOffsetsRequest, one) -> ListOffsetsResponse:  # type: ignore[no-untyped-def]
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name, partitions=[one(topic.name, partition) for partition in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,118 @@
+"""DescribeLogDirs v1-4 and DeleteRecords v0-2: how much a partition holds, and shortening it from the front.
+
+May touch:  the replica manager's partitions and their logs.    Must not touch: files.
+Invariants: every partition of a request is answered once; nothing above the high watermark is deleted.
+Read next:  barnabas_log/unified_log.py.
+
+Behaviour: -1 in DeleteRecords means everything committed. Differences from Kafka: DeleteRecords answers when the leader
+has moved its log start (followers learn it with their next fetch), not when every replica has; DescribeLogDirs names
+the directories that hold partitions, without their free space.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import Offset, TopicPartition
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from barnabas_wire.kafka.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+HIGH_WATERMARK = -1
+
+
+@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4))
+def describe_log_dirs(
+    services: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    """Size and lag of the replicas held here, by log directory; null topics means all."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = defaultdict(lambda: defaultdict(list))
+    for partition in services.replica_manager.partitions():
+        topic, number = partition.topic_partition
+        topics = found[os.path.dirname(partition.log.directory)]
+        if wanted is None or (topic, number) in wanted:
+            topics[topic].append(
+                DescribeLogDirsPartition(
+                    partition_index=number,
+                    partition_size=partition.log.size_bytes,
+                    offset_lag=max(0, partition.high_watermark - partition.log.log_end_offset),
+                )
+            )
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                log_dir=directory,
+                topics=[
+                    DescribeLogDirsTopic(name=name, partitions=sorted(parts, key=lambda part: part.partition_index))
+                    for name, parts in sorted(topics.items())
+                ],
+            )
+            for directory, topics in sorted(found.items())
+        ]
+    )
+
+
+def _delete_error(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(name=topic.name, partitions=[_kept(asked, error) for asked in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(ApiKey.DELETE_RECORDS, versions=(0, 2), on_error=_delete_error)
+def delete_records(
+    services: BrokerServices, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """Move the log start of partitions that this broker leads."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_delete(services, topic.name, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(services: BrokerServices, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    try:
+        partition = services.replica_manager.leader_partition(TopicPartition(topic, asked.partition_index))
+        high_watermark = partition.high_watermark
+        offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
+        if not 0 <= offset <= high_watermark:
+            raise KafkaError.of(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not between 0 and the high watermark {high_watermark}"
+            )
+        if offset > partition.log.log_start_offset:
+            partition.log.delete_records_before(Offset(offset))
+    except KafkaError as error:
+        return _kept(asked, error)
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=partition.log.log_start_offset
+    )
+
+
+def _kept(asked: DeleteRecordsPartition, error: KafkaError) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=-1, error_code=error.code)

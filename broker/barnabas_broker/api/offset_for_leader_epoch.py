@@ -1,0 +1,64 @@
+"""OffsetForLeaderEpoch v2-4: where a leader epoch ended, by which clients and followers notice that they must go back.
+
+May touch:  the replica manager.      Must not touch: logs.
+Invariants: the answer is the largest epoch not above the asked one, with its end; -1 and -1 when there is none (a wrong
+            answer makes clients reset their offsets).
+Read next:  barnabas_replication/truncation.py.
+"""
+
+from __future__ import annotations
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import Epoch, TopicPartition
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+def _error(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[
+                    EpochEndOffset(error_code=error.code, partition=asked.partition) for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), on_error=_error)
+def offset_for_leader_epoch(
+    services: BrokerServices, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Ask each partition that this broker leads."""
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[_one(services, topic.topic, asked) for asked in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _one(services: BrokerServices, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        end = services.replica_manager.end_offset_for_epoch(
+            TopicPartition(topic, asked.partition),
+            Epoch(asked.leader_epoch),
+            current_leader_epoch=Epoch(asked.current_leader_epoch),
+        )
+    except KafkaError as error:
+        return EpochEndOffset(error_code=error.code, partition=asked.partition)
+    return EpochEndOffset(partition=asked.partition, leader_epoch=end[0], end_offset=end[1])
