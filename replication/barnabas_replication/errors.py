@@ -2,7 +2,7 @@
 
 May touch:  barnabas_wire.kafka.errors.            Must not touch: everything else.
 Invariants: the code sits on the class; messages are for people and name the partition.
-Read next:  partition.py, which raises most of them.
+Read next:  partition.py, which raises most of them; barnabas_log.errors for what the log below refuses.
 """
 
 from __future__ import annotations
@@ -20,12 +20,6 @@ class NotLeaderOrFollower(KafkaError):
     """This broker does not lead the partition, or the asking replica is not one of its followers."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-class InconsistentTopicId(KafkaError):
-    """The name is known under another topic id: the topic was deleted and created again."""
-
-    code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 class FencedLeaderEpoch(KafkaError):
@@ -68,9 +62,3 @@ class InvalidRequiredAcks(KafkaError):
     """acks is none of -1, 0 and 1."""
 
     code = ErrorCode.INVALID_REQUIRED_ACKS
-
-
-class StorageFailed(KafkaError):
-    """The log directory of this partition has failed: the broker gave the partition up."""
-
-    code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,387 @@
+"""The follower's side: one task per leader broker keeps all partitions it leads in step with it.
+
+May touch:  its partitions, its peer, loop timers.        Must not touch: other leaders' partitions, requests of clients.
+Invariants: one fetch in flight; a partition whose log is not durable to its end is left out of it, because the offset it
+            asks at is its promise to the leader; an answer counts only if leader epoch and log end are still those it was
+            asked with.
+Read next:  truncation.py (where to cut), partition.py (append_as_follower, truncate_for).
+
+Not obvious:
+- After a fetch that brought data we wait for its flush before the next fetch, since a long poll without those partitions
+  would delay their acknowledgement by its whole wait. A flush older than FLUSH_WAIT_MS lets the others go on without.
+- A partition given to us while a fetch is parked at the leader would wait for that fetch to end, up to
+  replica.fetch.wait.max.ms. So a parked fetch is given up (INTERRUPT_AFTER_MS later) and asked anew with the newcomer.
+- UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER right after a leader change mean that the leader's metadata is some ms
+  behind ours: the first pauses are short and double up to replica.fetch.backoff.ms.
+- Each fetch begins with the partitions that were not served last, or a busy one would starve the rest of a bounded answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from random import Random
+
+from barnabas_log.errors import StorageFailed
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.partition import Partition
+from barnabas_replication.peer import FetchedPartition, Peer, PeerFactory
+from barnabas_replication.requests import FetchPartitionSpec, FetchSpec
+from barnabas_replication.stats import Stats
+from barnabas_replication.truncation import EpochEnd
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+FLUSH_WAIT_MS = 20
+"""How long a flush may hold up the next fetch of the other partitions; a flush older than this is a stall."""
+INTERRUPT_AFTER_MS = 10
+"""A fetch that is still out this long after a partition was added is taken to be parked at the leader."""
+FIRST_BACKOFF_SHARE = 50
+"""The first pause is this part of replica.fetch.backoff.ms; it doubles from there."""
+
+_SentFetch = tuple[FetchPartitionSpec, Epoch]
+
+
+class FollowedPartition:
+    """One partition that a fetcher keeps in step, and its pauses."""
+
+    __slots__ = ("failures", "leader_epoch", "not_before_ms", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.not_before_ms = 0
+        self.failures = 0
+
+
+class Fetcher:
+    """Follows one leader broker. `run` is its owner task; the other methods are called on the same loop."""
+
+    def __init__(
+        self,
+        *,
+        leader_id: BrokerId,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], int],
+        endpoint: Endpoint | None,
+        config: ReplicationConfig,
+        peers: PeerFactory,
+        request_flush: Callable[[UnifiedLog], None],
+        on_storage_error: Callable[[Partition, Exception], None],
+        random: Random,
+        stats: Stats,
+    ) -> None:
+        """endpoint: where the leader listens, None while unknown. random: for jitter only."""
+        self.leader_id = leader_id
+        self.is_stopped = False
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._endpoint = endpoint
+        self._config = config
+        self._peers = peers
+        self._request_flush = request_flush
+        self._on_storage_error = on_storage_error
+        self._random = random
+        self._stats = stats
+        self._loop = asyncio.get_running_loop()
+        self._followed: dict[TopicPartition, FollowedPartition] = {}
+        self._unflushed: dict[Partition, None] = {}
+        self._go_without_unflushed_ms = 0
+        self._peer: Peer | None = None
+        self._peer_endpoint: Endpoint | None = None
+        self._failures = 0
+        self._not_before_ms = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._fetch_in_flight: asyncio.Timeout | None = None
+        self._is_interrupted = False
+
+    # ------------------------------------------------------------------ told by the manager
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def add(self, partition: Partition) -> None:
+        """Follow the leader in this partition from its log end on; again with a newer epoch replaces the older."""
+        self._followed[partition.topic_partition] = FollowedPartition(partition)
+        self._wake()
+        if self._fetch_in_flight is not None:
+            self._loop.call_later(INTERRUPT_AFTER_MS / 1000, self._interrupt, self._fetch_in_flight)
+
+    def remove(self, partition: Partition) -> None:
+        """Follow it no more; an answer on its way is ignored."""
+        self._followed.pop(partition.topic_partition, None)
+        self._unflushed.pop(partition, None)
+        self._wake()
+
+    def on_flushed(self, partition: Partition) -> None:
+        """The partition's log is durable further than before."""
+        if partition in self._unflushed and _is_durable(partition):
+            del self._unflushed[partition]
+            self._wake()
+
+    def set_endpoint(self, endpoint: Endpoint | None) -> None:
+        """The leader may have moved to another address."""
+        if endpoint != self._endpoint:
+            self._endpoint = endpoint
+            self._not_before_ms = 0
+            self._failures = 0
+            self._wake()
+
+    def stop(self) -> None:
+        """End `run` soon."""
+        self.is_stopped = True
+        self._wake()
+        if self._fetch_in_flight is not None:
+            self._interrupt(self._fetch_in_flight)
+
+    # ------------------------------------------------------------------ the owner task
+
+    async def run(self) -> None:
+        """Fetch until stopped or cancelled."""
+        try:
+            while not self.is_stopped:
+                now_ms = self._now_ms()
+                if now_ms < self._not_before_ms:
+                    await self._pause_until(self._not_before_ms)
+                    continue
+                if self._unflushed and now_ms < self._go_without_unflushed_ms:
+                    await self._pause_until(self._go_without_unflushed_ms)
+                    continue
+                specs, next_due_ms = self._due(now_ms)
+                if self._unflushed and now_ms < self._go_without_unflushed_ms:
+                    continue
+                if not specs:
+                    await self._pause_until(next_due_ms)
+                    continue
+                await self._fetch_once(specs, self._wait_ms(now_ms, next_due_ms))
+        finally:
+            if self._peer is not None:
+                await self._peer.close()
+
+    def _wait_ms(self, now_ms: int, next_due_ms: int | None) -> int:
+        """How long the leader may park this fetch: no longer than a partition that is left out of it can wait."""
+        wait_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
+        return wait_ms if next_due_ms is None else max(1, min(wait_ms, next_due_ms - now_ms))
+
+    async def _fetch_once(self, specs: list[FetchPartitionSpec], wait_ms: int) -> None:
+        sent: dict[tuple[str, int], _SentFetch] = {
+            (spec.topic, spec.partition): (spec, spec.current_leader_epoch) for spec in specs
+        }
+        config = self._config
+        request = FetchSpec(
+            replica_id=self._broker_id,
+            replica_epoch=self._broker_epoch(),
+            max_wait_ms=wait_ms,
+            min_bytes=config.replica_fetch_bytes_min,
+            max_bytes=config.replica_fetch_response_bytes_max,
+        )
+        self._is_interrupted = False
+        try:
+            async with asyncio.timeout(config.replica_socket_timeout_ms / 1000) as scope:
+                self._fetch_in_flight = scope
+                peer = await self._connected_peer()
+                answer = await peer.fetch(request, specs)
+        except (KafkaError, OSError, TimeoutError) as error:
+            if not self._is_interrupted:
+                self._stats.replica_fetch_errors += 1
+                self._back_off(error)
+            return
+        finally:
+            self._fetch_in_flight = None
+        self._failures = 0
+        self._take_in(answer, sent)
+
+    async def _connected_peer(self) -> Peer:
+        endpoint = self._endpoint
+        if endpoint is None:
+            raise ConnectionError(f"broker {self.leader_id} has no listener {self._config.inter_broker_listener_name}")
+        if self._peer is not None and self._peer_endpoint != endpoint:
+            stale, self._peer = self._peer, None
+            await stale.close()
+        if self._peer is None:
+            self._peer = self._peers(self.leader_id, endpoint)
+            self._peer_endpoint = endpoint
+        return self._peer
+
+    def _due(self, now_ms: int) -> tuple[list[FetchPartitionSpec], int | None]:
+        """What to ask for now, and when the earliest paused partition is due again."""
+        specs = []
+        next_due_ms: int | None = None
+        bytes_max = self._config.replica_fetch_bytes_max
+        for topic_partition, followed in self._followed.items():
+            if followed.not_before_ms > now_ms:
+                if next_due_ms is None or followed.not_before_ms < next_due_ms:
+                    next_due_ms = followed.not_before_ms
+                continue
+            partition = followed.partition
+            if not _is_durable(partition) and not self._await_flush(partition, now_ms):
+                continue
+            if self._unflushed:
+                self._unflushed.pop(partition, None)
+            log = partition.log
+            specs.append(
+                FetchPartitionSpec(
+                    topic_partition.topic,
+                    partition.topic_id,
+                    topic_partition.partition,
+                    followed.leader_epoch,
+                    log.log_end_offset,
+                    log.latest_epoch,
+                    log.log_start_offset,
+                    bytes_max,
+                )
+            )
+        return specs, next_due_ms
+
+    # ------------------------------------------------------------------ what the leader said
+
+    def _take_in(self, answer: Sequence[FetchedPartition], sent: dict[tuple[str, int], _SentFetch]) -> None:
+        now_ms = self._now_ms()
+        followed_partitions = self._followed
+        served: list[TopicPartition] = []
+        for fetched in answer:
+            key = (fetched.topic, fetched.partition)
+            asked = sent.get(key)
+            followed = followed_partitions.get(key)  # type: ignore[call-overload]
+            if asked is None or followed is None:
+                continue
+            spec, epoch = asked
+            partition = followed.partition
+            if followed.leader_epoch != epoch or partition.log.log_end_offset != spec.fetch_offset:
+                continue
+            try:
+                if self._take_in_one(followed, fetched, now_ms):
+                    served.append(partition.topic_partition)
+            except (OSError, StorageFailed) as error:
+                self._on_storage_error(partition, error)
+            except KafkaError as error:
+                logger.error("%s: what broker %d sent is refused: %s", partition.topic_partition, self.leader_id, error)
+                self._pause(followed, now_ms)
+        if len(followed_partitions) > 1:
+            for topic_partition in served:
+                moved = followed_partitions.pop(topic_partition, None)
+                if moved is not None:
+                    followed_partitions[topic_partition] = moved
+
+    def _take_in_one(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
+        """Returns whether it brought data."""
+        partition = followed.partition
+        code = fetched.error_code
+        if code is ErrorCode.NONE:
+            followed.failures = 0
+            if fetched.diverging_epoch is not None:
+                self._truncate(partition, EpochEnd(*fetched.diverging_epoch))
+                return False
+            has_grown = partition.append_as_follower(
+                fetched.records, high_watermark=fetched.high_watermark, log_start_offset=fetched.log_start_offset
+            )
+            if has_grown:
+                self._stats.replicated_bytes += len(fetched.records)
+                if not _is_durable(partition):
+                    self._await_flush(partition, now_ms)
+            return has_grown
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetched.log_start_offset >= 0:
+            self._restart(followed, fetched, now_ms)
+            return False
+        self._stats.replica_fetch_errors += 1
+        level = logging.INFO if followed.failures else logging.DEBUG
+        logger.log(level, "%s: broker %d answers %s", partition.topic_partition, self.leader_id, code.name)
+        self._pause(followed, now_ms)
+        return False
+
+    def _truncate(self, partition: Partition, leader: EpochEnd) -> None:
+        end_before = partition.log.log_end_offset
+        step = partition.truncate_for(leader)
+        self._stats.truncations += 1
+        self._stats.truncations_below_high_watermark += step.is_below_high_watermark
+        logger.info(
+            "%s: truncated from %d to %d (leader's epoch %d ends at %d)",
+            partition.topic_partition,
+            end_before,
+            step.offset,
+            leader.epoch,
+            leader.end_offset,
+        )
+
+    def _restart(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> None:
+        """Nothing of ours lies within the leader's log: retention there has passed our end, or it lost its log."""
+        partition = followed.partition
+        log = partition.log
+        if fetched.log_start_offset == log.log_end_offset:
+            # The leader's start is where we stand already; its log has moved since, ask again.
+            self._pause(followed, now_ms)
+            return
+        logger.warning(
+            "%s: offset %d is out of the leader's range, starting over at %d",
+            partition.topic_partition,
+            log.log_end_offset,
+            fetched.log_start_offset,
+        )
+        self._stats.offset_out_of_range_restarts += 1
+        partition.restart_at(fetched.log_start_offset)
+
+    # ------------------------------------------------------------------ waiting
+
+    def _await_flush(self, partition: Partition, now_ms: int) -> bool:
+        """Have the log made durable; returns whether it is already."""
+        if partition not in self._unflushed:
+            partition.log.write_pending()
+            if _is_durable(partition):
+                return True
+            self._unflushed[partition] = None
+            self._go_without_unflushed_ms = now_ms + FLUSH_WAIT_MS
+            self._request_flush(partition.log)
+        return False
+
+    def _pause(self, followed: FollowedPartition, now_ms: int) -> None:
+        followed.not_before_ms = now_ms + self._backoff_ms(followed.failures)
+        followed.failures += 1
+
+    def _back_off(self, error: Exception) -> None:
+        pause_ms = self._backoff_ms(self._failures)
+        level = logging.DEBUG if self._failures else logging.INFO
+        logger.log(
+            level, "fetching from broker %d failed, again in %d ms: %s", self.leader_id, pause_ms, error or type(error)
+        )
+        self._failures += 1
+        self._not_before_ms = self._now_ms() + pause_ms
+
+    def _backoff_ms(self, failures: int) -> int:
+        longest = self._config.replica_fetch_backoff_ms
+        pause = min(longest, (longest << min(failures, 16)) // FIRST_BACKOFF_SHARE)
+        return max(1, int(pause * self._random.uniform(0.8, 1.2)))
+
+    async def _pause_until(self, due_ms: int | None) -> None:
+        """Sleep until then (None: for as long as it takes) or until woken."""
+        waiter = self._waiter = self._loop.create_future()
+        timer = None
+        if due_ms is not None:
+            # One ms more than the clock says: timers may come a little early, and a second round would spin.
+            timer = self._loop.call_later(max(0, due_ms - self._now_ms() + 1) / 1000, self._wake)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _interrupt(self, scope: asyncio.Timeout) -> None:
+        """Give up this very fetch, if it is still out."""
+        if self._fetch_in_flight is scope and not scope.expired():
+            self._is_interrupted = True
+            scope.reschedule(self._loop.time())
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+def _is_durable(partition: Partition) -> bool:
+    return partition.durable_end_offset >= partition.log.log_end_offset

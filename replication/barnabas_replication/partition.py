@@ -1,0 +1,723 @@
+"""One partition on this broker: led or followed, its log, its ISR, its high watermark, and who waits for it.
+
+May touch:  barnabas_log, its host (an interface).        Must not touch: asyncio, clock, network, the controller.
+Invariants: HW <= LEO, on the leader HW never falls within a leader epoch; an end counts for the HW only when durable;
+            one ISR proposal at a time, and it is settled by the controller's answer or by a newer partition epoch, whichever
+            comes first; state from an older partition epoch is ignored.
+Read next:  manager.py, which owns all partitions of a broker; isr.py for the rules.
+
+Not obvious:
+- A leader epoch is led by one process life only. A broker that comes back and is told to lead an epoch its log already
+  knows has perhaps lost what followers fetched from it in that epoch; writing on would give two records one (offset, epoch).
+  It waits for the next epoch, which the controller gives when it sees the new incarnation.
+- The durable end of a leader moves *after* a follower may have fetched and flushed the same records: a follower's end can be
+  above ours, and the HW then waits for our own flush.
+- A new leader's HW is its own and may be behind what clients have seen: it answers OFFSET_NOT_AVAILABLE for "latest" until the
+  HW has reached the start of its epoch (KIP-207).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple, Protocol
+
+from barnabas_log.config import FlushOnAcks
+from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange, StorageFailed
+from barnabas_log.unified_log import AppendResult, UnifiedLog
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_replication import isr as rules
+from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome, IsrMember
+from barnabas_replication.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from barnabas_replication.isr import IsrState
+from barnabas_replication.purgatory import ProduceQueue, WaitingList
+from barnabas_replication.replica_state import (
+    UNKNOWN_BROKER_EPOCH,
+    RemoteReplica,
+    initial_replica,
+    replica_after_fetch,
+)
+from barnabas_replication.requests import (
+    Buffer,
+    CurrentLeader,
+    DivergingEpoch,
+    FetchOutcome,
+    FetchPartitionSpec,
+    FetchSpec,
+    ListedOffset,
+)
+from barnabas_replication.stats import Stats
+from barnabas_replication.truncation import EpochEnd, find_divergence, truncation_offset
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+
+_FORGET_PROPOSAL = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+        ErrorCode.INELIGIBLE_REPLICA,
+    }
+)
+"""Refused for good: back to the committed ISR; the next fetch or lag check may propose anew."""
+_AWAIT_IMAGE = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+"""The controller is ahead of us, perhaps because it accepted this proposal in an earlier try whose answer was lost: so the
+proposal keeps counting until the image tells."""
+
+
+class PartitionHost(Protocol):
+    """What a partition needs of the broker around it."""
+
+    broker_id: BrokerId
+
+    def now_ms(self) -> int:
+        """Monotonic time, for lag."""
+        ...
+
+    def broker_epoch(self) -> int:
+        """This broker's own epoch."""
+        ...
+
+    def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
+        """Epoch of an unfenced broker that is not shutting down, as the image has it; None for any other."""
+        ...
+
+    def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
+        """Send the proposal to the controller; the answer comes to `on_isr_outcome`."""
+        ...
+
+    def on_high_watermark_advance(self, partition: Partition) -> None:
+        """A leader's HW moved: followers that hear nothing else shall be told soon."""
+        ...
+
+
+class TruncationStep(NamedTuple):
+    """What a follower did about a diverging epoch."""
+
+    offset: Offset
+    is_below_high_watermark: bool
+
+
+class Partition:
+    """One replica on this broker. Owned by the data loop; every method is synchronous."""
+
+    __slots__ = (
+        "_config",
+        "_host",
+        "_stats",
+        "consumer_fetches",
+        "follower_fetches",
+        "high_watermark",
+        "is_leader",
+        "isr",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "partition_epoch",
+        "proposal",
+        "remotes",
+        "replicas",
+        "sent_high_watermarks",
+        "storage_error",
+        "topic_id",
+        "topic_partition",
+        "waiting_for_commit",
+        "waiting_for_flush",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        log: UnifiedLog,
+        high_watermark: Offset,
+        host: PartitionHost,
+        config: ReplicationConfig,
+        stats: Stats,
+    ) -> None:
+        """high_watermark: from the checkpoint; cut to what the log really has."""
+        self._config = config
+        self._host = host
+        self._stats = stats
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.is_leader = False
+        self.leader_id = NO_BROKER
+        self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start_offset = Offset(0)
+        self.partition_epoch = -1
+        self.replicas: tuple[BrokerId, ...] = ()
+        self.isr = IsrState.of(())
+        self.proposal: AlterPartitionItem | None = None
+        self.remotes: dict[BrokerId, RemoteReplica] = {}
+        self.storage_error: KafkaError | None = None
+        self.waiting_for_commit = ProduceQueue()
+        self.waiting_for_flush = ProduceQueue()
+        self.follower_fetches = WaitingList()
+        self.consumer_fetches = WaitingList()
+        self.sent_high_watermarks: dict[BrokerId, Offset] = {}
+        self.high_watermark = Offset(0)
+        self._set_high_watermark(min(max(high_watermark, log.log_start_offset), log.log_end_offset))
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def is_durable_by_flush(self) -> bool:
+        """Whether an end counts when flushed (fsync mode) rather than when written (page-cache mode)."""
+        return self.log.config.flush_on_acks is FlushOnAcks.FSYNC
+
+    @property
+    def durable_end_offset(self) -> Offset:
+        """How far this replica's own log counts."""
+        return self.log.flushed_end_offset if self.is_durable_by_flush else self.log.written_end_offset
+
+    @property
+    def min_isr(self) -> int:
+        """min.insync.replicas, at most the number of replicas."""
+        return rules.effective_min_isr(
+            min_insync_replicas=self.log.config.min_insync_replicas, replication_factor=len(self.replicas)
+        )
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        """Led here, with fewer committed ISR members than min.insync.replicas."""
+        return self.is_leader and len(self.isr.committed) < self.min_isr
+
+    @property
+    def current_leader(self) -> CurrentLeader:
+        """The hint for clients that asked the wrong broker."""
+        return CurrentLeader(self.leader_id, self.leader_epoch)
+
+    def check_epoch(self, current_leader_epoch: Epoch) -> None:
+        """Raise when the caller's view of the leader epoch is not ours; -1 is not checked."""
+        if current_leader_epoch != self.leader_epoch and current_leader_epoch != NO_EPOCH:
+            if current_leader_epoch < self.leader_epoch:
+                raise FencedLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch}")
+            raise UnknownLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} here")
+
+    def check_leader(self, current_leader_epoch: Epoch = NO_EPOCH) -> None:
+        """Raise unless this broker leads the partition in the epoch the caller knows."""
+        self.check_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise self._not_leader()
+        if self.storage_error is not None:
+            raise self.storage_error
+
+    # ------------------------------------------------------------------ leading and following
+
+    def make_leader(self, registration: PartitionRegistration, *, now_ms: int) -> None:
+        """Lead as the image says; within a leader epoch this only takes in the new ISR."""
+        if registration.partition_epoch < self.partition_epoch:
+            return
+        epoch = registration.leader_epoch
+        is_new_epoch = epoch > self.leader_epoch
+        if not is_new_epoch and not self.is_leader:
+            return
+        if is_new_epoch:
+            if self.leader_epoch == NO_EPOCH and self.log.latest_epoch >= epoch:
+                logger.warning(
+                    "%s: not leading epoch %d, which an earlier life of this broker has led (log knows epoch %d)",
+                    self.topic_partition,
+                    epoch,
+                    self.log.latest_epoch,
+                )
+                self._take_roles(registration)
+                return
+            self._take_roles(registration)
+            self.is_leader = True
+            self._begin_epoch(registration, now_ms)
+            # Fetches parked in an earlier epoch learn of the new one; produces stay, their records are still ours.
+            self.follower_fetches.wake()
+            self.consumer_fetches.wake()
+        elif registration.partition_epoch == self.partition_epoch:
+            return
+        else:
+            self._take_replicas(registration, now_ms)
+        self._install_isr(registration.isr, registration.partition_epoch, now_ms)
+
+    def make_follower(self, registration: PartitionRegistration) -> bool:
+        """Follow as the image says; returns whether leader or epoch changed, so that fetching must begin anew."""
+        if registration.partition_epoch < self.partition_epoch:
+            return False
+        is_new = registration.leader_epoch > self.leader_epoch
+        if not is_new and registration.partition_epoch == self.partition_epoch:
+            return False
+        was_leader = self.is_leader
+        self._take_roles(registration)
+        self.partition_epoch = registration.partition_epoch
+        if was_leader or is_new:
+            self._dismiss(self._not_leader())
+        return is_new
+
+    def stop(self, error: KafkaError) -> None:
+        """This broker holds the partition no more: everybody who waits is told `error`."""
+        self.is_leader = False
+        self.proposal = None
+        self.remotes = {}
+        self._dismiss(error)
+
+    def fail_storage(self, error: KafkaError) -> None:
+        """The disk under it failed: nothing is served from it until the broker starts again."""
+        self.storage_error = error
+        self.proposal = None
+        self._dismiss(error)
+
+    def _take_roles(self, registration: PartitionRegistration) -> None:
+        self.is_leader = False
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        self.replicas = registration.replicas
+        self.partition_epoch = registration.partition_epoch
+        self.isr = IsrState.of(registration.isr)
+        self.proposal = None
+        self.remotes = {}
+        self.sent_high_watermarks = {}
+
+    def _begin_epoch(self, registration: PartitionRegistration, now_ms: int) -> None:
+        log = self.log
+        end = log.log_end_offset
+        assert self.high_watermark <= end, f"{self.topic_partition}: HW {self.high_watermark} above LEO {end}"
+        self.leader_epoch_start_offset = end
+        log.assign_epoch_start(registration.leader_epoch, end)
+        me = self._host.broker_id
+        self.remotes = {
+            broker_id: initial_replica(
+                broker_id, is_in_sync=broker_id in registration.isr, leader_end_offset=end, now_ms=now_ms
+            )
+            for broker_id in registration.replicas
+            if broker_id != me
+        }
+        logger.info(
+            "%s: leading epoch %d from offset %d, ISR %s",
+            self.topic_partition,
+            self.leader_epoch,
+            end,
+            registration.isr,
+        )
+
+    def _take_replicas(self, registration: PartitionRegistration, now_ms: int) -> None:
+        """Replicas may come and go within a leader epoch (reassignment)."""
+        if registration.replicas == self.replicas:
+            return
+        me = self._host.broker_id
+        end = self.log.log_end_offset
+        self.replicas = registration.replicas
+        self.remotes = {
+            broker_id: self.remotes.get(broker_id)
+            or initial_replica(
+                broker_id, is_in_sync=broker_id in registration.isr, leader_end_offset=end, now_ms=now_ms
+            )
+            for broker_id in registration.replicas
+            if broker_id != me
+        }
+
+    def _dismiss(self, error: KafkaError) -> None:
+        hint = self.current_leader if isinstance(error, NotLeaderOrFollower) else None
+        self.waiting_for_commit.fail_all(error, hint)
+        self.waiting_for_flush.fail_all(error, hint)
+        self.follower_fetches.wake()
+        self.consumer_fetches.wake()
+
+    def _not_leader(self) -> NotLeaderOrFollower:
+        return NotLeaderOrFollower(f"broker {self._host.broker_id} does not lead {self.topic_partition}")
+
+    # ------------------------------------------------------------------ the leader's writes
+
+    def append_as_leader(
+        self, batches: Buffer, *, is_all_acks: bool, clock_ms: int, is_internal: bool = False
+    ) -> AppendResult:
+        """Append producer batches; they are queued for the disk, written by the host's next drain.
+
+        Raises NotLeaderOrFollower, NotEnoughReplicas (nothing is written), or what the log refuses.
+        """
+        if not self.is_leader:
+            raise self._not_leader()
+        if self.storage_error is not None:
+            raise self.storage_error
+        if is_all_acks and len(self.isr.committed) < self.min_isr:
+            raise NotEnoughReplicas(
+                f"{self.topic_partition} has {len(self.isr.committed)} in-sync replicas, min.insync.replicas asks for "
+                f"{self.min_isr}"
+            )
+        return self.log.append_as_leader(
+            batches, leader_epoch=self.leader_epoch, now_ms=clock_ms, is_internal=is_internal
+        )
+
+    def on_durable_end_advance(self, *, now_ms: int) -> None:
+        """The leader's own log is durable further than before."""
+        if not self.is_leader:
+            return
+        if self.waiting_for_flush:
+            self.waiting_for_flush.release(self.durable_end_offset)
+        self._advance_high_watermark(now_ms)
+
+    def _advance_high_watermark(self, now_ms: int) -> None:
+        own_end = self.durable_end_offset
+        current = self.high_watermark
+        if own_end <= current:
+            return
+        maximal = self.isr.maximal
+        ends = [
+            replica.end_offset
+            for replica in self.remotes.values()
+            if replica.broker_id in maximal or self._is_about_to_join(replica, now_ms)
+        ]
+        following = rules.next_high_watermark(
+            current=current,
+            leader_durable_end=own_end,
+            counted_ends=ends,
+            isr_size=len(self.isr.committed),
+            min_isr=self.min_isr,
+        )
+        if following == current:
+            return
+        self._set_high_watermark(following)
+        self.waiting_for_commit.release(following)
+        if self.consumer_fetches:
+            self.consumer_fetches.wake()
+        if self.remotes:
+            self._host.on_high_watermark_advance(self)
+
+    def _is_about_to_join(self, replica: RemoteReplica, now_ms: int) -> bool:
+        return rules.is_caught_up(
+            replica,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+            lag_ms_max=self._config.replica_lag_time_ms_max,
+        ) and self._is_eligible(replica)
+
+    def _set_high_watermark(self, offset: Offset) -> None:
+        self.high_watermark = offset
+        self.log.update_high_watermark(offset)
+
+    # ------------------------------------------------------------------ the ISR
+
+    def shrink_isr(self, *, now_ms: int) -> None:
+        """Propose to drop members that lag (called every half of replica.lag.time.max.ms)."""
+        if not self.is_leader or self.storage_error is not None:
+            return
+        lagging = rules.replicas_out_of_sync(
+            self.isr,
+            self.remotes,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+            lag_ms_max=self._config.replica_lag_time_ms_max,
+        )
+        if not lagging:
+            return
+        self._stats.isr_shrinks_proposed += 1
+        logger.info("%s: followers %s lag, proposing an ISR without them", self.topic_partition, sorted(lagging))
+        members = self.isr.committed - lagging
+        self.isr = self.isr.shrinking()
+        self._propose(members)
+
+    def refresh(self, *, now_ms: int) -> None:
+        """Something the HW depends on beside ends and ISR changed: min.insync.replicas, flush mode, a broker's fencing."""
+        if not self.is_leader:
+            return
+        self._fail_below_min_isr()
+        self.on_durable_end_advance(now_ms=now_ms)
+
+    def on_isr_outcome(self, item: AlterPartitionItem, outcome: AlterPartitionOutcome, *, now_ms: int) -> bool:
+        """The controller's word on a proposal; returns whether to send it again."""
+        if self.proposal is not item:
+            return False
+        error = outcome.error
+        if error is None:
+            if outcome.leader_epoch == self.leader_epoch and outcome.partition_epoch >= self.partition_epoch:
+                self._install_isr(outcome.isr, outcome.partition_epoch, now_ms)
+            return False
+        if error.code in _FORGET_PROPOSAL:
+            self._stats.isr_proposals_refused += 1
+            logger.info("%s: the controller refused an ISR: %s", self.topic_partition, error.code.name)
+            self.proposal = None
+            self.isr = self.isr.settled()
+            self._advance_high_watermark(now_ms)
+            return False
+        return error.code not in _AWAIT_IMAGE
+
+    def _expand_isr(self, replica: RemoteReplica) -> None:
+        if rules.may_join(
+            self.isr,
+            replica,
+            is_eligible=self._is_eligible(replica),
+            high_watermark=self.high_watermark,
+            leader_epoch_start_offset=self.leader_epoch_start_offset,
+        ):
+            self._stats.isr_expands_proposed += 1
+            logger.info("%s: follower %d caught up, proposing it for the ISR", self.topic_partition, replica.broker_id)
+            self.isr = self.isr.expanding(replica.broker_id)
+            self._propose(self.isr.maximal)
+
+    def _is_eligible(self, replica: RemoteReplica) -> bool:
+        """Unfenced, not shutting down, and the same process life that the controller knows (KIP-903)."""
+        registered = self._host.registered_broker_epoch(replica.broker_id)
+        return registered is not None and replica.broker_epoch in (UNKNOWN_BROKER_EPOCH, registered)
+
+    def _propose(self, members: frozenset[BrokerId]) -> None:
+        me = self._host.broker_id
+        isr = tuple(
+            IsrMember(broker_id, self._host.broker_epoch() if broker_id == me else self._known_epoch(broker_id))
+            for broker_id in self.replicas
+            if broker_id in members
+        )
+        self.proposal = AlterPartitionItem(
+            self.topic_id,
+            self.topic_partition.topic,
+            self.topic_partition.partition,
+            self.leader_epoch,
+            isr,
+            self.partition_epoch,
+        )
+        self._host.propose_isr(self, self.proposal)
+
+    def _known_epoch(self, broker_id: BrokerId) -> int:
+        replica = self.remotes.get(broker_id)
+        return UNKNOWN_BROKER_EPOCH if replica is None else replica.broker_epoch
+
+    def _install_isr(self, members: tuple[BrokerId, ...], partition_epoch: int, now_ms: int) -> None:
+        before = self.isr.committed
+        self.proposal = None
+        self.isr = IsrState.of(members)
+        self.partition_epoch = partition_epoch
+        if before != self.isr.committed:
+            logger.info(
+                "%s: ISR %s -> %s (partition epoch %d)",
+                self.topic_partition,
+                sorted(before),
+                sorted(self.isr.committed),
+                partition_epoch,
+            )
+            self._stats.isr_shrinks += len(before - self.isr.committed) > 0
+            self._stats.isr_expands += len(self.isr.committed - before) > 0
+        self._fail_below_min_isr()
+        self._advance_high_watermark(now_ms)
+
+    def _fail_below_min_isr(self) -> None:
+        if self.waiting_for_commit and len(self.isr.committed) < self.min_isr:
+            self.waiting_for_commit.fail_all(
+                NotEnoughReplicasAfterAppend(
+                    f"{self.topic_partition} fell to {len(self.isr.committed)} in-sync replicas, "
+                    f"min.insync.replicas asks for {self.min_isr}"
+                )
+            )
+
+    # ------------------------------------------------------------------ reads
+
+    def fetch(
+        self,
+        spec: FetchPartitionSpec,
+        request: FetchSpec,
+        *,
+        bytes_max: int,
+        is_one_batch_due: bool,
+        is_first_look: bool,
+        now_ms: int,
+    ) -> FetchOutcome:
+        """Read for a consumer (up to the HW) or a follower (up to the LEO). Errors come back inside the outcome.
+
+        bytes_max: what is left of the whole answer. is_one_batch_due: give one batch even if it is larger. is_first_look:
+        False when a parked fetch is looked at again; only the first look tells where the follower is.
+        """
+        try:
+            self.check_leader(spec.current_leader_epoch)
+            if spec.topic_id != self.topic_id and spec.topic_id != ZERO_UUID:
+                raise InconsistentTopicId(f"{self.topic_partition} has topic id {self.topic_id}")
+            return self._read(spec, request, bytes_max, is_one_batch_due, is_first_look, now_ms)
+        except KafkaError as error:
+            return FetchOutcome(
+                self.topic_partition.topic,
+                self.topic_id,
+                self.topic_partition.partition,
+                error,
+                log_start_offset=self.log.log_start_offset if isinstance(error, OffsetOutOfRange) else Offset(-1),
+                current_leader=self.current_leader
+                if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch | UnknownLeaderEpoch)
+                else None,
+            )
+        except OSError as error:
+            return FetchOutcome(
+                self.topic_partition.topic,
+                self.topic_id,
+                self.topic_partition.partition,
+                StorageFailed(f"{self.topic_partition} cannot be read: {error}"),
+            )
+
+    def _read(
+        self,
+        spec: FetchPartitionSpec,
+        request: FetchSpec,
+        bytes_max: int,
+        is_one_batch_due: bool,
+        is_first_look: bool,
+        now_ms: int,
+    ) -> FetchOutcome:
+        log = self.log
+        offset = spec.fetch_offset
+        log_end = log.log_end_offset
+        log_start = log.log_start_offset
+        asked_epoch = spec.last_fetched_epoch
+        topic, partition = self.topic_partition
+        if asked_epoch >= 0 and (asked_epoch != log.latest_epoch or offset > log_end):
+            local = EpochEnd(*log.end_offset_for_epoch(asked_epoch))
+            if local.epoch < 0:
+                # Records of an epoch newer than all ours: it is we who are behind, so nobody shall cut a log for us.
+                raise UnknownLeaderEpoch(f"{self.topic_partition} knows no epoch {asked_epoch}")
+            divergence = find_divergence(asked_epoch=asked_epoch, fetch_offset=offset, local=local)
+            if divergence is not None:
+                return FetchOutcome(
+                    topic,
+                    self.topic_id,
+                    partition,
+                    None,
+                    self.high_watermark,
+                    self.high_watermark,
+                    log_start,
+                    DivergingEpoch(*divergence),
+                )
+        if not log_start <= offset <= log_end:
+            raise OffsetOutOfRange(f"{self.topic_partition} holds {log_start} to {log_end}, not {offset}")
+        if request.replica_id < 0:
+            end = self.high_watermark
+        else:
+            end = log_end
+            if is_first_look:
+                self._note_follower(request, offset, spec.log_start_offset, now_ms)
+        high_watermark = self.high_watermark
+        bytes_max = min(bytes_max, spec.max_bytes)
+        if offset >= end or (bytes_max <= 0 and not is_one_batch_due):
+            return FetchOutcome(topic, self.topic_id, partition, None, high_watermark, high_watermark, log_start)
+        read = log.read(offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due)
+        return FetchOutcome(
+            topic,
+            self.topic_id,
+            partition,
+            None,
+            high_watermark,
+            high_watermark,
+            log_start,
+            None,
+            read.parts,
+            read.size_bytes,
+        )
+
+    def _note_follower(self, request: FetchSpec, fetch_offset: Offset, log_start_offset: Offset, now_ms: int) -> None:
+        replica_id = request.replica_id
+        replica = self.remotes.get(replica_id)
+        if replica is None:
+            raise NotLeaderOrFollower(f"broker {replica_id} is no replica of {self.topic_partition}")
+        moved = replica_after_fetch(
+            replica,
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+            broker_epoch=request.replica_epoch,
+        )
+        self.remotes[replica_id] = moved
+        if replica_id not in self.isr.maximal:
+            self._expand_isr(moved)
+        if fetch_offset != replica.end_offset:
+            self._advance_high_watermark(now_ms)
+
+    def list_offset(self, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH) -> ListedOffset:
+        """Offset for a time (-1 latest, -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered).
+
+        Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207), and check_leader's errors.
+        """
+        self.check_leader(current_leader_epoch)
+        log = self.log
+        if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            return ListedOffset(-1, log.log_start_offset, log.epoch_for_offset(log.log_start_offset))
+        if timestamp_ms == LATEST_TIERED_TIMESTAMP:
+            return ListedOffset(-1, Offset(-1), NO_EPOCH)
+        is_behind_epoch = self.high_watermark < self.leader_epoch_start_offset
+        if timestamp_ms == LATEST_TIMESTAMP:
+            if is_behind_epoch:
+                raise self._offset_not_available()
+            return ListedOffset(-1, self.high_watermark, self.leader_epoch)
+        found = (
+            log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
+        )
+        if found is not None and found[0] < self.high_watermark:
+            return ListedOffset(found[1], found[0], log.epoch_for_offset(found[0]))
+        if is_behind_epoch:
+            raise self._offset_not_available()
+        return ListedOffset(-1, Offset(-1), NO_EPOCH)
+
+    def end_offset_for_epoch(self, epoch: Epoch, *, current_leader_epoch: Epoch = NO_EPOCH) -> EpochEnd:
+        """Largest epoch not above the asked one and its end; (-1, -1) when none is known (OffsetForLeaderEpoch)."""
+        self.check_leader(current_leader_epoch)
+        return EpochEnd(*self.log.end_offset_for_epoch(epoch))
+
+    def _offset_not_available(self) -> OffsetNotAvailable:
+        return OffsetNotAvailable(
+            f"{self.topic_partition}: high watermark {self.high_watermark} has not reached the start "
+            f"{self.leader_epoch_start_offset} of leader epoch {self.leader_epoch}"
+        )
+
+    # ------------------------------------------------------------------ the follower's writes
+
+    def append_as_follower(self, batches: Buffer, *, high_watermark: Offset, log_start_offset: Offset) -> bool:
+        """Take in what the leader sent (possibly nothing); returns whether the log grew. Raises what the log refuses."""
+        log = self.log
+        has_grown = len(batches) > 0
+        if has_grown:
+            log.append_as_follower(batches, leader_epoch=self.leader_epoch)
+            log.write_pending()
+        if log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(log_start_offset, log.log_end_offset))
+        following = min(high_watermark, log.log_end_offset)
+        if following > self.high_watermark:
+            self._set_high_watermark(following)
+        return has_grown
+
+    def truncate_for(self, leader: EpochEnd) -> TruncationStep:
+        """Cut to where our history parts from the leader's; another round may cut further (KIP-279)."""
+        log = self.log
+        local = EpochEnd(*log.end_offset_for_epoch(leader.epoch))
+        offset = truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset)
+        is_below = offset < self.high_watermark
+        if is_below:
+            # Legal only after an unclean election; then the new leader's history is the truth.
+            logger.warning("%s: truncating to %d, below HW %d", self.topic_partition, offset, self.high_watermark)
+        log.truncate_to(offset)
+        if is_below:
+            self._set_high_watermark(max(offset, log.log_start_offset))
+        return TruncationStep(offset, is_below)
+
+    def restart_at(self, offset: Offset) -> None:
+        """Our whole log lies outside the leader's: drop it and begin at the leader's start."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._set_high_watermark(offset)
+
+
+def unknown_partition(topic: str, partition: int) -> UnknownTopicOrPartition:
+    """The error for a partition that neither this broker nor the image knows."""
+    return UnknownTopicOrPartition(f"{topic}-{partition} does not exist")

@@ -1,0 +1,167 @@
+"""Where requests wait: produces for an offset to be passed, long-poll fetches for bytes, both for their deadline.
+
+May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
+Invariants: every parked produce is settled exactly once per partition, and answered when its last partition is; a parked
+            fetch is answered at most once and stands in the waiting list of each of its partitions or in none.
+Read next:  manager.py, which parks and answers; partition.py, which releases.
+
+Callbacks and deques, no future and no task per request: parking and releasing costs about a microsecond. Produces have no
+timer each either: one coarse sweep expires them (manager.py), because their time-outs are long and nearly never reached.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from barnabas_replication.requests import (
+    AppendOutcome,
+    CurrentLeader,
+    FetchPartitionSpecs,
+    FetchSpec,
+    RespondAppend,
+    RespondFetch,
+)
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import Offset
+
+
+class ParkedProduce:
+    """One produce request whose records are in the log but not yet as far as it asked."""
+
+    __slots__ = ("deadline_ms", "outcomes", "remaining", "respond")
+
+    def __init__(self, outcomes: list[AppendOutcome], respond: RespondAppend, deadline_ms: int) -> None:
+        self.outcomes = outcomes
+        self.respond = respond
+        self.deadline_ms = deadline_ms
+        self.remaining = 0
+
+    def settle(self) -> None:
+        """One of its partitions is done; the last one sends the answer."""
+        self.remaining -= 1
+        if self.remaining == 0:
+            self.respond(self.outcomes)
+
+    def fail(self, index: int, error: KafkaError, current_leader: CurrentLeader | None) -> None:
+        """One of its partitions will not get there. The base offset stays: the records are written and may yet commit."""
+        self.outcomes[index] = self.outcomes[index]._replace(error=error, current_leader=current_leader)
+        self.settle()
+
+
+class ProduceQueue:
+    """Produces of one partition waiting for one of its offsets (HW, or the leader's own durable end), in append order.
+
+    Append order is offset order, but for a repeated batch of an idempotent producer: it waits behind its juniors, which
+    is late by microseconds and never wrong.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Offset, ParkedProduce, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def park(self, required_offset: Offset, produce: ParkedProduce, index: int) -> None:
+        """Wait until the offset is at least required_offset; index is the place in the produce's outcomes."""
+        produce.remaining += 1
+        self._entries.append((required_offset, produce, index))
+
+    def release(self, offset: Offset) -> None:
+        """The offset has come to `offset`: settle whoever waited for no more."""
+        entries = self._entries
+        while entries and entries[0][0] <= offset:
+            entries.popleft()[1].settle()
+
+    def fail_all(self, error: KafkaError, current_leader: CurrentLeader | None = None) -> None:
+        """Nobody who waits here will get there."""
+        entries, self._entries = self._entries, deque()
+        for _, produce, index in entries:
+            produce.fail(index, error, current_leader)
+
+    def expire(self, now_ms: int, make_error: Callable[[], KafkaError]) -> int:
+        """Fail those whose deadline has come; returns how many."""
+        expired = [entry for entry in self._entries if entry[1].deadline_ms <= now_ms]
+        if expired:
+            self._entries = deque(entry for entry in self._entries if entry[1].deadline_ms > now_ms)
+            for _, produce, index in expired:
+                produce.fail(index, make_error(), None)
+        return len(expired)
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline in the queue."""
+        return min((entry[1].deadline_ms for entry in self._entries), default=None)
+
+
+class WaitingList:
+    """Parked fetches of one partition. A dict for its order: answers go out in the order of arrival, on every run alike."""
+
+    __slots__ = ("_fetches",)
+
+    def __init__(self) -> None:
+        self._fetches: dict[ParkedFetch, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._fetches)
+
+    def __len__(self) -> int:
+        return len(self._fetches)
+
+    def add(self, fetch: ParkedFetch) -> None:
+        """Wait here."""
+        self._fetches[fetch] = None
+
+    def discard(self, fetch: ParkedFetch) -> None:
+        """Wait here no more."""
+        self._fetches.pop(fetch, None)
+
+    def wake(self) -> None:
+        """Let every fetch look again; those that stay unsatisfied stay."""
+        for fetch in tuple(self._fetches):
+            if not fetch.is_done:
+                fetch.look_again(fetch)
+
+    def fetches(self) -> tuple[ParkedFetch, ...]:
+        """Who waits, in order of arrival."""
+        return tuple(self._fetches)
+
+
+class ParkedFetch:
+    """One fetch that found too little to answer yet."""
+
+    __slots__ = ("cancel_timer", "is_done", "look_again", "partitions", "request", "respond", "waits_in")
+
+    def __init__(
+        self,
+        request: FetchSpec,
+        partitions: FetchPartitionSpecs,
+        respond: RespondFetch,
+        look_again: Callable[[ParkedFetch], None],
+    ) -> None:
+        self.request = request
+        self.partitions = partitions
+        self.respond = respond
+        self.look_again = look_again
+        self.is_done = False
+        self.waits_in: list[WaitingList] = []
+        self.cancel_timer: Callable[[], None] | None = None
+
+    def wait_in(self, lists: Iterable[WaitingList]) -> None:
+        """Stand in the waiting list of every partition asked for."""
+        for waiting in lists:
+            waiting.add(self)
+            self.waits_in.append(waiting)
+
+    def leave(self) -> None:
+        """Done: answered, or its connection is gone. Harmless when repeated."""
+        if self.is_done:
+            return
+        self.is_done = True
+        if self.cancel_timer is not None:
+            self.cancel_timer()
+            self.cancel_timer = None
+        for waiting in self.waits_in:
+            waiting.discard(self)
+        self.waits_in.clear()

@@ -1,0 +1,66 @@
+"""What a leader knows of one follower: how far it is, and when it was last caught up.
+
+May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
+Invariants: a value, replaced on every fetch; last_caught_up_ms never falls while the same leader epoch lasts.
+Read next:  isr.py, which judges these values.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
+
+LONG_AGO_MS = -(1 << 62)
+"""A time before every other: the follower was not yet seen caught up."""
+UNKNOWN_BROKER_EPOCH = -1
+
+
+class RemoteReplica(NamedTuple):
+    """One follower in the eyes of its leader. Built on every follower fetch, so a NamedTuple.
+
+    end_offset: its durable log end, which is the offset it last fetched at (-1 unknown).
+    last_fetch_leader_end_offset: where the leader's log ended at that fetch.
+    broker_epoch: the one its last fetch carried (KIP-903).
+    """
+
+    broker_id: BrokerId
+    end_offset: Offset = NO_OFFSET
+    log_start_offset: Offset = NO_OFFSET
+    last_fetch_ms: int = LONG_AGO_MS
+    last_fetch_leader_end_offset: Offset = NO_OFFSET
+    last_caught_up_ms: int = LONG_AGO_MS
+    broker_epoch: int = UNKNOWN_BROKER_EPOCH
+
+
+def initial_replica(broker_id: BrokerId, *, is_in_sync: bool, leader_end_offset: Offset, now_ms: int) -> RemoteReplica:
+    """The follower at the start of a leader epoch: ISR members get a full lag period before they can be judged."""
+    return RemoteReplica(
+        broker_id=broker_id,
+        last_caught_up_ms=now_ms if is_in_sync else LONG_AGO_MS,
+        last_fetch_leader_end_offset=leader_end_offset if is_in_sync else NO_OFFSET,
+    )
+
+
+def replica_after_fetch(
+    replica: RemoteReplica,
+    *,
+    fetch_offset: Offset,
+    log_start_offset: Offset,
+    leader_end_offset: Offset,
+    now_ms: int,
+    broker_epoch: int,
+) -> RemoteReplica:
+    """The follower after a fetch at fetch_offset.
+
+    It is caught up now when it asks at our end; and it *was* at its previous fetch when it now asks at or past where
+    our end was then: a follower that is always one fetch behind a busy leader is in sync (KAFKA-1546).
+    """
+    caught_up_ms = replica.last_caught_up_ms
+    if fetch_offset >= leader_end_offset:
+        caught_up_ms = max(caught_up_ms, now_ms)
+    elif fetch_offset >= replica.last_fetch_leader_end_offset:
+        caught_up_ms = max(caught_up_ms, replica.last_fetch_ms)
+    return RemoteReplica(
+        replica.broker_id, fetch_offset, log_start_offset, now_ms, leader_end_offset, caught_up_ms, broker_epoch
+    )

@@ -1,0 +1,42 @@
+"""Where a follower must cut its log when the leader says that their histories part.
+
+May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
+Invariants: what is kept lies below the end of every epoch both sides know; each answer cuts or ends the search.
+Read next:  fetcher.py, which obeys; KIP-101 and KIP-279 for why offsets alone lose data.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from barnabas_wire.kafka.ids import Epoch, Offset
+
+
+class EpochEnd(NamedTuple):
+    """A leader epoch and the offset where it ends; epoch -1 when none is known."""
+
+    epoch: Epoch
+    end_offset: Offset
+
+
+def find_divergence(*, asked_epoch: Epoch, fetch_offset: Offset, local: EpochEnd) -> EpochEnd | None:
+    """Leader's side: what to answer a follower whose last batch has asked_epoch and ends at fetch_offset; None when it fits.
+
+    local: the leader's largest epoch not above asked_epoch, and its end.
+    """
+    if local.epoch < asked_epoch or local.end_offset < fetch_offset:
+        return local
+    return None
+
+
+def truncation_offset(*, leader: EpochEnd, local: EpochEnd, log_end_offset: Offset) -> Offset:
+    """Follower's side: where to cut, given the leader's answer and our own largest epoch not above leader.epoch.
+
+    Same epoch on both sides: the shorter of the two. Ours is smaller: we do not know the leader's epoch, cut to the end of
+    ours and ask again with that (KIP-279). We know none so old: follow the leader. Never above our own end.
+    """
+    if local.epoch < 0:
+        return min(leader.end_offset, log_end_offset)
+    if local.epoch != leader.epoch:
+        return min(local.end_offset, log_end_offset)
+    return min(local.end_offset, leader.end_offset, log_end_offset)
