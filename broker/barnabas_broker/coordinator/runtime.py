@@ -242,7 +242,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def write_to_all(self, decide: Callable[[S, int], CoordinatorResult]) -> None:
         """Run a step `(shard, now_ms)` that nobody waits for on every shard, on a loading one when it is loaded."""
-        for hosted in self._hosted.values():
+        for hosted in list(self._hosted.values()):
             if hosted.state is ShardState.ACTIVE:
                 self._perform(hosted, decide(hosted.shard, self._clock_ms()))
             else:

@@ -1,0 +1,280 @@
+"""FindCoordinator v0-6, JoinGroup v0-9, SyncGroup v0-5, Heartbeat v0-4, LeaveGroup v0-5, ListGroups v0-5, DescribeGroups v0-6,
+DeleteGroups v0-2: the classic consumer group protocol.
+
+May touch:  the group coordinator, the image (endpoints).    Must not touch: the group's state, logs.
+Invariants: every key, member and group of a request is answered once; addresses are of the listener that was asked.
+Read next:  coordinator/group/service.py, coordinator/group/classic.py; offsets.py for commits.
+
+Behaviour: versions are ironed out here: v0-3 of FindCoordinator has one key, v0-2 of LeaveGroup one member, JoinGroup v0 no
+rebalance time-out (the session time-out serves), a member id is demanded from v4 on (KIP-394), skipping the assignment from v9
+on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043). Differences from
+Kafka: coordinators of transactions and share groups do not exist, INVALID_REQUEST says so; no KIP-848 groups; DeleteGroups
+counts a group as empty while a new member has only been told its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
+from barnabas_broker.coordinator.group.classic import GroupState
+from barnabas_broker.coordinator.group.messages import (
+    JoinRequest,
+    LeavingMember,
+    MemberRef,
+    SyncRequest,
+)
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from barnabas_wire.kafka.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from barnabas_wire.kafka.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from barnabas_wire.kafka.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas_wire.kafka.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from barnabas_wire.kafka.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from barnabas_wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+GROUP_KEY_TYPE = 0
+KEY_TYPE_NAMES = {0: "group", 1: "transaction", 2: "share"}
+AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
+ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
+"""READ, DELETE and DESCRIBE as the bits of AclOperation: without an authorizer everyone may."""
+
+
+# ---- FindCoordinator -------------------------------------------------------------------------------------------------
+
+
+@handles(ApiKey.FIND_COORDINATOR, versions=(0, 6))
+async def find_coordinator(
+    services: BrokerServices, context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Which broker coordinates a group, and where it listens."""
+    if context.api_version >= 4:
+        found = [
+            await _coordinator(services, context, key, request.key_type)
+            for key in dict.fromkeys(request.coordinator_keys)
+        ]
+        return FindCoordinatorResponse(coordinators=found)
+    one = await _coordinator(services, context, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+async def _coordinator(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Coordinator:
+    try:
+        if key_type != GROUP_KEY_TYPE:
+            name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
+        node_id = await services.groups.find_coordinator(key)
+        broker = services.metadata.image.cluster.broker(node_id)
+        endpoint = None if broker is None else broker.endpoint(context.listener_name)
+        if endpoint is None:
+            raise CoordinatorNotAvailable(f"broker {node_id} has no listener {context.listener_name}")
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None
+        )
+    return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
+
+
+# ---- membership ------------------------------------------------------------------------------------------------------
+
+
+def _not_joined(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
+    member_id = error.member_id if isinstance(error, MemberIdRequired) else request.member_id
+    return JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name="")
+
+
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9), on_error=_not_joined)
+async def join_group(services: BrokerServices, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
+    """Wait until everyone has joined, or the time is up."""
+    version = context.api_version
+    outcome = await services.groups.join_group(
+        JoinRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+            client_id=context.client_id,
+            client_host=context.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+            requires_member_id=version >= 4,
+            supports_skipping_assignment=version >= 9,
+        )
+    )
+    return JoinGroupResponse(
+        generation_id=outcome.generation,
+        protocol_type=outcome.protocol_type,
+        protocol_name=outcome.protocol_name or "",
+        leader=outcome.leader_id,
+        skip_assignment=outcome.skip_assignment,
+        member_id=outcome.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in outcome.members
+        ],
+    )
+
+
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5))
+async def sync_group(services: BrokerServices, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
+    """Wait for the leader's assignment; the leader brings it."""
+    outcome = await services.groups.sync_group(
+        SyncRequest(
+            member=MemberRef(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                generation=request.generation_id,
+                instance_id=request.group_instance_id,
+            ),
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=tuple((given.member_id, bytes(given.assignment)) for given in request.assignments),
+        )
+    )
+    return SyncGroupResponse(
+        protocol_type=outcome.protocol_type, protocol_name=outcome.protocol_name, assignment=outcome.assignment
+    )
+
+
+@handles(ApiKey.HEARTBEAT, versions=(0, 4))
+async def heartbeat(services: BrokerServices, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """A member is alive."""
+    await services.groups.heartbeat(
+        MemberRef(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            generation=request.generation_id,
+            instance_id=request.group_instance_id,
+        )
+    )
+    return HeartbeatResponse()
+
+
+@handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
+async def leave_group(
+    services: BrokerServices, context: RequestContext, request: LeaveGroupRequest
+) -> LeaveGroupResponse:
+    """Members go: one before v3, several since."""
+    if context.api_version < 3:
+        (outcome,) = await services.groups.leave_group(request.group_id, [LeavingMember(request.member_id, None)])
+        return LeaveGroupResponse(error_code=outcome.error)
+    leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
+    outcomes = await services.groups.leave_group(request.group_id, leaving)
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(member_id=outcome.member_id, group_instance_id=outcome.instance_id, error_code=outcome.error)
+            for outcome in outcomes
+        ]
+    )
+
+
+# ---- groups as a whole -----------------------------------------------------------------------------------------------
+
+
+@handles(ApiKey.LIST_GROUPS, versions=(0, 5))
+def list_groups(services: BrokerServices, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """Groups that this broker coordinates; admin clients ask every broker."""
+    states = {state.lower() for state in request.states_filter}
+    types = {group_type.lower() for group_type in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
+            for group in services.groups.list_groups()
+            if (not states or group.state.lower() in states) and (not types or group.group_type in types)
+        ]
+    )
+
+
+@handles(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
+def describe_groups(
+    services: BrokerServices, context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    """State and members of each group."""
+    described = [_described(services, context, group_id) for group_id in dict.fromkeys(request.groups)]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = ALL_GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=described)
+
+
+def _described(services: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
+    try:
+        group = services.groups.describe_group(group_id)
+    except GroupIdNotFound as error:
+        is_told = context.api_version >= 6
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=GroupState.DEAD.value,
+            error_code=error.code if is_told else ErrorCode.NONE,
+            error_message=error.message if is_told else None,
+            authorized_operations=AUTHORIZED_OPERATIONS_UNKNOWN,
+        )
+    except KafkaError as error:
+        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message or None)
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+    )
+
+
+@handles(ApiKey.DELETE_GROUPS, versions=(0, 2))
+async def delete_groups(
+    services: BrokerServices, context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
+    """Forget groups without members, with their offsets."""
+    delete: Callable[[str], Awaitable[None]] = services.groups.delete_group
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        try:
+            await delete(group_id)
+        except KafkaError as error:
+            results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))
+        else:
+            results.append(DeletableGroupResult(group_id=group_id))
+    return DeleteGroupsResponse(results=results)

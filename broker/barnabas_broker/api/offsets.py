@@ -1,0 +1,281 @@
+"""OffsetCommit v2-10, OffsetFetch v1-10, OffsetDelete v0: how far a group has read.
+
+May touch:  the group coordinator, the image (which topics exist).    Must not touch: the group's state, logs.
+Invariants: every topic and partition of a request is answered once, in its order; nothing committed is offset -1 without error.
+Read next:  coordinator/group/offsets.py; groups.py for membership.
+
+Behaviour: v10 names topics by id, everything before by name; v8+ of OffsetFetch asks for several groups at once; null topics
+(v2+) means everything the group has committed. A commit for a partition that does not exist is refused, a fetch is not: it has
+committed nothing. An error of the group is told in its own field where the version has one, and in every partition asked for.
+Differences from Kafka: no transactions, so every offset is stable and `require_stable` changes nothing; an unknown group with a
+generation gets ILLEGAL_GENERATION in v9+, too (consumers know how to go on from that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.coordinator.group.messages import CommittedOffset, MemberRef, OffsetCommit, OffsetToCommit
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.topics import TopicImage
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas_wire.kafka.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from barnabas_wire.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
+
+TOPIC_IDS_FROM = 10
+"""First version of OffsetCommit and OffsetFetch that names topics by id."""
+NOTHING = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
+
+
+# ---- OffsetCommit ----------------------------------------------------------------------------------------------------
+
+
+def _not_committed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[_commit_answer(topic, [error.code] * len(topic.partitions)) for topic in request.topics]
+    )
+
+
+@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=_not_committed)
+async def offset_commit(
+    services: BrokerServices, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse:
+    """Commit offsets of partitions that exist; answered once they are replicated."""
+    image = services.metadata.image
+    codes: list[list[ErrorCode]] = []
+    wanted: list[OffsetToCommit] = []
+    places: list[tuple[int, int]] = []
+    for row, asked in enumerate(request.topics):
+        topic, refusal = _find_topic(image, context, asked.name, asked.topic_id)
+        codes.append([refusal] * len(asked.partitions))
+        for column, partition in enumerate(asked.partitions):
+            if topic is None or partition.partition_index not in topic.partitions:
+                continue
+            places.append((row, column))
+            wanted.append(
+                OffsetToCommit(
+                    topic.name,
+                    partition.partition_index,
+                    Offset(partition.committed_offset),
+                    Epoch(partition.committed_leader_epoch),
+                    partition.committed_metadata or "",
+                )
+            )
+    if wanted:
+        outcome = await services.groups.commit_offsets(
+            OffsetCommit(
+                member=MemberRef(
+                    group_id=request.group_id,
+                    member_id=request.member_id,
+                    generation=request.generation_id_or_member_epoch,
+                    instance_id=request.group_instance_id,
+                ),
+                offsets=tuple(wanted),
+                retention_ms=request.retention_time_ms,
+            )
+        )
+        for (row, column), code in zip(places, outcome, strict=True):
+            codes[row][column] = code
+    return OffsetCommitResponse(
+        topics=[_commit_answer(topic, row) for topic, row in zip(request.topics, codes, strict=True)]
+    )
+
+
+def _commit_answer(topic: OffsetCommitRequestTopic, codes: Sequence[ErrorCode]) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            for partition, code in zip(topic.partitions, codes, strict=True)
+        ],
+    )
+
+
+def _find_topic(
+    image: MetadataImage, context: RequestContext, name: str, topic_id: Uuid
+) -> tuple[TopicImage | None, ErrorCode]:
+    """The topic, by id or by name as the version has it, and the code for its partitions that do not exist."""
+    if context.api_version < TOPIC_IDS_FROM:
+        return image.topics.get(name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = image.topics.get_by_id(topic_id)
+    return topic, ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# ---- OffsetFetch -----------------------------------------------------------------------------------------------------
+
+
+class _FetchedTopic(NamedTuple):
+    """One topic of the answer: its names, and (partition, what is committed, code) in order."""
+
+    name: str
+    topic_id: Uuid
+    partitions: list[tuple[int, CommittedOffset, ErrorCode]]
+
+
+@handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
+def offset_fetch(services: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """What groups have committed."""
+    if context.api_version < 8:
+        asked = None
+        if request.topics is not None:
+            asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in request.topics]
+        topics, code = _fetch_group(services, context, request.group_id, asked)
+        return OffsetFetchResponse(
+            error_code=code,
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=topic.name,
+                    partitions=_partitions(OffsetFetchResponsePartition, topic),
+                )
+                for topic in topics
+            ],
+        )
+    groups = []
+    for group in request.groups:
+        asked = None
+        if group.topics is not None:
+            asked = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics]
+        topics, code = _fetch_group(services, context, group.group_id, asked)
+        groups.append(
+            OffsetFetchResponseGroup(
+                group_id=group.group_id,
+                error_code=code,
+                topics=[
+                    OffsetFetchResponseTopics(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partitions=_partitions(OffsetFetchResponsePartitions, topic),
+                    )
+                    for topic in topics
+                ],
+            )
+        )
+    return OffsetFetchResponse(groups=groups)
+
+
+def _partitions(kind: type[P], topic: _FetchedTopic) -> list[P]:
+    return [
+        kind(
+            partition_index=partition,
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            error_code=code,
+        )
+        for partition, committed, code in topic.partitions
+    ]
+
+
+def _fetch_group(
+    services: BrokerServices,
+    context: RequestContext,
+    group_id: str,
+    asked: Iterable[tuple[str, Uuid, Sequence[int]]] | None,
+) -> tuple[list[_FetchedTopic], ErrorCode]:
+    image = services.metadata.image
+    try:
+        if asked is None:
+            asked = _everything_committed(services, context, image, group_id)
+        found = []
+        for name, topic_id, partitions in asked:
+            if context.api_version >= TOPIC_IDS_FROM:
+                topic = image.topics.get_by_id(topic_id)
+                if topic is None:
+                    found.append(_told(name, topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID))
+                    continue
+                name = topic.name
+            committed = services.groups.fetch_offsets(group_id, [TopicPartition(name, index) for index in partitions])
+            entries = [(index, offset, ErrorCode.NONE) for index, offset in zip(partitions, committed, strict=True)]
+            found.append(_FetchedTopic(name, topic_id, entries))
+        # A group that this broker does not coordinate is refused even when nothing is asked for.
+        services.groups.fetch_offsets(group_id, [])
+    except KafkaError as error:
+        return [_told(*topic, error.code) for topic in asked or ()], error.code
+    return found, ErrorCode.NONE
+
+
+def _everything_committed(
+    services: BrokerServices, context: RequestContext, image: MetadataImage, group_id: str
+) -> list[tuple[str, Uuid, list[int]]]:
+    by_topic: dict[str, list[int]] = {}
+    for key in services.groups.committed_partitions(group_id):
+        by_topic.setdefault(key.topic, []).append(key.partition)
+    found = []
+    for name, partitions in by_topic.items():
+        topic = image.topics.get(name)
+        if topic is not None or context.api_version < TOPIC_IDS_FROM:
+            found.append((name, ZERO_UUID if topic is None else topic.id, partitions))
+    return found
+
+
+def _told(name: str, topic_id: Uuid, partitions: Sequence[int], code: ErrorCode) -> _FetchedTopic:
+    return _FetchedTopic(name, topic_id, [(index, NOTHING, code) for index in partitions])
+
+
+# ---- OffsetDelete ----------------------------------------------------------------------------------------------------
+
+
+@handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
+async def offset_delete(
+    services: BrokerServices, context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse:
+    """Forget offsets of topics that the group no longer subscribes to (KIP-496)."""
+    image = services.metadata.image
+    existing = [
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in request.topics
+        for partition in topic.partitions
+        if _exists(image, topic.name, partition.partition_index)
+    ]
+    codes = dict(zip(existing, await services.groups.delete_offsets(request.group_id, existing), strict=True))
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=codes.get(
+                            TopicPartition(topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                        ),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _exists(image: MetadataImage, name: str, partition: int) -> bool:
+    topic = image.topics.get(name)
+    return topic is not None and partition in topic.partitions
