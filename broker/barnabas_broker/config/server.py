@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from barnabas_broker.config.keys import ConfigError, ConfigKey, keys_of, load, nearest
+from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.network.config import NetworkConfig
-from barnabas_log.config import LogConfig, LogManagerConfig
-from barnabas_quorum.config import ControllerConfig, QuorumConfig
+from barnabas_log.config import LogConfig, broker_defaults
+from barnabas_quorum.config import QuorumConfig
+from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
@@ -191,8 +193,8 @@ class NodeConfig:
 
     server: ServerConfig
     network: NetworkConfig
+    api: ApiConfig
     log: LogConfig
-    log_manager: LogManagerConfig
     replication: ReplicationConfig
     quorum: QuorumConfig
     controller: ControllerConfig
@@ -203,8 +205,8 @@ class NodeConfig:
 ROOM_CONFIGS: tuple[type, ...] = (
     ServerConfig,
     NetworkConfig,
+    ApiConfig,
     LogConfig,
-    LogManagerConfig,
     ReplicationConfig,
     QuorumConfig,
     ControllerConfig,
@@ -252,8 +254,8 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
     return NodeConfig(
         server=server,
         network=load(NetworkConfig, properties),
-        log=load(LogConfig, properties),
-        log_manager=load(LogManagerConfig, properties),
+        api=load(ApiConfig, properties),
+        log=LogConfig.from_overrides(broker_defaults(properties), {}),
         replication=load(ReplicationConfig, properties),
         quorum=load(QuorumConfig, properties),
         controller=load(ControllerConfig, properties),

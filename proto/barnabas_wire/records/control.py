@@ -16,7 +16,7 @@ from enum import IntEnum
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
-from barnabas_wire.kafka.schema import Message, array, decode, encode_request, int16, int32, uuid
+from barnabas_wire.kafka.schema import Message, array, decode, encode_request, int16, int32, int64, string, struct, uint16, uuid
 
 _KEY = struct_module.Struct(">hh")
 LEADER_CHANGE_VERSION = 1
@@ -52,6 +52,72 @@ class LeaderChangeMessage(Message):
     leader_id: int = int32()
     voters: list[Voter] = array(Voter)  # all voters of this epoch
     granting_voters: list[Voter] = array(Voter)  # those who voted for the leader
+
+
+@dataclass(slots=True)
+class SnapshotHeader(Message):
+    """First record of a metadata snapshot (KIP-630)."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+
+    version: int = int16()
+    last_contained_log_timestamp: int = int64()
+
+
+@dataclass(slots=True)
+class SnapshotFooter(Message):
+    """Last record of a metadata snapshot: without it the snapshot is not whole."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+
+    version: int = int16()
+
+
+@dataclass(slots=True)
+class KRaftVersion(Message):
+    """Level of kraft.version: 1 means voters have directory ids (KIP-853)."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+
+    version: int = int16()
+    kraft_version: int = int16()
+
+
+@dataclass(slots=True)
+class VotersEndpoint:
+    """One listener of a voter."""
+
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
+
+
+@dataclass(slots=True)
+class VotersFeature:
+    """Range of kraft.version that a voter supports."""
+
+    min_supported_version: int = int16()
+    max_supported_version: int = int16()
+
+
+@dataclass(slots=True)
+class VotersVoter:
+    """One member of the voter set."""
+
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid()
+    endpoints: list[VotersEndpoint] = array(VotersEndpoint)
+    kraft_version_feature: VotersFeature = struct(VotersFeature)
+
+
+@dataclass(slots=True)
+class Voters(Message):
+    """The whole voter set (KIP-853)."""
+
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
+
+    version: int = int16()
+    voters: list[VotersVoter] = array(VotersVoter)
 
 
 def encode_control_key(kind: ControlRecordType) -> bytes:

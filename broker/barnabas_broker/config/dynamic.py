@@ -1,0 +1,72 @@
+"""The settings of a topic's logs: topic override, then broker, cluster-wide, properties file, built-in default.
+
+May touch:  its arguments, LogConfig.   Must not touch: files, environment, open logs.
+Invariants: the precedence is Kafka's; a topic whose overrides became invalid (a newer node wrote them) keeps the defaults
+    and says so instead of stopping the broker.
+Read next:  barnabas_log/config.py, which knows the keys.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from barnabas_log.config import LogConfig, broker_defaults
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.records import ConfigResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+
+logger = logging.getLogger(__name__)
+
+INTERNAL_TOPIC_PREFIX = "__"
+
+
+class TopicSettings:
+    """Resolves LogConfigs for one node."""
+
+    def __init__(self, *, broker_id: BrokerId, properties: Mapping[str, str]) -> None:
+        """`properties` is the node's file. Raises InvalidLogConfig when its own defaults are invalid."""
+        self._broker_id = broker_id
+        self._static = broker_defaults(properties)
+        LogConfig.from_overrides(self._static, {})
+
+    def log_config(self, topic: str, image: MetadataImage) -> LogConfig:
+        """The settings of a topic's logs under an image."""
+        defaults = (
+            self._static
+            | broker_defaults(image.configs.cluster_default)
+            | broker_defaults(image.configs.broker(self._broker_id))
+        )
+        is_internal = topic.startswith(INTERNAL_TOPIC_PREFIX)
+        try:
+            return LogConfig.from_overrides(defaults, image.configs.topic(topic), is_internal=is_internal)
+        except KafkaError as error:
+            logger.error("topic %s keeps the node's defaults, because its own settings are invalid: %s", topic, error)
+            return LogConfig.from_overrides(self._static, {}, is_internal=is_internal)
+
+    def changed_topics(self, delta: MetadataDelta, image: MetadataImage) -> list[str]:
+        """Topics whose settings a delta may have changed."""
+        if delta.configs is None:
+            return []
+        if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs.changed):
+            return [topic.name for topic in image.topics.sorted_topics()]
+        return sorted(
+            resource.name
+            for resource in delta.configs.changed
+            if resource.type == ConfigResourceType.TOPIC and image.topics.get(resource.name) is not None
+        )
+
+    def validate_topic(self, topic: str, key: str, value: str) -> None:
+        """What the controller asks before it records an override. Raises KafkaError INVALID_CONFIG naming key and fix."""
+        LogConfig.from_overrides(self._static, {key: value}, is_internal=topic.startswith(INTERNAL_TOPIC_PREFIX))
+
+    def validate_broker(self, key: str, value: str) -> None:
+        """The same for a dynamic broker key: only the defaults of topics can change while a broker runs."""
+        defaults = broker_defaults({key: value})
+        if not defaults:
+            raise KafkaError.of(
+                ErrorCode.INVALID_CONFIG,
+                f"{key} cannot change while brokers run: set it in server.properties and restart the broker",
+            )
+        LogConfig.from_overrides(defaults, {})
