@@ -8,8 +8,28 @@ Read next:  exporter.py.
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Protocol
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class HistogramCounts(Protocol):
+    """What exporter.py reads of any room's histogram."""
+
+    @property
+    def bounds(self) -> tuple[float, ...]:
+        """Upper bounds of the buckets, ascending; one more bucket takes the rest."""
+        ...
+
+    @property
+    def counts(self) -> list[int]:
+        """How many values fell into each bucket, not cumulated."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """Sum of the values."""
+        ...
 
 
 class Histogram:

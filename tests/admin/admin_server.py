@@ -1,0 +1,123 @@
+"""A real gRPC admin service over a fake node and a fake controller, on a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc.aio
+
+from barnabas_broker.admin_rpc import AdminService
+from barnabas_broker.quorum_view import LeaderView
+from barnabas_quorum.controller.requests import (
+    AlteredConfig,
+    ConfigAlteration,
+    CreatableTopic,
+    CreatedTopic,
+    DeletedTopic,
+    GrownTopic,
+    TopicGrowth,
+    TopicReference,
+)
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.rpc.options import SERVER_OPTIONS
+from tests.admin.images import NOW_MS, FakeNode, uuid
+
+
+@dataclass
+class FakeController:
+    """Takes every change; a topic named `taken` exists, one named `absent` does not."""
+
+    asked: list[Any] = field(default_factory=list)
+    refuse: KafkaError | None = None
+    validate_only: bool = False
+
+    def _take(self, items: Sequence[Any], validate_only: bool = False) -> None:
+        if self.refuse is not None:
+            raise self.refuse
+        self.asked += items
+        self.validate_only = validate_only
+
+    async def create_topics(
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[CreatedTopic]:
+        self._take(topics, validate_only)
+        exists = KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'taken' exists already")
+        return [
+            CreatedTopic(name=topic.name, error=exists)
+            if topic.name == "taken"
+            else CreatedTopic(
+                name=topic.name,
+                topic_id=uuid(77),
+                partition_count=topic.partition_count,
+                replication_factor=topic.replication_factor,
+            )
+            for topic in topics
+        ]
+
+    async def delete_topics(self, topics: Sequence[TopicReference], *, timeout_ms: int) -> list[DeletedTopic]:
+        self._take(topics)
+        absent = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return [
+            DeletedTopic(name=topic.name, topic_id=uuid(77), error=absent if topic.name == "absent" else None)
+            for topic in topics
+        ]
+
+    async def create_partitions(
+        self, topics: Sequence[TopicGrowth], *, validate_only: bool, timeout_ms: int
+    ) -> list[GrownTopic]:
+        self._take(topics, validate_only)
+        fewer = KafkaError.of(ErrorCode.INVALID_PARTITIONS, "the topic has more partitions already")
+        return [GrownTopic(name=topic.name, error=fewer if topic.partition_count < 2 else None) for topic in topics]
+
+    async def incremental_alter_configs(
+        self, resources: Sequence[ConfigAlteration], *, validate_only: bool, timeout_ms: int
+    ) -> list[AlteredConfig]:
+        self._take(resources, validate_only)
+        return [AlteredConfig(resource_type=r.resource_type, resource_name=r.resource_name) for r in resources]
+
+
+class AdminServer:
+    """Serves until closed. `node` and `controller` may be changed between calls."""
+
+    def __init__(self, node: FakeNode | None = None) -> None:
+        self.node = node or FakeNode()
+        self.controller = FakeController()
+        self.port = 0
+        self.loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: self.loop.run_until_complete(self._serve()))
+        self._thread.start()
+        self._started.wait()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def _serve(self) -> None:
+        self._stopped = asyncio.Event()
+        view = LeaderView(
+            node_id=self.node.node_id,
+            cluster_id=self.node.cluster_id,
+            voters=self.node.voters,
+            describe_own=lambda: self.node.quorum,
+            clock_ms=lambda: NOW_MS,
+        )
+        self.service = AdminService(self.node, self.controller, view, clock_ms=lambda: NOW_MS)
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        self.service.add_to(server)
+        view.add_to(server)
+        self.port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        self._started.set()
+        await self._stopped.wait()
+        await view.close()
+        await server.stop(None)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join()
+        self.loop.close()

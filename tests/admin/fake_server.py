@@ -1,0 +1,74 @@
+"""Stands in for `barnabas-server` where only the process matters: serves /readyz and a healthy admin service.
+
+Properties: fake.words (printed at start), fake.die (exit status to end with at once), fake.deaf=true (ignores SIGTERM).
+`format` appends its arguments to <first log dir>/formatted.txt.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+
+def read(path: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in Path(path).read_text().splitlines() if "=" in line)
+
+
+def main(arguments: list[str]) -> int:
+    properties = read(arguments[arguments.index("-c") + 1])
+    if arguments[0] == "format":
+        directory = Path(properties["log.dirs"])
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / "formatted.txt").open("a") as stream:
+            print(" ".join(arguments), file=stream)
+        return int(properties.get("fake.format.status", "0"))
+    if "fake.words" in properties:
+        print(properties["fake.words"], file=sys.stderr, flush=True)
+    if "fake.die" in properties:
+        return int(properties["fake.die"])
+    stopped = threading.Event()
+    if properties.get("fake.deaf") == "true":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    serve_admin(int(properties["admin.listeners"].rsplit(":", 1)[1]))
+    http = ThreadingHTTPServer(("127.0.0.1", int(properties["metrics.listeners"].rsplit(":", 1)[1])), Ready)
+    threading.Thread(target=http.serve_forever, daemon=True).start()
+    # The kernel may give the signal to another thread, which would not wake a wait without end.
+    while not stopped.wait(0.05):
+        pass
+    return 0
+
+
+class Ready(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"ok\n")
+
+    def log_message(self, *_: object) -> None:
+        return None
+
+
+def serve_admin(port: int) -> None:
+    import grpc
+
+    from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
+
+    class Healthy(admin_pb2_grpc.AdminServicer):
+        def DescribeHealth(self, request: object, context: object) -> admin_pb2.DescribeHealthResponse:
+            return admin_pb2.DescribeHealthResponse(is_healthy=True)
+
+    server = grpc.server(ThreadPoolExecutor(1), options=(("grpc.so_reuseport", 0),))
+    admin_pb2_grpc.add_AdminServicer_to_server(Healthy(), server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    globals()["_server"] = server
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""Laws of the exposition: names, labels, histograms, and that a missing part gives no series."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas_broker.admin_rpc import AdminStats
+from barnabas_broker.metrics.exporter import api_name, render
+from barnabas_broker.metrics.histogram import Histogram
+from barnabas_broker.metrics.lane_probe import LaneProbe
+from barnabas_broker.metrics.sources import NodeSources
+from barnabas_broker.network.stats import NetworkStats
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.messages import ApiKey
+from tests.admin.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
+
+
+def make_sources(**changes: Any) -> NodeSources:
+    sources = NodeSources(
+        node_id=BrokerId(1),
+        cluster_id="c",
+        roles=("broker", "controller"),
+        rack="r1",
+        version="0.1.0",
+        started_at_s=NOW_MS / 1000 - 60,
+        clock_ms=lambda: NOW_MS + 500,
+        static_min_isr=2,
+        image=lambda: make_image(topics={"t": [((1, 2, 3), (1, 2), 1), ((2, 3, 1), (2, 3, 1), 2)]}, fenced=(3,)),
+        quorum=FakeQuorumNode(make_quorum(ends=(103, 103, 90), silent=(3,), observers=(4,))),  # type: ignore[arg-type]
+    )
+    return replace(sources, **changes)
+
+
+def scrape(sources: NodeSources) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    body, _ = render(sources)
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def value(samples: dict[Any, float], name: str, **labels: str) -> float:
+    return samples[f"barnabas_{name}", tuple(sorted(labels.items()))]
+
+
+def test_the_active_controller_tells_the_state_of_the_cluster() -> None:
+    samples = scrape(make_sources())
+    assert value(samples, "controller_active") == 1
+    assert value(samples, "controller_brokers", state="active") == 2
+    assert value(samples, "controller_brokers", state="fenced") == 1
+    assert value(samples, "controller_partitions") == 2
+    assert value(samples, "raft_follower_lag_records", node_id="3") == 13
+    assert value(samples, "raft_follower_lag_seconds", node_id="3") == 60.5
+    assert value(samples, "raft_state_info", state="leader") == 1
+
+
+def test_others_leave_the_cluster_to_the_active_controller() -> None:
+    samples = scrape(make_sources(node_id=BrokerId(2)))
+    assert value(samples, "controller_active") == 0
+    assert not [name for name, _ in samples if name.startswith("barnabas_controller_brokers")]
+    assert not [name for name, _ in samples if "follower_lag" in name]
+    assert value(samples, "raft_state_info", state="voter") == 1
+
+
+def test_a_broker_counts_what_it_leads() -> None:
+    samples = scrape(make_sources())
+    assert value(samples, "replica_partitions", role="leader") == 1
+    assert value(samples, "replica_partitions", role="follower") == 1
+    assert value(samples, "replica_under_replicated") == 1
+    assert value(samples, "replica_at_min_isr") == 1
+    assert value(samples, "replica_under_min_isr") == 0
+
+
+def test_a_controller_alone_has_no_replicas_and_a_broker_alone_is_no_controller() -> None:
+    assert not [n for n, _ in scrape(make_sources(roles=("controller",))) if "replica_" in n]
+    assert not [n for n, _ in scrape(make_sources(roles=("broker",))) if "controller_" in n]
+
+
+def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
+    lag = Histogram((0.001, 0.01))
+    for seconds in (0.0005, 0.001, 0.005, 7.0):
+        lag.observe(seconds)
+    samples = scrape(make_sources(lanes={"control": lag}))
+    assert value(samples, "loop_lag_seconds_bucket", lane="control", le="0.001") == 2
+    assert value(samples, "loop_lag_seconds_bucket", lane="control", le="0.01") == 3
+    assert value(samples, "loop_lag_seconds_bucket", lane="control", le="+Inf") == 4
+    assert value(samples, "loop_lag_seconds_count", lane="control") == 4
+    assert math.isclose(value(samples, "loop_lag_seconds_sum", lane="control"), 7.0065)
+
+
+def test_requests_are_named_as_the_protocol_names_them() -> None:
+    network = NetworkStats(connections=4)
+    network.requests[ApiKey.INIT_PRODUCER_ID, 4] = 9
+    network.errors[ApiKey.PRODUCE, ErrorCode.NOT_ENOUGH_REPLICAS] = 2
+    network.time_of(ApiKey.FETCH).observe(0.3)
+    samples = scrape(make_sources(network=network))
+    assert value(samples, "connections") == 4
+    assert value(samples, "requests_total", api="InitProducerId", version="4") == 9
+    assert value(samples, "request_errors_total", api="Produce", error="NOT_ENOUGH_REPLICAS") == 2
+    assert value(samples, "request_seconds_count", api="Fetch", phase="total") == 1
+    assert api_name(999) == "unknown"
+
+
+def test_admin_calls_are_counted_by_outcome() -> None:
+    admin = AdminStats()
+    admin.requests["CreateTopics", "TOPIC_ALREADY_EXISTS"] = 3
+    samples = scrape(make_sources(admin=admin))
+    assert value(samples, "admin_requests_total", method="CreateTopics", code="TOPIC_ALREADY_EXISTS") == 3
+
+
+def test_names_follow_the_rules() -> None:
+    body, content_type = render(make_sources(network=NetworkStats(), admin=AdminStats()))
+    assert content_type.startswith("text/plain; version=0.0.4")
+    for family in text_string_to_metric_families(body.decode()):
+        assert family.documentation, f"{family.name} says nothing about itself"
+        if not family.name.startswith(("barnabas_", "process_")):
+            raise AssertionError(f"{family.name} has no prefix")
+        for sample in family.samples:
+            assert re.fullmatch(r"[a-z_]+", sample.name)
+            assert family.type != "counter" or sample.name.endswith("_total") or sample.name.startswith("process_")
+            assert not sample.name.endswith(("_ms", "_millis"))
+
+
+async def test_a_lane_probe_sees_a_blocked_loop() -> None:
+    times: list[int] = [0]
+    probe = LaneProbe(clock_ms=lambda: times[0])
+    task = asyncio.ensure_future(probe.run())
+    try:
+        await settle(lambda: sum(probe.lag.counts) >= 1)
+        before = probe.lag.total
+        await asyncio.sleep(0)
+        time.sleep(0.4)  # noqa: ASYNC251 - the loop shall be blocked
+        times[0] = 1234
+        await settle(lambda: sum(probe.lag.counts) >= 2)
+        assert probe.lag.total - before > 0.2
+        assert probe.last_tick_ms == 1234
+    finally:
+        task.cancel()
+
+
+async def settle(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - the probe tells nobody
+        await asyncio.sleep(0.01)

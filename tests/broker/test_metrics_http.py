@@ -1,0 +1,110 @@
+"""Laws of the metrics listener: what it answers, and that no client can hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from barnabas_broker.metrics import http
+from barnabas_broker.metrics.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, HttpServer
+
+
+class Node:
+    """What the server asks."""
+
+    def __init__(self) -> None:
+        self.dead: list[str] = []
+        self.unready: list[str] = []
+        self.port = 0
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    found = Node()
+    server = HttpServer(
+        addresses=[("127.0.0.1", 0)],
+        render=lambda: (b"barnabas_up 1\n", "text/plain; version=0.0.4"),
+        find_dead=lambda: found.dead,
+        find_unready=lambda: found.unready,
+    )
+    await server.start()
+    (found.port,) = server.ports
+    yield found
+    await server.close()
+
+
+async def send(node: Node, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    writer.write(request)
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+async def get(node: Node, path: str, method: str = "GET") -> tuple[int, bytes, bytes]:
+    answer = await send(node, f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), head, body
+
+
+async def test_metrics_come_with_their_content_type_and_length(node: Node) -> None:
+    status, head, body = await get(node, "/metrics")
+    assert (status, body) == (200, b"barnabas_up 1\n")
+    assert b"Content-Type: text/plain; version=0.0.4" in head
+    assert b"Content-Length: 14" in head
+
+
+async def test_a_query_does_not_change_the_path(node: Node) -> None:
+    assert (await get(node, "/metrics?name[]=x"))[0] == 200
+
+
+async def test_head_has_no_body(node: Node) -> None:
+    status, head, body = await get(node, "/metrics", "HEAD")
+    assert (status, body) == (200, b"")
+    assert b"Content-Length: 14" in head
+
+
+@pytest.mark.parametrize(("path", "attribute"), [("/livez", "dead"), ("/readyz", "unready")])
+async def test_a_probe_fails_with_its_reasons(node: Node, path: str, attribute: str) -> None:
+    assert (await get(node, path))[::2] == (200, b"ok\n")
+    setattr(node, attribute, ["first reason", "second reason"])
+    assert (await get(node, path))[::2] == (503, b"first reason\nsecond reason\n")
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /nothing HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /metrics\r\n\r\n", b"400"),
+        (b"\x00\x01\x02\r\n\r\n", b"400"),
+        (b"GET /metrics HTTP/1.1\r\nX: " + b"a" * (2 * REQUEST_BYTES_MAX), b"431"),
+    ],
+)
+async def test_what_is_no_good_request_is_refused(node: Node, request_bytes: bytes, status: bytes) -> None:
+    assert (await send(node, request_bytes)).split(b" ")[1] == status
+    assert (await get(node, "/livez"))[0] == 200
+
+
+async def test_a_slow_client_is_dropped(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "READ_TIMEOUT_S", 0.05)
+    assert await send(node, b"GET /metrics HTTP/1.1\r\n") == b""
+
+
+async def test_connections_over_the_bound_are_closed_and_room_comes_back(node: Node) -> None:
+    idle = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(CONNECTIONS_MAX)]
+    assert await send(node, b"GET /livez HTTP/1.1\r\n\r\n") == b""
+    for _, writer in idle:
+        writer.close()
+        await writer.wait_closed()
+    while True:
+        answer = await send(node, b"GET /livez HTTP/1.1\r\n\r\n")
+        if answer:
+            break
+        await asyncio.sleep(0.01)
+    assert answer.startswith(b"HTTP/1.1 200")
