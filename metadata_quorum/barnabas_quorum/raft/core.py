@@ -132,6 +132,7 @@ class QuorumCore:
         end_offset: Offset,
         draw: Callable[[], float],
         now_ms: int,
+        first_correlation: int = 0,
     ) -> None:
         """Start from what the disk holds.
 
@@ -140,6 +141,7 @@ class QuorumCore:
             hard_state, epoch_starts, end_offset: as the journal loaded them; all of it is durable.
             draw: uniform in [0, 1), for election timers and the choice of a peer; the driver's, never a global one.
             now_ms: monotonic ms.
+            first_correlation: correlations start above it; needed where a reply to an earlier life could still arrive.
         """
         self._timing = timing
         self._draw = draw
@@ -165,7 +167,7 @@ class QuorumCore:
         self._appends: list[Append] = []
         self._send: list[Request | Reply] = []
         self._in_flight: Ready | None = None
-        self._correlation = 0
+        self._correlation = first_correlation
         self._fetch_correlation = 0
         """Of the fetch in flight, 0 when there is none."""
         self._fetch_due_ms = now_ms

@@ -1,0 +1,65 @@
+"""The consensus core under seeds of faults, and the proof that the search would see a bug."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.simulation.mutants import MUTANTS, REPOSITORY, Mutant, hunt
+from tests.simulation.raft_simulator import NEVER_US, Simulation, Swarm
+
+FIRST_SEED = 1
+SEEDS = 120
+STEPS = 5_000
+
+
+def test_clean_code_keeps_every_law() -> None:
+    voids = 0
+    crashes = 0
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        figures = Simulation(seed, steps=STEPS).run()
+        voids += figures.is_void
+        crashes += figures.telling_crashes
+    assert voids < SEEDS // 4, "too many runs said nothing"
+    assert crashes > 10 * SEEDS, "crashes hardly ever met a telling moment"
+
+
+def test_same_seed_gives_same_trace_in_any_process() -> None:
+    hashes = set()
+    for hash_seed in ("1", "4242"):
+        ran = subprocess.run(
+            [sys.executable, "-m", "tests.simulation.raft", "--seed", "7", "--seeds", "5", "--steps", "3000"],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        hashes.add(re.search(r"trace hash ([0-9a-f]{16})", ran.stdout)[1])  # type: ignore[index]
+    assert len(hashes) == 1
+    assert Simulation(7, steps=3000).run().trace_hash != Simulation(8, steps=3000).run().trace_hash
+
+
+def test_run_without_a_crash_is_void() -> None:
+    peaceful = replace(Swarm.draw(Random(1)), crash_us=NEVER_US, crash_moments=0)
+    figures = Simulation(1, steps=3000, swarm=peaceful).run()
+    assert figures.committed > 0
+    assert figures.is_void
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_seeded_bug_is_found(mutant: Mutant) -> None:
+    found = hunt(mutant, seed=mutant.test_seed, seeds=100)
+    assert found.is_found, f"{mutant.bug}: not found in {found.seeds_tried} seeds"
+    assert found.law.startswith("LawBroken: R"), found.law
+
+
+def test_clean_copy_is_not_accused() -> None:
+    found = hunt(None, seed=FIRST_SEED, seeds=100, outcomes_only=False)
+    assert not found.is_found, found.law
