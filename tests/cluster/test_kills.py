@@ -64,7 +64,9 @@ def run_kills(cluster: LocalCluster, producer: UniqueProducer) -> None:
     producer.flush()
 
 
-def test_acks_all_loses_and_duplicates_nothing_while_leaders_and_the_controller_are_killed(cluster: LocalCluster) -> None:
+def test_acks_all_loses_and_duplicates_nothing_while_leaders_and_the_controller_are_killed(
+    cluster: LocalCluster,
+) -> None:
     create_topic(cluster, "unique")
     producer = UniqueProducer(cluster.bootstrap_servers, "unique", partitions=PARTITIONS)
     run_kills(cluster, producer)
@@ -77,7 +79,9 @@ def test_acks_all_loses_and_duplicates_nothing_while_leaders_and_the_controller_
     for partition in range(PARTITIONS):
         replicas = replica_bytes(cluster, "unique", partition)
         assert len(replicas) == 3
-        assert len(set(replicas.values())) == 1, f"replicas of unique-{partition} differ: {[len(b) for b in replicas.values()]}"
+        assert len(set(replicas.values())) == 1, (
+            f"replicas of unique-{partition} differ: {[len(b) for b in replicas.values()]}"
+        )
 
 
 def test_acks_1_may_lose_and_the_checker_says_how_many(cluster: LocalCluster) -> None:

@@ -52,7 +52,9 @@ class UniqueProducer:
             partition = record_id % self.partitions
             while True:
                 try:
-                    self._producer.produce(self.topic, value, partition=partition, on_delivery=self._on_delivery(record_id))
+                    self._producer.produce(
+                        self.topic, value, partition=partition, on_delivery=self._on_delivery(record_id)
+                    )
                     break
                 except BufferError:
                     self._producer.poll(0.05)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas_broker.metadata.cache import MetadataCache
@@ -37,6 +37,9 @@ class CoordinatorTarget(Protocol):
 
     def on_resigned(self, partition: int) -> None:
         """This broker no longer leads the partition."""
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
+        """Topics are gone from the cluster."""
 
 
 class CoordinatorTopic(NamedTuple):
@@ -139,6 +142,8 @@ class BrokerMetadataPublisher:
         self._cache.swap(image)
 
     def _tell_coordinator(self, coordinator: CoordinatorTopic, topics: TopicsDelta) -> None:
+        if topics.deleted:
+            coordinator.target.on_topics_deleted({gone.name for gone in topics.deleted.values()})
         for gone in topics.deleted.values():
             if gone.name == coordinator.topic:
                 for index, partition in sorted(gone.partitions.items()):
