@@ -122,11 +122,15 @@ class FrameDecoder:
     the rest of such a frame straight into that memory: a large response is then copied by the kernel only.
     """
 
-    __slots__ = ("_body", "_filled", "_frame_bytes_max", "_size", "_size_bytes")
+    __slots__ = ("_body", "_filled", "_frame_bytes_max", "_kept", "_size", "_size_bytes")
 
-    def __init__(self, *, frame_bytes_max: int) -> None:
-        """frame_bytes_max: larger frames, size prefix not counted, are refused with MalformedMessage."""
+    def __init__(self, *, frame_bytes_max: int, reuses_memory: bool = False) -> None:
+        """frame_bytes_max: larger frames, size prefix not counted, are refused with MalformedMessage.
+
+        reuses_memory: a gathered frame is valid only until the next one begins; saves clearing fresh memory for each.
+        """
         self._frame_bytes_max = frame_bytes_max
+        self._kept: bytearray | None = bytearray() if reuses_memory else None
         self._size_bytes = bytearray()
         """The size prefix as far as it has come, when the stream stopped within it."""
         self._body: bytearray | None = None
@@ -177,7 +181,7 @@ class FrameDecoder:
             return None
         if self._filled == len(self._body):
             self._reserve(self._filled + 1)
-        return memoryview(self._body)[self._filled :]
+        return memoryview(self._body)[self._filled : self._size]
 
     def filled(self, count: int) -> memoryview | None:
         """Say that `count` bytes of `space()` were written; returns the frame once it is complete."""
@@ -186,7 +190,9 @@ class FrameDecoder:
         assert self._filled <= self._size, "more bytes than the frame has"
         if self._filled < self._size:
             return None
-        frame = memoryview(self._body)
+        frame = memoryview(self._body)[: self._size]
+        if self._kept is not None:
+            self._kept = self._body
         self._body = None
         return frame
 
@@ -198,7 +204,11 @@ class FrameDecoder:
     def _begin(self, size: int, ready: int) -> None:
         self._size = size
         self._filled = 0
-        self._body = bytearray(min(size, max(RESERVED_BYTES_MIN, RESERVE_FACTOR * ready)))
+        reserve = min(size, max(RESERVED_BYTES_MIN, RESERVE_FACTOR * ready))
+        if self._kept is not None and len(self._kept) >= reserve:
+            self._body = self._kept
+        else:
+            self._body = bytearray(reserve)
 
     def _reserve(self, needed: int) -> None:
         """Make room for `needed` bytes; a new buffer, since slices of the old one may be in somebody's hands."""
