@@ -1,0 +1,348 @@
+"""The client over plain sockets, for code without a loop: Spark tasks, the command line.
+
+May touch:  sockets, the clock.       Must not touch: asyncio, threads.
+Invariants: one thread at a time; a forked child drops its parent's sockets and makes its own; after an error a connection
+            is closed, and the next call makes a new one.
+Read next:  metadata.py (routing and retry rules), connection.py.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from barnabas_wire.client.connection import RESPONSE_BYTES_MAX, ClientConnection
+from barnabas_wire.client.metadata import (
+    FETCH_BY_NAME_VERSION_MAX,
+    PRODUCE_BY_NAME_VERSION_MAX,
+    STALE_LEADER_CODES,
+    Broker,
+    ClusterView,
+    FetchedRecords,
+    ListedOffset,
+    RetrySchedule,
+    check_topics,
+    known_code,
+    list_offsets_request,
+    metadata_request,
+    parse_bootstrap,
+    produce_request,
+    read_listed_offsets,
+    read_produced,
+)
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.frame import FrameDecoder
+from barnabas_wire.kafka.ids import Offset, TopicPartition
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.fetch import FetchRequestPartition, encode_fetch_request, parse_fetch_response
+from barnabas_wire.kafka.messages.metadata import MetadataResponse
+from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
+from barnabas_wire.kafka.schema import decode_response, message_classes
+
+CONNECT_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 30.0
+FETCH_BYTES_MAX = 0x7FFF_FFFF
+
+Answer = TypeVar("Answer")
+
+
+class BlockingConnection:
+    """One connection; one request at a time. Errors: OSError, TimeoutError, UnsupportedVersion, MalformedMessage."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> None:
+        """Connect and learn the broker's versions."""
+        self._state: ClientConnection[bool] = ClientConnection(client_id=client_id)
+        self._decoder = FrameDecoder(frame_bytes_max=response_bytes_max)
+        deadline_s = time.monotonic() + timeout_s
+        self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            request, version = self._state.versions_request()
+            if not self._state.learn_versions(self._exchange(self._state.request(request, version, True), deadline_s)):
+                self._state.learn_old_versions(self._exchange(self._state.request(request, 0, True), deadline_s))
+        except BaseException:
+            self.close()
+            raise
+
+    def version_for(self, api_key: int) -> int:
+        """Highest version of an API that both sides speak; raises UnsupportedVersion if there is none."""
+        return self._state.version_for(api_key)
+
+    def call(self, request: Any, *, version: int | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> Any:
+        """Send a declared request and return its decoded response (None for a produce with acks=0, which has none)."""
+        if version is None:
+            version = self._state.version_for(request.API_KEY)
+        deadline_s = time.monotonic() + timeout_s
+        if request.API_KEY == ApiKey.PRODUCE and request.acks == 0:
+            self._send(self._state.request(request, version, None), deadline_s)
+            return None
+        body = self._exchange(self._state.request(request, version, True), deadline_s)
+        return decode_response(message_classes(request.API_KEY)[1], version, body)
+
+    def call_raw(self, api_key: int, version: int, body: Buffer, *, timeout_s: float = REQUEST_TIMEOUT_S) -> memoryview:
+        """Send a request body that is encoded already; returns the response body in one piece of its own."""
+        return self._exchange(self._state.request_raw(api_key, version, body, True), time.monotonic() + timeout_s)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _send(self, frame: bytearray, deadline_s: float) -> None:
+        self._socket.settimeout(max(deadline_s - time.monotonic(), 0.001))
+        self._socket.sendall(frame)
+
+    def _exchange(self, frame: bytearray, deadline_s: float) -> memoryview:
+        self._send(frame, deadline_s)
+        return self._state.answer(self._receive(deadline_s)).body
+
+    def _receive(self, deadline_s: float) -> memoryview:
+        """One frame, its body received straight into memory of its own."""
+        while True:
+            self._socket.settimeout(max(deadline_s - time.monotonic(), 0.001))
+            space = self._decoder.space()
+            if space is None:
+                size = self._socket.recv(4)
+                frames = self._decoder.feed(size)
+                received, frame = len(size), frames[0] if frames else None
+            else:
+                received = self._socket.recv_into(space)
+                frame = self._decoder.filled(received) if received else None
+            if not received:
+                raise ConnectionResetError("the broker closed the connection")
+            if frame is not None:
+                return frame
+
+
+class BlockingCluster:
+    """The cluster behind a bootstrap list: finds leaders, retries what may be retried until a deadline.
+
+    Public calls raise KafkaError (what the cluster said), OSError or TimeoutError (when no try succeeded in time). A retried
+    produce may have been written twice unless its batch carries a producer id.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str],
+        *,
+        client_id: str = "barnabas",
+        timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        """Nothing is connected before the first call. timeout_s bounds each call, retries included."""
+        self._bootstrap = parse_bootstrap(bootstrap_servers)
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._view = ClusterView()
+        self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._process_id = os.getpid()
+
+    def close(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """Ask for those topics (None: all) and return the renewed view; raises KafkaError for a topic that is missing."""
+        wanted = None if topics is None else list(topics)
+        return self._retry(lambda schedule: self._refresh(wanted, schedule))
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
+        """Partition indexes of each topic, in order."""
+        wanted = list(topics)
+        view = self.metadata(wanted)
+        return {topic: sorted(view.topics[topic]) for topic in wanted}
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, is_read_committed: bool = False
+    ) -> dict[TopicPartition, Offset]:
+        """Offset of each partition for LATEST, EARLIEST, MAX_TIMESTAMP or the first record at or after a timestamp in ms (-1: none)."""
+        found = self.list_offsets_and_timestamps(wanted, is_read_committed=is_read_committed)
+        return {partition: entry.offset for partition, entry in found.items()}
+
+    def list_offsets_and_timestamps(
+        self, wanted: Mapping[TopicPartition, int], *, is_read_committed: bool = False
+    ) -> dict[TopicPartition, ListedOffset]:
+        """As list_offsets, with the timestamp of the record found."""
+        found: dict[TopicPartition, ListedOffset] = {}
+
+        def attempt(schedule: RetrySchedule) -> dict[TopicPartition, ListedOffset]:
+            missing = {partition: spec for partition, spec in wanted.items() if partition not in found}
+            self._know(missing, schedule)
+            failures: dict[TopicPartition, KafkaError] = {}
+            for broker, share in self._view.by_leader(missing).items():
+                request = list_offsets_request(share, is_read_committed=is_read_committed)
+                ready, failed = read_listed_offsets(self._call(broker, request, schedule))
+                found.update(ready)
+                failures.update(failed)
+            for error in failures.values():
+                raise error
+            return found
+
+        return self._retry(attempt, topics={partition.topic for partition in wanted})
+
+    def fetch(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        *,
+        bytes_max: int = 1 << 20,
+        wait_ms_max: int = 500,
+        bytes_min: int = 1,
+        is_read_committed: bool = False,
+    ) -> FetchedRecords:
+        """Raw batches from the leader, beginning with the one that holds `offset`; empty when the wait ran out.
+
+        Raises KafkaError OFFSET_OUT_OF_RANGE for an offset below the log's start or beyond its end.
+        """
+
+        def attempt(schedule: RetrySchedule) -> FetchedRecords:
+            self._know([partition], schedule)
+            connection = self._connect(self._view.leader(partition), schedule)
+            version = min(connection.version_for(ApiKey.FETCH), FETCH_BY_NAME_VERSION_MAX)
+            epoch = self._view.partition(partition).leader_epoch
+            body = bytearray()
+            encode_fetch_request(
+                body,
+                version,
+                [
+                    FetchRequestPartition(
+                        partition.topic,
+                        partition.partition,
+                        current_leader_epoch=epoch,
+                        fetch_offset=offset,
+                        max_bytes=bytes_max,
+                    )
+                ],
+                max_wait_ms=wait_ms_max,
+                min_bytes=bytes_min,
+                max_bytes=FETCH_BYTES_MAX,
+                isolation_level=1 if is_read_committed else 0,
+            )
+            answer = self._guarded(
+                connection,
+                lambda: connection.call_raw(
+                    ApiKey.FETCH, version, body, timeout_s=schedule.remaining_s(time.monotonic())
+                ),
+            )
+            response = parse_fetch_response(answer, 0, version)
+            code = response.error_code or (response.partitions[0].error_code if response.partitions else 0)
+            if code:
+                raise KafkaError.of(known_code(code), f"fetch of {partition} at offset {offset}")
+            if not response.partitions:
+                raise MalformedMessage(f"the broker left {partition} out of its answer")
+            got = response.partitions[0]
+            return FetchedRecords(got.records, Offset(got.high_watermark), Offset(got.log_start_offset))
+
+        return self._retry(attempt, topics={partition.topic})
+
+    def produce(self, partition: TopicPartition, batch: Buffer, *, acks: int = -1) -> Offset:
+        """Append one finished batch; returns its base offset (-1 with acks=0)."""
+
+        def attempt(schedule: RetrySchedule) -> Offset:
+            self._know([partition], schedule)
+            timeout_s = schedule.remaining_s(time.monotonic())
+            request = produce_request(partition, batch, acks=acks, timeout_ms=int(timeout_s * 1000))
+            response = self._call(
+                self._view.leader(partition), request, schedule, version_max=PRODUCE_BY_NAME_VERSION_MAX
+            )
+            return Offset(-1) if response is None else read_produced(response, partition)
+
+        return self._retry(attempt, topics={partition.topic})
+
+    def call(self, request: Any, *, broker: Broker | None = None) -> Any:
+        """Send any declared request to one broker, or to whichever answers; error codes inside are the caller's to read."""
+
+        def attempt(schedule: RetrySchedule) -> Any:
+            if broker is not None:
+                return self._call(broker, request, schedule)
+            connection = self._any_connection(schedule)
+            return self._guarded(
+                connection,
+                lambda: connection.call(request, timeout_s=schedule.remaining_s(time.monotonic())),
+            )
+
+        return self._retry(attempt)
+
+    # ---- below the public calls
+
+    def _retry(self, attempt: Callable[[RetrySchedule], Answer], *, topics: Iterable[str] = ()) -> Answer:
+        self._leave_parent()
+        schedule = RetrySchedule(now_s=time.monotonic(), timeout_s=self._timeout_s)
+        while True:
+            try:
+                return attempt(schedule)
+            except (KafkaError, OSError) as error:
+                delay_s = schedule.next_delay_s(error, time.monotonic())
+                if not isinstance(error, KafkaError) or error.code in STALE_LEADER_CODES:
+                    self._view = self._view.without(topics)
+            time.sleep(delay_s)
+
+    def _leave_parent(self) -> None:
+        """After a fork both processes hold the same sockets: let go of them without a word to the broker."""
+        if self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self.close()
+
+    def _know(self, partitions: Iterable[TopicPartition], schedule: RetrySchedule) -> None:
+        unknown = {partition.topic for partition in partitions if partition.topic not in self._view.topics}
+        if unknown:
+            self._refresh(sorted(unknown), schedule)
+
+    def _refresh(self, topics: list[str] | None, schedule: RetrySchedule) -> ClusterView:
+        connection = self._any_connection(schedule)
+        response: MetadataResponse = self._guarded(
+            connection,
+            lambda: connection.call(metadata_request(topics), timeout_s=schedule.remaining_s(time.monotonic())),
+        )
+        self._view = self._view.updated(response)
+        check_topics(response)
+        return self._view
+
+    def _any_connection(self, schedule: RetrySchedule) -> BlockingConnection:
+        for connection in self._connections.values():
+            return connection
+        addresses = [(broker.host, broker.port) for broker in self._view.brokers.values()]
+        failure: OSError | None = None
+        for host, port in dict.fromkeys([*addresses, *self._bootstrap]):
+            try:
+                return self._open(host, port, schedule)
+            except OSError as error:
+                failure = error
+        raise failure if failure is not None else ConnectionError("no broker to connect to")
+
+    def _connect(self, broker: Broker, schedule: RetrySchedule) -> BlockingConnection:
+        return self._connections.get((broker.host, broker.port)) or self._open(broker.host, broker.port, schedule)
+
+    def _open(self, host: str, port: int, schedule: RetrySchedule) -> BlockingConnection:
+        timeout_s = min(schedule.remaining_s(time.monotonic()), CONNECT_TIMEOUT_S)
+        connection = BlockingConnection(host, port, client_id=self._client_id, timeout_s=timeout_s)
+        self._connections[host, port] = connection
+        return connection
+
+    def _call(self, broker: Broker, request: Any, schedule: RetrySchedule, *, version_max: int | None = None) -> Any:
+        connection = self._connect(broker, schedule)
+        version = connection.version_for(request.API_KEY)
+        if version_max is not None:
+            version = min(version, version_max)
+        timeout_s = schedule.remaining_s(time.monotonic())
+        return self._guarded(connection, lambda: connection.call(request, version=version, timeout_s=timeout_s))
+
+    def _guarded(self, connection: BlockingConnection, call: Callable[[], Answer]) -> Answer:
+        """After a failure in the middle of an exchange the connection's order is unknown: drop it."""
+        try:
+            return call()
+        except (OSError, MalformedMessage):
+            connection.close()
+            self._connections = {key: kept for key, kept in self._connections.items() if kept is not connection}
+            raise
