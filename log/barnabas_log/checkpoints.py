@@ -1,0 +1,120 @@
+"""Kafka's small text files: offsets per partition, leader epochs, topic id, clean shutdown.
+
+May touch:  the Disk it is given.     Must not touch: logs, clocks.
+Invariants: a checkpoint is replaced atomically and durably; a file that cannot be read whole is an error, never half used.
+Read next:  manager.py, which writes the ones of a directory; leader_epochs.py, which writes its own.
+
+Layouts (text, one line each, UTF-8):
+    *-offset-checkpoint, leader-epoch-checkpoint     "0" (version) / number of entries / one line per entry:
+                                                     "topic partition offset" or "epoch startOffset"
+    partition.metadata                               "version: 0" / "topic_id: <22 characters of base64>"
+    .kafka_cleanshutdown                             JSON {"version":0,"brokerEpoch":n}; there only between a clean stop
+                                                     and the next start
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from barnabas_log.disk import Disk
+from barnabas_log.errors import CorruptCheckpoint
+from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
+
+RECOVERY_POINTS_FILE: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
+LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+
+_VERSION = "0"
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, Offset]:
+    """The offsets of a checkpoint file; empty if there is none. Raises CorruptCheckpoint."""
+    offsets: dict[TopicPartition, Offset] = {}
+    for line in _read_entries(disk, path):
+        fields = line.split(" ")
+        if len(fields) != 3:
+            raise CorruptCheckpoint(f"{path}: {line!r} is not 'topic partition offset'")
+        try:
+            offsets[TopicPartition(fields[0], int(fields[1]))] = Offset(int(fields[2]))
+        except ValueError:
+            raise CorruptCheckpoint(f"{path}: {line!r} holds no numbers") from None
+    return offsets
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+    """Replace the checkpoint file, blocking until it is durable."""
+    lines = (f"{tp.topic} {tp.partition} {offset}" for tp, offset in sorted(offsets.items()))
+    disk.write_file_atomically(path, _encode(lines, len(offsets)))
+
+
+def read_epochs(disk: Disk, path: str) -> list[tuple[Epoch, Offset]]:
+    """(epoch, start offset) in file order; empty if there is no file. Raises CorruptCheckpoint."""
+    entries: list[tuple[Epoch, Offset]] = []
+    for line in _read_entries(disk, path):
+        try:
+            epoch, start_offset = line.split(" ")
+            entries.append((Epoch(int(epoch)), Offset(int(start_offset))))
+        except ValueError:
+            raise CorruptCheckpoint(f"{path}: {line!r} is not 'epoch startOffset'") from None
+    return entries
+
+
+def write_epochs(disk: Disk, path: str, entries: Iterable[tuple[Epoch, Offset]]) -> None:
+    """Replace the leader epoch file, blocking until it is durable."""
+    lines = [f"{epoch} {start_offset}" for epoch, start_offset in entries]
+    disk.write_file_atomically(path, _encode(lines, len(lines)))
+
+
+def encode_partition_metadata(topic_id: Uuid) -> bytes:
+    """Content of partition.metadata."""
+    return f"version: 0\ntopic_id: {topic_id}\n".encode()
+
+
+def read_partition_metadata(disk: Disk, path: str) -> Uuid | None:
+    """Topic id of a partition directory; None if the file is missing or a crash left less than a whole one."""
+    try:
+        lines = disk.read_file(path).decode(errors="replace").split("\n")
+    except FileNotFoundError:
+        return None
+    if len(lines) != 3 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
+        return None
+    try:
+        return Uuid.parse(lines[1].removeprefix("topic_id: "))
+    except ValueError:
+        return None
+
+
+def read_clean_shutdown(disk: Disk, path: str) -> int | None:
+    """Broker epoch of the last clean stop, -1 if it did not know one; None if there was no clean stop (KIP-966)."""
+    try:
+        content = json.loads(disk.read_file(path))
+        return int(content["brokerEpoch"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        return -1
+
+
+def write_clean_shutdown(disk: Disk, path: str, *, broker_epoch: int) -> None:
+    """Say durably that everything else is durable: the last write of a stop."""
+    disk.write_file_atomically(path, json.dumps({"version": 0, "brokerEpoch": broker_epoch}).encode())
+
+
+def _encode(lines: Iterable[str], count: int) -> bytes:
+    return "".join(f"{line}\n" for line in (_VERSION, str(count), *lines)).encode()
+
+
+def _read_entries(disk: Disk, path: str) -> list[str]:
+    try:
+        content = disk.read_file(path)
+    except FileNotFoundError:
+        return []
+    lines = content.decode(errors="replace").split("\n")
+    if len(lines) < 3 or lines[0] != _VERSION or lines[-1] != "" or lines[1] != str(len(lines) - 3):
+        raise CorruptCheckpoint(f"{path} is cut off or not a version {_VERSION} checkpoint")
+    return lines[2:-1]

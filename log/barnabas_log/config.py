@@ -1,0 +1,254 @@
+"""What a topic may set of its logs, with Kafka's keys, defaults and meanings; own key: log.flush.on.acks.
+
+May touch:  its arguments.            Must not touch: files, environment.
+Invariants: a LogConfig is whole and valid; an error names the key and what to do.
+Read next:  unified_log.py and retention.py, which obey it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from barnabas_log.errors import InvalidLogConfig
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+_HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * _HOUR_MS
+
+
+class TimestampType(Enum):
+    """message.timestamp.type: whose clock dates a record."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class FlushOnAcks(Enum):
+    """log.flush.on.acks: what must have happened to a replica's bytes before they count for the high watermark."""
+
+    FSYNC = "fsync"
+    PAGE_CACHE = "page-cache"
+
+
+class CleanupPolicy(Enum):
+    """cleanup.policy: how a log is kept from growing for ever."""
+
+    DELETE = "delete"
+    COMPACT = "compact"
+    COMPACT_AND_DELETE = "compact,delete"
+
+
+def _key(
+    default: Any, key: str, broker_key: str, doc: str, *, at_least: int | None = None, at_most: int = INT64_MAX
+) -> Any:
+    metadata = {"key": key, "broker_key": broker_key, "doc": doc, "at_least": at_least, "at_most": at_most}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """Settings of one partition's log. Field metadata: key (topic), broker_key (its default), doc, at_least, at_most."""
+
+    segment_bytes: int = _key(
+        1024**3,
+        "segment.bytes",
+        "log.segment.bytes",
+        "Largest size of a segment file in bytes. Small segments mean many open files.",
+        at_least=1024**2,
+        at_most=INT32_MAX,
+    )
+    segment_ms: int = _key(
+        7 * _DAY_MS,
+        "segment.ms",
+        "log.roll.ms",
+        "Longest span of record time in one segment, in ms, so that retention by time can let go of it.",
+        at_least=1,
+    )
+    segment_jitter_ms: int = _key(
+        0,
+        "segment.jitter.ms",
+        "log.roll.jitter.ms",
+        "Most ms taken off segment.ms, differently for each segment, so that logs do not all roll at once.",
+        at_least=0,
+    )
+    segment_index_bytes: int = _key(
+        10 * 1024**2,
+        "segment.index.bytes",
+        "log.index.size.max.bytes",
+        "Largest size of an index file in bytes; a full index rolls the segment.",
+        at_least=4,
+        at_most=INT32_MAX,
+    )
+    index_interval_bytes: int = _key(
+        4096,
+        "index.interval.bytes",
+        "log.index.interval.bytes",
+        "Log bytes between two index entries: fewer make look-ups shorter and indexes larger.",
+        at_least=0,
+        at_most=INT32_MAX,
+    )
+    retention_ms: int = _key(
+        7 * _DAY_MS,
+        "retention.ms",
+        "log.retention.ms",
+        "Records older than this many ms may be deleted, by segment; -1 keeps them. DANGER: it goes by record timestamps, "
+        "so replayed old events go at the next check.",
+        at_least=-1,
+    )
+    retention_bytes: int = _key(
+        -1,
+        "retention.bytes",
+        "log.retention.bytes",
+        "Size in bytes above which the oldest segments of a partition may be deleted; -1 is no limit.",
+        at_least=-1,
+    )
+    file_delete_delay_ms: int = _key(
+        60_000,
+        "file.delete.delay.ms",
+        "log.segment.delete.delay.ms",
+        "How long a deleted segment's files stay on disk under the suffix .deleted, in ms.",
+        at_least=0,
+    )
+    max_message_bytes: int = _key(
+        1_048_588,
+        "max.message.bytes",
+        "message.max.bytes",
+        "Largest record batch in bytes that a producer may write (after compression).",
+        at_least=0,
+        at_most=INT32_MAX,
+    )
+    message_timestamp_type: TimestampType = _key(  # noqa: RUF009
+        TimestampType.CREATE_TIME,
+        "message.timestamp.type",
+        "log.message.timestamp.type",
+        "Whose clock dates a record: CreateTime (the producer's) or LogAppendTime (the leader's).",
+    )
+    message_timestamp_before_max_ms: int = _key(
+        INT64_MAX,
+        "message.timestamp.before.max.ms",
+        "log.message.timestamp.before.max.ms",
+        "How many ms a record's time may lie before the broker's clock.",
+        at_least=0,
+    )
+    message_timestamp_after_max_ms: int = _key(
+        _HOUR_MS,
+        "message.timestamp.after.max.ms",
+        "log.message.timestamp.after.max.ms",
+        "How many ms a record's time may lie after the broker's clock.",
+        at_least=0,
+    )
+    min_insync_replicas: int = _key(
+        1,
+        "min.insync.replicas",
+        "min.insync.replicas",
+        "How many in-sync replicas acks=all needs; with fewer, writes are refused.",
+        at_least=1,
+        at_most=INT32_MAX,
+    )
+    cleanup_policy: CleanupPolicy = _key(  # noqa: RUF009
+        CleanupPolicy.DELETE,
+        "cleanup.policy",
+        "log.cleanup.policy",
+        "How old data goes: delete (by retention). compact is refused until there is a cleaner.",
+    )
+    flush_on_acks: FlushOnAcks = _key(  # noqa: RUF009
+        FlushOnAcks.FSYNC,
+        "log.flush.on.acks",
+        "log.flush.on.acks",
+        "fsync: a record counts as replicated once flushed to the disk of every in-sync replica. page-cache: once written "
+        "to its memory, as in Kafka. DANGER: page-cache loses acknowledged records when replicas lose power together.",
+    )
+
+    @classmethod
+    def from_overrides(
+        cls, defaults: Mapping[str, str], overrides: Mapping[str, str], *, is_internal: bool = False
+    ) -> LogConfig:
+        """A topic's settings over the broker's defaults, both by topic key (broker_defaults makes the latter).
+
+        `is_internal`: a topic of the system, which may name cleanup.policy=compact; it then simply is never shortened.
+        Raises InvalidLogConfig.
+        """
+        values: dict[str, Any] = {}
+        for key, text in {**defaults, **overrides}.items():
+            field = TOPIC_KEYS.get(key)
+            if field is None:
+                raise InvalidLogConfig(f"{key} is no topic setting; known are: {', '.join(sorted(TOPIC_KEYS))}")
+            values[field.name] = _parse(field, text)
+        config = cls(**values)
+        if config.cleanup_policy is not CleanupPolicy.DELETE and not is_internal:
+            raise InvalidLogConfig(
+                f"cleanup.policy={config.cleanup_policy.value} is refused: there is no log cleaner yet, so the log would "
+                "grow for ever; use cleanup.policy=delete"
+            )
+        return config
+
+    @property
+    def is_retention_on(self) -> bool:
+        """Whether time and size may shorten the log: a compacted log is the state of the system, never shortened."""
+        return self.cleanup_policy is not CleanupPolicy.COMPACT
+
+    def to_overrides(self) -> dict[str, str]:
+        """Every topic key with its value as text, for DescribeConfigs."""
+        return {key: _format(getattr(self, field.name)) for key, field in TOPIC_KEYS.items()}
+
+
+TOPIC_KEYS: Final[Mapping[str, dataclasses.Field[Any]]] = {
+    field.metadata["key"]: field for field in dataclasses.fields(LogConfig)
+}
+"""The field of each topic key."""
+
+_SYNONYMS: Final = (
+    # (broker key, unit in ms, topic key); the finer unit wins, as in Kafka
+    ("log.retention.hours", _HOUR_MS, "retention.ms"),
+    ("log.retention.minutes", 60_000, "retention.ms"),
+    ("log.roll.hours", _HOUR_MS, "segment.ms"),
+    ("log.roll.jitter.hours", _HOUR_MS, "segment.jitter.ms"),
+)
+
+
+def broker_defaults(properties: Mapping[str, str]) -> dict[str, str]:
+    """Topic defaults by topic key, from a broker's own keys (log.segment.bytes, log.retention.hours, ...).
+
+    Keys that set no topic default are passed over. Raises InvalidLogConfig for a span that is no number.
+    """
+    defaults: dict[str, str] = {}
+    for broker_key, unit_ms, key in _SYNONYMS:
+        if broker_key in properties:
+            try:
+                number = int(properties[broker_key])
+            except ValueError:
+                raise InvalidLogConfig(f"{broker_key}={properties[broker_key]!r} is no whole number") from None
+            defaults[key] = str(number * unit_ms if number >= 0 else number)
+    for key, field in TOPIC_KEYS.items():
+        broker_key = field.metadata["broker_key"]
+        if broker_key in properties:
+            defaults[key] = properties[broker_key]
+    return defaults
+
+
+def _parse(field: dataclasses.Field[Any], text: str) -> Any:
+    key = field.metadata["key"]
+    if isinstance(field.default, Enum):
+        kind = type(field.default)
+        wanted = ",".join(sorted(part.strip() for part in text.split(",")))
+        for member in kind:
+            if member.value == wanted:
+                return member
+        raise InvalidLogConfig(f"{key}={text!r} is unknown; use one of: {', '.join(member.value for member in kind)}")
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidLogConfig(f"{key}={text!r} is no whole number") from None
+    at_least, at_most = field.metadata["at_least"], field.metadata["at_most"]
+    if not at_least <= number <= at_most:
+        raise InvalidLogConfig(f"{key}={number} must be between {at_least} and {at_most}")
+    return number
+
+
+def _format(value: Any) -> str:
+    return value.value if isinstance(value, Enum) else str(value)

@@ -1,0 +1,83 @@
+"""What can go wrong with a log, by class and with its code."""
+
+from __future__ import annotations
+
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+
+class OffsetOutOfRange(KafkaError):
+    """The offset lies before the log's start or after its end."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class BatchTooLarge(KafkaError):
+    """A batch is larger than max.message.bytes or than a segment."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class InvalidBatch(KafkaError):
+    """A whole, checksummed batch that says something no producer may say."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class UnsupportedFormat(KafkaError):
+    """A message format older than v2."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
+class InvalidTimestamp(KafkaError):
+    """A timestamp too far from the broker's clock for message.timestamp.{before,after}.max.ms."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class TransactionsNotServed(KafkaError):
+    """A transactional batch: accepting it as plain data would break the promise it was sent under."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class OutOfOrderSequence(KafkaError):
+    """An idempotent producer left a gap, or repeats a batch older than the last five."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpoch(KafkaError):
+    """A producer that a newer epoch has fenced."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class StorageFailed(KafkaError):
+    """The disk under this log has failed; the log takes nothing more until the process starts again."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class DirectoryLocked(KafkaError):
+    """Another process serves this directory."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
+class InconsistentTopicId(KafkaError):
+    """A directory of the asked name belongs to another incarnation of the topic."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class InvalidLogConfig(KafkaError):
+    """A topic or broker key with a value that cannot be used; the message names key and fix."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class CorruptCheckpoint(KafkaError):
+    """A checkpoint, index or snapshot file that is not what was written."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,507 @@
+"""All logs of a broker: its directories, their loading, flushing, retention, checkpoints and deletion.
+
+May touch:  asyncio, the Disk and clock it is given.   Must not touch: peers, metadata, os.
+Invariants: a directory that failed once is offline until the process starts again; the recovery point on disk is never
+            above what is durable; the clean-shutdown file is the last thing written and the first thing removed.
+Read next:  unified_log.py, flush.py; replication's manager, which owns one of these.
+
+Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, and the
+checkpoint files of checkpoints.py.
+
+Not obvious:
+  - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
+  - A log truncated below the recovery point on disk rewrites that file at once, blocking: until then a crash would skip
+    the proof of bytes written since. It is rare, since the tail that is cut is younger than the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from barnabas_log import checkpoints
+from barnabas_log.config import LogConfig
+from barnabas_log.disk import Disk
+from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId, StorageFailed
+from barnabas_log.flush import FlushRounds, FlushStats
+from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, Offset, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+RETENTION_INITIAL_DELAY_MS: Final = 30_000
+"""log.initial.task.delay.ms"""
+_DELETE_SUFFIX: Final = "-delete"
+_NAME_BYTES_MAX: Final = 255
+_RETENTION_SLICE: Final = 50
+"""Logs looked at between two turns of the loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogManagerConfig:
+    """Settings of the whole broker."""
+
+    retention_check_interval_ms: int = field(
+        default=300_000,
+        metadata={"key": "log.retention.check.interval.ms", "doc": "How often retention looks at every log, in ms."},
+    )
+    recovery_point_checkpoint_interval_ms: int = field(
+        default=60_000,
+        metadata={
+            "key": "log.flush.offset.checkpoint.interval.ms",
+            "doc": "How often recovery points are written, in ms: a longer time makes recovery after a crash longer.",
+        },
+    )
+    producer_id_expiration_ms: int = field(
+        default=PRODUCER_ID_EXPIRATION_MS,
+        metadata={
+            "key": "producer.id.expiration.ms",
+            "doc": "How long a silent idempotent producer is remembered, in ms; a retry after that may be written twice.",
+        },
+    )
+    producer_id_expiration_check_interval_ms: int = field(
+        default=600_000,
+        metadata={
+            "key": "producer.id.expiration.check.interval.ms",
+            "doc": "How often silent producers are looked for, in ms.",
+        },
+    )
+
+
+@dataclass(slots=True)
+class LogManagerStats:
+    """Counters since the start."""
+
+    logs_recovered: int = 0
+    """Logs opened after an unclean stop."""
+    recovery_scanned_bytes: int = 0
+    recovery_truncated_bytes: int = 0
+    logs_that_lost_flushed_data: int = 0
+    segments_retired: int = 0
+    producers_expired: int = 0
+    directories_failed: int = 0
+
+
+class _Directory:
+    """One log directory."""
+
+    def __init__(self, path: str, directory_id: Uuid) -> None:
+        self.path = path
+        self.id = directory_id
+        self.logs: dict[TopicPartition, UnifiedLog] = {}
+        self.saved_recovery_points: dict[TopicPartition, Offset] = {}
+        self.saved_log_starts: dict[TopicPartition, Offset] = {}
+        """Both as the files have them."""
+        self.saving = threading.Lock()
+        """Held while they are written: by a disk thread each minute, by the loop when an entry would be wrong."""
+        self.error: OSError | None = None
+        self.rounds: FlushRounds
+
+    def file(self, name: str) -> str:
+        """Path of a file in it."""
+        return f"{self.path}/{name}"
+
+
+class LogManager:
+    """Owner of every log of a broker. Everything but `load` and `close` is called on its loop and does not wait."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        directories: Sequence[str],
+        default_config: LogConfig,
+        clock_ms: Callable[[], int],
+        directory_ids: Mapping[str, Uuid] | None = None,
+        config: LogManagerConfig | None = None,
+        topic_config: Callable[[str], LogConfig] | None = None,
+    ) -> None:
+        """topic_config: settings of a topic by name when its logs are loaded; the defaults serve for all without it."""
+        ids = directory_ids or {}
+        self.stats = LogManagerStats()
+        self.on_flushed: Callable[[UnifiedLog], None] = lambda log: None
+        """Called after each flush of a log: its flushed_end_offset may have moved."""
+        self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
+        """Called once when a directory goes offline; its logs take nothing more."""
+        self.previous_broker_epoch = -1
+        """After load: the broker epoch at the last stop if that was clean in every directory, else -1 (KIP-966)."""
+        self.is_clean_start = False
+        """After load: whether the last stop was clean in every directory."""
+        self._disk = disk
+        self._directories = [_Directory(path, ids.get(path, ZERO_UUID)) for path in directories]
+        self._default_config = default_config
+        self._topic_config = topic_config or (lambda topic: default_config)
+        self._clock_ms = clock_ms
+        self._config = config or LogManagerConfig()
+        self._logs: dict[TopicPartition, UnifiedLog] = {}
+        self._homes: dict[UnifiedLog, _Directory] = {}
+        self._removals: list[tuple[int, str]] = []
+        self._removals_added = asyncio.Event()
+        for directory in self._directories:
+            directory.rounds = FlushRounds(
+                disk=disk, on_flushed=self._tell_flushed, on_failed=partial(self._fail_directory, directory)
+            )
+
+    # -- start and stop --------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Lock the directories and open every log in them, in the disk's threads.
+
+        Raises DirectoryLocked, OSError.
+        """
+        epochs: list[int | None] = []
+        for directory in self._directories:
+            self._disk.make_directory(directory.path)
+            self._disk.lock_directory(directory.path)
+            epochs.append(await self._load_directory(directory))
+        self.is_clean_start = all(epoch is not None for epoch in epochs)
+        known = {epoch for epoch in epochs if epoch is not None}
+        self.previous_broker_epoch = known.pop() if self.is_clean_start and len(known) == 1 else -1
+
+    async def run(self) -> None:
+        """Flush rounds, retention, checkpoints and removals, until cancelled. Raises what no disk failure explains."""
+        config = self._config
+        async with asyncio.TaskGroup() as tasks:
+            for directory in self._directories:
+                tasks.create_task(directory.rounds.run())
+            tasks.create_task(
+                self._every(
+                    config.retention_check_interval_ms, self.apply_retention, first_ms=RETENTION_INITIAL_DELAY_MS
+                )
+            )
+            tasks.create_task(self._every(config.recovery_point_checkpoint_interval_ms, self.write_checkpoints))
+            tasks.create_task(self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers))
+            tasks.create_task(self._remove_when_due())
+
+    async def close(self, *, broker_epoch: int = -1) -> None:
+        """Stop cleanly, after `run` has ended: flush all, write every checkpoint, then the clean-shutdown file."""
+        for directory in self._directories:
+            if directory.error is not None:
+                for log in directory.logs.values():
+                    log.release_files()
+                continue
+            closing = (self._disk.run(log.close) for log in directory.logs.values())
+            try:
+                for result in await asyncio.gather(*closing, return_exceptions=True):
+                    if result is not None:
+                        raise result
+                await self._disk.run(self._write_directory_checkpoints, directory, self._ends(directory))
+                clean_file = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
+                write = partial(checkpoints.write_clean_shutdown, self._disk, clean_file, broker_epoch=broker_epoch)
+                await self._disk.run(write)
+            except (OSError, StorageFailed) as error:
+                logger.error("%s did not stop cleanly: %s", directory.path, error)
+        self._logs.clear()
+        self._homes.clear()
+
+    async def _load_directory(self, directory: _Directory) -> int | None:
+        clean_file = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
+        broker_epoch = checkpoints.read_clean_shutdown(self._disk, clean_file)
+        if broker_epoch is not None:
+            self._disk.remove(clean_file)
+            self._disk.sync_directory(directory.path)
+        directory.saved_recovery_points = self._read_checkpoint(directory, checkpoints.RECOVERY_POINTS_FILE)
+        directory.saved_log_starts = self._read_checkpoint(directory, checkpoints.LOG_START_OFFSETS_FILE)
+        high_watermarks = self._read_checkpoint(directory, checkpoints.HIGH_WATERMARKS_FILE)
+        opening: list[Awaitable[UnifiedLog]] = []
+        for name in self._disk.list_directory(directory.path):
+            path = directory.file(name)
+            if name.endswith(_DELETE_SUFFIX):
+                await self._disk.run(self._disk.remove_tree, path)
+                continue
+            topic_partition = parse_directory_name(name)
+            if topic_partition is None or topic_partition.topic == METADATA_TOPIC:
+                continue
+            if topic_partition in self._logs:
+                raise InconsistentTopicId(f"{path} and {self._logs[topic_partition].directory} hold the same partition")
+            open_log = partial(
+                UnifiedLog.open,
+                disk=self._disk,
+                directory=path,
+                topic_partition=topic_partition,
+                topic_id=ZERO_UUID,
+                config=self._topic_config(topic_partition.topic),
+                now_ms=self._clock_ms(),
+                recovery_point=directory.saved_recovery_points.get(topic_partition, Offset(0)),
+                log_start_offset=directory.saved_log_starts.get(topic_partition, Offset(0)),
+                high_watermark=high_watermarks.get(topic_partition, Offset(0)),
+                is_clean_shutdown=broker_epoch is not None,
+                listener=self,
+            )
+            opening.append(self._disk.run(open_log))
+        for log in await asyncio.gather(*opening):
+            self._adopt(directory, log)
+            if broker_epoch is None:
+                self.stats.logs_recovered += 1
+                self.stats.recovery_scanned_bytes += log.recovery_report.scanned_bytes
+                self.stats.recovery_truncated_bytes += log.recovery_report.truncated_bytes
+                self.stats.logs_that_lost_flushed_data += log.recovery_report.is_flushed_data_lost
+        return broker_epoch
+
+    def _read_checkpoint(self, directory: _Directory, name: str) -> dict[TopicPartition, Offset]:
+        try:
+            return checkpoints.read_offsets(self._disk, directory.file(name))
+        except CorruptCheckpoint as error:
+            logger.error("%s; going on as if it were not there", error)
+            return {}
+
+    # -- logs ------------------------------------------------------------------------------------------------------
+
+    def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
+        """The log of a partition, if there is one here."""
+        return self._logs.get(topic_partition)
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
+        """All of them."""
+        return self._logs
+
+    def get_or_create(self, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig) -> UnifiedLog:
+        """The log of a partition, made in the online directory with the fewest logs if it is not there.
+
+        Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works.
+        """
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            if log.topic_id == ZERO_UUID:
+                log.set_topic_id(topic_id)
+            elif log.topic_id != topic_id:
+                raise InconsistentTopicId(f"{log.directory} is of topic id {log.topic_id}, not {topic_id}")
+            return log
+        online = [directory for directory in self._directories if directory.error is None]
+        if not online:
+            raise StorageFailed("no log directory is left online")
+        directory = min(online, key=lambda candidate: len(candidate.logs))
+        try:
+            self._forget_saved(directory, topic_partition)
+            log = UnifiedLog.open(
+                disk=self._disk,
+                directory=directory.file(str(topic_partition)),
+                topic_partition=topic_partition,
+                topic_id=topic_id,
+                config=config,
+                now_ms=self._clock_ms(),
+                listener=self,
+            )
+        except OSError as error:
+            self._fail_directory(directory, error)
+            raise StorageFailed(f"{directory.path}: {error}") from error
+        self._adopt(directory, log)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Take the log out of service: its directory is renamed now and removed after file.delete.delay.ms.
+
+        Nothing happens if it is not here. Readers that hold its files may finish.
+        """
+        log = self._logs.pop(topic_partition, None)
+        if log is None:
+            return
+        directory = self._homes.pop(log)
+        del directory.logs[topic_partition]
+        directory.rounds.forget(log)
+        target = self._free_delete_path(directory, log)
+        try:
+            self._disk.rename(log.directory, target)
+        except OSError as error:
+            self._fail_directory(directory, error)
+            return
+        finally:
+            log.fail(OSError("the log is deleted"))
+            log.release_files()
+        self._removals.append((self._clock_ms() + log.config.file_delete_delay_ms, target))
+        self._removals_added.set()
+
+    def directory_id(self, log: UnifiedLog) -> Uuid:
+        """Id of the directory that a log is in (KIP-858)."""
+        return self._homes[log].id
+
+    @property
+    def online_directories(self) -> list[str]:
+        """Paths of the directories that work."""
+        return [directory.path for directory in self._directories if directory.error is None]
+
+    @property
+    def offline_directories(self) -> list[str]:
+        """Paths of the directories that failed."""
+        return [directory.path for directory in self._directories if directory.error is not None]
+
+    def flush_stats(self) -> dict[str, FlushStats]:
+        """Flush counters by directory path."""
+        return {directory.path: directory.rounds.stats for directory in self._directories}
+
+    def _adopt(self, directory: _Directory, log: UnifiedLog) -> None:
+        self._logs[log.topic_partition] = log
+        self._homes[log] = directory
+        directory.logs[log.topic_partition] = log
+
+    def _forget_saved(self, directory: _Directory, topic_partition: TopicPartition) -> None:
+        """A new log starts at 0: what the files say of an earlier one of that name would cut it at the next start."""
+        with directory.saving:
+            for name, saved in (
+                (checkpoints.RECOVERY_POINTS_FILE, directory.saved_recovery_points),
+                (checkpoints.LOG_START_OFFSETS_FILE, directory.saved_log_starts),
+            ):
+                if saved.pop(topic_partition, None):
+                    checkpoints.write_offsets(self._disk, directory.file(name), saved)
+
+    def _free_delete_path(self, directory: _Directory, log: UnifiedLog) -> str:
+        """A name no earlier deletion has: the same replica may come and go within the delay."""
+        number = 0
+        while True:
+            suffix = f".{log.topic_id.hex()}{number:02x}{_DELETE_SUFFIX}"
+            name = f"{str(log.topic_partition)[: _NAME_BYTES_MAX - len(suffix)]}{suffix}"
+            if not self._disk.exists(directory.file(name)):
+                return directory.file(name)
+            number += 1
+
+    # -- durability ------------------------------------------------------------------------------------------------
+
+    def request_flush(self, log: UnifiedLog) -> None:
+        """Make what the log holds durable in the next round of its directory; on_flushed is called after it."""
+        directory = self._homes.get(log)
+        if directory is not None:
+            directory.rounds.request(log)
+
+    def may_write(self, log: UnifiedLog) -> bool:
+        """See LogListener.may_write."""
+        directory = self._homes.get(log)
+        return directory is None or not directory.rounds.is_slow(log)
+
+    def on_segment_rolled(self, log: UnifiedLog) -> None:
+        """See LogListener.on_segment_rolled."""
+        self.request_flush(log)
+
+    def on_recovery_point_lowered(self, log: UnifiedLog) -> None:
+        """See LogListener.on_recovery_point_lowered."""
+        directory = self._homes.get(log)
+        if directory is None:
+            return
+        with directory.saving:
+            points = directory.saved_recovery_points
+            if points.get(log.topic_partition, 0) > log.flushed_end_offset:
+                points[log.topic_partition] = log.flushed_end_offset
+                path = directory.file(checkpoints.RECOVERY_POINTS_FILE)
+                try:
+                    checkpoints.write_offsets(self._disk, path, points)
+                except OSError as error:
+                    self._fail_directory(directory, error)
+
+    def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
+        """See LogListener.on_storage_failed."""
+        directory = self._homes.get(log)
+        if directory is not None:
+            self._fail_directory(directory, error)
+
+    def _tell_flushed(self, log: UnifiedLog) -> None:
+        if log in self._homes:
+            self.on_flushed(log)
+
+    def _fail_directory(self, directory: _Directory, error: OSError) -> None:
+        if directory.error is not None:
+            return
+        directory.error = error
+        self.stats.directories_failed += 1
+        logger.error("log directory %s failed and is offline: %s", directory.path, error)
+        for log in directory.logs.values():
+            log.fail(error)
+        directory.rounds.fail(error)
+        self.on_directory_failed(directory.path, error)
+
+    # -- periodic work ---------------------------------------------------------------------------------------------
+
+    async def apply_retention(self) -> None:
+        """Look at every log once, a few per turn of the loop."""
+        for number, log in enumerate(list(self._logs.values())):
+            if number % _RETENTION_SLICE == _RETENTION_SLICE - 1:
+                await asyncio.sleep(0)
+            if log not in self._homes or log.is_failed:
+                continue
+            try:
+                self.stats.segments_retired += log.apply_retention(self._clock_ms())
+            except StorageFailed:
+                continue  # the log has told its listener
+            removals = log.take_removals()
+            if removals:
+                self._removals += removals
+                self._removals_added.set()
+
+    async def write_checkpoints(self) -> None:
+        """Write leader epochs, recovery points and log start offsets of every online directory."""
+        for directory in self._directories:
+            if directory.error is None:
+                ends = self._ends(directory)
+                try:
+                    await self._disk.run(self._write_directory_checkpoints, directory, ends)
+                except OSError as error:
+                    self._fail_directory(directory, error)
+
+    def _ends(self, directory: _Directory) -> list[tuple[UnifiedLog, Offset, Offset]]:
+        """What a checkpoint is to say, taken on the loop: (log, flushed end, log start)."""
+        return [(log, log.flushed_end_offset, log.log_start_offset) for log in directory.logs.values()]
+
+    def _write_directory_checkpoints(
+        self, directory: _Directory, ends: Sequence[tuple[UnifiedLog, Offset, Offset]]
+    ) -> None:
+        """In a disk thread, while the loop goes on: logs may be truncated or deleted meanwhile."""
+        for log, _, _ in ends:
+            try:
+                log.leader_epochs.save()
+            except FileNotFoundError:
+                continue  # deleted meanwhile: its directory has another name
+        with directory.saving:
+            # min: a truncation since the ends were taken; one from here on waits for the lock and writes after us
+            here = [(log, end, start) for log, end, start in ends if log in self._homes]
+            points = {log.topic_partition: min(end, log.flushed_end_offset) for log, end, _ in here}
+            starts = {log.topic_partition: start for log, _, start in here if start > 0}
+            for name, offsets in (
+                (checkpoints.RECOVERY_POINTS_FILE, points),
+                (checkpoints.LOG_START_OFFSETS_FILE, starts),
+            ):
+                checkpoints.write_offsets(self._disk, directory.file(name), offsets)
+            directory.saved_recovery_points, directory.saved_log_starts = points, starts
+
+    async def _expire_producers(self) -> None:
+        for log in list(self._logs.values()):
+            expiration_ms = self._config.producer_id_expiration_ms
+            self.stats.producers_expired += log.expire_producers(now_ms=self._clock_ms(), expiration_ms=expiration_ms)
+
+    async def _remove_when_due(self) -> None:
+        """Remove retired files and deleted directories once their delay is over."""
+        while True:
+            now_ms = self._clock_ms()
+            due = [path for due_ms, path in self._removals if due_ms <= now_ms]
+            self._removals = [removal for removal in self._removals if removal[0] > now_ms]
+            for path in due:
+                try:
+                    await self._disk.run(
+                        self._disk.remove_tree if path.endswith(_DELETE_SUFFIX) else self._disk.remove, path
+                    )
+                except OSError as error:
+                    logger.warning("%s could not be removed: %s; the next start will try again", path, error)
+            self._removals_added.clear()
+            wait_ms = min((due_ms - now_ms for due_ms, _ in self._removals), default=None)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if wait_ms is None else max(wait_ms, 0) / 1000):
+                    await self._removals_added.wait()
+
+    async def _every(
+        self, interval_ms: int, function: Callable[[], Awaitable[None]], *, first_ms: int | None = None
+    ) -> None:
+        await asyncio.sleep((interval_ms if first_ms is None else first_ms) / 1000)
+        while True:
+            await function()
+            await asyncio.sleep(interval_ms / 1000)
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """The partition of a log's directory; None for any other name."""
+    topic, dash, partition = name.rpartition("-")
+    return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None

@@ -1,0 +1,324 @@
+"""Bringing a partition directory to life: after a clean stop quickly, after any other stop with proof.
+
+May touch:  the Disk and the parts of a log.   Must not touch: clocks, peers, the loop (it runs in a disk thread).
+Invariants: what comes out is a prefix of what was appended, at least up to the recovery point unless the disk itself lost
+            bytes; every batch from the recovery point on is proved by its CRC; doing it twice gives the same.
+Read next:  unified_log.py open.
+
+After an unclean stop, from the segment that holds the recovery point:
+  1. every batch: length, magic, CRC, offset contiguous, epoch not falling; the first that fails ends the log there
+  2. indexes, leader epochs and producer state are made again from the batches
+  3. later segments go: a lost flush may have kept a later file and lost an earlier one
+  4. all that was kept is flushed, so that the end found may count as durable
+
+Not obvious:
+  - An epoch that falls is how the old tail shows that was truncated, then overwritten in part before a power cut.
+  - A cut below the recovery point is bit rot or a disk that lied, not a torn tail: it is reported as such, loudly.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from barnabas_log.checkpoints import LEADER_EPOCHS_FILE
+from barnabas_log.config import LogConfig
+from barnabas_log.disk import Disk
+from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.leader_epochs import LeaderEpochs
+from barnabas_log.offset_index import RELATIVE_OFFSET_MAX
+from barnabas_log.producer_state import ProducerState, list_snapshots, load_newest_snapshot, snapshot_path
+from barnabas_log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    LogSegment,
+    segment_path,
+)
+from barnabas_log.segments import Segments
+from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
+from barnabas_wire.records.crc32c import crc32c
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1024 * 1024
+
+
+class RecoveryReport(NamedTuple):
+    """What recovery found."""
+
+    scanned_bytes: int
+    truncated_bytes: int
+    """Cut off, whole later segments included."""
+    is_flushed_data_lost: bool
+    """Whether the log now ends before its recovery point: the disk lost what it had confirmed. The replica must not be
+    trusted to know all that was acknowledged."""
+
+
+class RecoveredLog(NamedTuple):
+    """The parts of a log, consistent with each other and with the files."""
+
+    segments: Segments
+    leader_epochs: LeaderEpochs
+    producers: ProducerState
+    log_start_offset: Offset
+    log_end_offset: Offset
+    report: RecoveryReport
+
+
+def recover_log(
+    disk: Disk,
+    directory: str,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    recovery_point: Offset,
+    log_start_offset: Offset,
+    is_clean_shutdown: bool,
+) -> RecoveredLog:
+    """Open the partition directory, which exists; an empty one becomes an empty log at `log_start_offset`.
+
+    Blocks; raises OSError when the disk fails.
+    """
+    bases = _sweep(disk, directory)
+    segments = [LogSegment.open(disk, directory, base, config, now_ms=now_ms) for base in bases]
+    epochs = _load_epochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments)
+    if not segments:
+        return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
+    if is_clean_shutdown:
+        end_offset, report = _check_clean(segments, epochs)
+    else:
+        end_offset, report = _prove(disk, directory, segments, epochs, recovery_point)
+    if end_offset < log_start_offset:
+        logger.warning("%s ends at %d, before its start %d: starting empty", directory, end_offset, log_start_offset)
+        for segment in segments:
+            _remove(disk, segment)
+        for offset in list_snapshots(disk, directory):
+            disk.remove(snapshot_path(directory, offset))
+        return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
+    start_offset = max(log_start_offset, segments[0].base_offset)
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(start_offset)
+    for offset in list_snapshots(disk, directory):
+        if offset > end_offset:
+            disk.remove(snapshot_path(directory, offset))
+    producers = load_producers(disk, directory, segments, end_offset=end_offset)
+    return RecoveredLog(Segments(segments), epochs, producers, start_offset, end_offset, report)
+
+
+def load_producers(disk: Disk, directory: str, segments: list[LogSegment], *, end_offset: Offset) -> ProducerState:
+    """Producer state at `end_offset`: the newest snapshot not after it, and the batches since. Reads headers only."""
+    state = load_newest_snapshot(disk, directory, at_or_before=end_offset)
+    for number, segment in enumerate(segments):
+        if number + 1 < len(segments) and segments[number + 1].base_offset <= state.end_offset:
+            continue
+        if segment.base_offset >= end_offset or state.end_offset >= end_offset:
+            break
+        start = segment.find(state.end_offset).position if state.end_offset > segment.base_offset else 0
+        for _, header in segment.headers(start):
+            if header.base_offset >= end_offset:
+                break
+            if header.base_offset >= state.end_offset:
+                note_producer(state, header)
+    state.end_offset = end_offset
+    return state
+
+
+def note_producer(state: ProducerState, header: BatchHeader) -> None:
+    """Tell the producer state of an appended batch."""
+    if header.producer_id >= 0 and header.base_sequence >= 0:
+        state.update(
+            producer_id=header.producer_id,
+            epoch=header.producer_epoch,
+            first_sequence=header.base_sequence,
+            last_offset=header.last_offset,
+            offset_delta=header.last_offset_delta,
+            timestamp_ms=header.max_timestamp_ms,
+        )
+
+
+def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None) -> Offset:
+    """Scan a segment from its start, make its indexes again and find its sound end; nothing is cut yet.
+
+    Afterwards segment.size_bytes is the sound part. `epochs` learns the batches' epochs and says where they would fall.
+    Returns the offset after the last sound batch.
+    """
+    file, file_size = segment.file, segment.file.size_bytes
+    segment.begin_rebuild()
+    expected = segment.base_offset
+    chunk, chunk_start, position = b"", 0, 0
+    while file_size - position >= HEADER_BYTES:
+        if position + HEADER_BYTES > chunk_start + len(chunk):
+            chunk, chunk_start = file.read(position, min(_CHUNK_BYTES, file_size - position)), position
+        try:
+            header = read_header(chunk, position - chunk_start)
+        except CorruptBatch:
+            break
+        size = header.size_bytes
+        if position + size > file_size:
+            break
+        if position + size > chunk_start + len(chunk):
+            chunk, chunk_start = file.read(position, min(max(_CHUNK_BYTES, size), file_size - position)), position
+        at = position - chunk_start
+        if (
+            header.magic != MAGIC
+            or header.base_offset != expected
+            or header.last_offset_delta < 0
+            or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
+            or (epochs is not None and header.partition_leader_epoch < epochs.latest)
+            or crc32c(chunk[at + CRC_START : at + size]) != header.crc
+        ):
+            break
+        if epochs is not None and header.partition_leader_epoch >= 0:
+            epochs.assign(header.partition_leader_epoch, header.base_offset)
+        segment.add_batch(header.last_offset, header.max_timestamp_ms, size)
+        expected = header.next_offset
+        position += size
+    return expected
+
+
+def _sweep(disk: Disk, directory: str) -> list[Offset]:
+    """Remove what a deletion, a half-made file or a lost segment left; returns the base offsets, rising."""
+    names = disk.list_directory(directory)
+    bases = sorted(Offset(int(name[:-4])) for name in names if name.endswith(LOG_SUFFIX) and name[:-4].isdecimal())
+    known = {f"{base:020d}" for base in bases}
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        is_orphan_index = dot + suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) and stem not in known
+        if name.endswith((DELETED_SUFFIX, ".cleaned", ".tmp")) or is_orphan_index:
+            disk.remove(f"{directory}/{name}")
+    return bases
+
+
+def _load_epochs(disk: Disk, path: str, segments: list[LogSegment]) -> LeaderEpochs:
+    """From the checkpoint; from the headers of all batches where there is none, or none that can be read."""
+    try:
+        epochs = LeaderEpochs.load(disk, path)
+    except CorruptCheckpoint as error:
+        logger.warning("%s; epochs are taken from the batches", error)
+        epochs = LeaderEpochs(disk, path)
+    if not epochs.entries:
+        for segment in segments:
+            try:
+                for _, header in segment.headers():
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
+            except CorruptBatch:
+                break  # what follows is for the proof to judge
+    return epochs
+
+
+def _start_empty(
+    disk: Disk, directory: str, config: LogConfig, epochs: LeaderEpochs, *, now_ms: int, at: Offset
+) -> RecoveredLog:
+    epochs.clear()
+    producers = ProducerState()
+    producers.clear(at)
+    segment = LogSegment.create(disk, directory, at, config, now_ms=now_ms)
+    return RecoveredLog(Segments([segment]), epochs, producers, at, at, RecoveryReport(0, 0, False))
+
+
+def _check_clean(segments: list[LogSegment], epochs: LeaderEpochs) -> tuple[Offset, RecoveryReport]:
+    """After a clean stop every file is whole; what a person removed or a copy lost is made again."""
+    scanned_bytes = 0
+    for segment in segments[:-1]:
+        try:
+            is_indexed = len(segment.offset_index) >= 0 and len(segment.time_index) >= 0
+        except FileNotFoundError:
+            is_indexed = False
+        if not is_indexed:
+            logger.warning("%s lost an index, making it again", segment.file.path)
+            scanned_bytes += segment.file.size_bytes
+            rebuild_segment(segment, None)
+            segment.size_bytes = segment.file.size_bytes
+            segment.become_inactive()
+        _settle(segment)
+    active = segments[-1]
+    try:
+        active.become_active()
+        last = active.offset_index.last()
+        end_offset = active.base_offset
+        for _, header in active.headers(last[1] if last is not None else 0):
+            end_offset = header.next_offset
+        if last is not None and end_offset <= active.base_offset + last[0]:
+            raise CorruptCheckpoint(f"{active.offset_index.path} names offsets after the end {end_offset}")
+        truncated_bytes = 0
+    except (CorruptCheckpoint, CorruptBatch, FileNotFoundError) as error:
+        logger.warning("%s after a clean stop: %s; making its indexes again", active.file.path, error)
+        scanned_bytes += active.file.size_bytes
+        epochs.truncate_from_end(active.base_offset)
+        end_offset = rebuild_segment(active, epochs)
+        truncated_bytes = _cut_tail(active)
+    return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, truncated_bytes > 0)
+
+
+def _prove(
+    disk: Disk, directory: str, segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: Offset
+) -> tuple[Offset, RecoveryReport]:
+    """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut."""
+    first = max(0, sum(segment.base_offset <= recovery_point for segment in segments) - 1)
+    epochs.truncate_from_end(segments[first].base_offset)
+    for offset in list_snapshots(disk, directory):
+        if offset > segments[first].base_offset:  # may be of a tail that was truncated, its removal not yet durable
+            disk.remove(snapshot_path(directory, offset))
+    for segment in segments[:first]:
+        if not (disk.exists(segment.offset_index.path) and disk.exists(segment.time_index.path)):
+            rebuild_segment(segment, None)
+            segment.size_bytes = segment.file.size_bytes
+            segment.become_inactive()
+            segment.offset_index.file.sync()
+            segment.time_index.file.sync()
+        _settle(segment)
+    scanned_bytes = truncated_bytes = 0
+    end_offset = segments[first].base_offset
+    number = first
+    while number < len(segments):
+        segment = segments[number]
+        if segment.base_offset != end_offset:
+            break
+        scanned_bytes += segment.file.size_bytes
+        end_offset = rebuild_segment(segment, epochs)
+        number += 1
+        cut_bytes = _cut_tail(segment)
+        truncated_bytes += cut_bytes
+        segment.file.sync()
+        if number < len(segments) and not cut_bytes and segments[number].base_offset == end_offset:
+            segment.become_inactive()
+            segment.offset_index.file.sync()
+            segment.time_index.file.sync()
+            _settle(segment)
+        elif cut_bytes:
+            break
+    for segment in segments[number:]:
+        logger.warning("%s does not follow a sound segment: removing it", segment.file.path)
+        truncated_bytes += segment.file.size_bytes
+        _remove(disk, segment)
+    del segments[number:]
+    disk.sync_directory(directory)
+    is_flushed_data_lost = end_offset < recovery_point
+    if is_flushed_data_lost:
+        logger.error("%s: flushed up to %d, but sound only up to %d", directory, recovery_point, end_offset)
+    elif truncated_bytes:
+        logger.warning("%s: cut %d unflushed bytes at offset %d", directory, truncated_bytes, end_offset)
+    return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
+
+
+def _settle(segment: LogSegment) -> None:
+    """Take the greatest timestamp into memory, for retention, and let go of the index files."""
+    segment.load_max_timestamp()
+    segment.close_indexes()
+
+
+def _cut_tail(segment: LogSegment) -> int:
+    """Cut the file to its sound part; returns the bytes cut."""
+    excess = segment.file.size_bytes - segment.size_bytes
+    if excess:
+        segment.file.truncate(segment.size_bytes)
+    return excess
+
+
+def _remove(disk: Disk, segment: LogSegment) -> None:
+    segment.close()
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        disk.remove(segment_path(segment.directory, segment.base_offset, suffix))

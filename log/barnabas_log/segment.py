@@ -1,0 +1,322 @@
+"""One segment: a .log file of batches end to end, and its two sparse indexes.
+
+May touch:  disk.py, the two indexes.     Must not touch: clocks, epochs, producers, other segments.
+Invariants: position 0 holds the batch with the base offset; batches follow without gaps; every remembered boundary is the
+            start of a batch or the end of the file; the file holds Kafka's bytes and nothing else.
+Read next:  segments.py, unified_log.py.
+
+Layout: <20-digit base offset>.log = v2 batches (barnabas_wire/records/batch.py). A crash leaves a prefix of what was
+appended since the last flush, or zeros and old bytes after it: recovery cuts at the first batch that is not sound.
+
+Not obvious:
+  - `size_bytes` counts what was assigned; `file.size_bytes` what was written. unified_log.py writes before it reads.
+  - Boundaries: a sequential reader comes back with the offset where its last read ended, and the high watermark is where
+    some follower's read ended, so remembering read ends makes scans of headers the exception.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from barnabas_log.config import INT32_MAX, LogConfig
+from barnabas_log.disk import Disk, File
+from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from barnabas_log.time_index import TimeIndex
+from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptBatch,
+    Record,
+    iterate_records,
+    read_header,
+)
+
+BOUNDARIES_MAX = 256
+"""Remembered batch boundaries per segment (about 20 KiB)."""
+_SCAN_BYTES = 8192
+LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+DELETED_SUFFIX = ".deleted"
+_NO_TIMESTAMP = -1
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch is in its segment."""
+
+    position: int
+    base_offset: Offset
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    """File of a segment."""
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+class LogSegment:
+    """One segment of one log. `create` a new one or `open` one that is there."""
+
+    __slots__ = (
+        "_boundaries",
+        "_bytes_since_index",
+        "_disk",
+        "_first_timestamp_ms",
+        "_jitter",
+        "_max_timestamp",
+        "base_offset",
+        "directory",
+        "file",
+        "index_interval_bytes",
+        "is_index_full",
+        "last_append_ms",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, file: File, now_ms: int
+    ) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.file = file
+        self.size_bytes = file.size_bytes
+        self.last_append_ms = now_ms
+        """Age of a segment whose records bear no time: when it was appended to, or opened."""
+        self.index_interval_bytes = config.index_interval_bytes
+        bytes_max = config.segment_index_bytes
+        self.offset_index = OffsetIndex(
+            disk, segment_path(directory, base_offset, INDEX_SUFFIX), base_offset, bytes_max=bytes_max
+        )
+        self.time_index = TimeIndex(
+            disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, bytes_max=bytes_max
+        )
+        self.is_index_full = False
+        self._bytes_since_index = 0
+        self._boundaries: dict[int, int] = {}
+        self._max_timestamp: tuple[int, int] | None = (_NO_TIMESTAMP, base_offset) if not self.size_bytes else None
+        self._first_timestamp_ms: int | None = None
+        # Spreads rolls without a random number, so that a run can be replayed: the same on every start and replica.
+        self._jitter = zlib.crc32(f"{directory.rpartition('/')[2]}/{base_offset}".encode())
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, *, now_ms: int) -> LogSegment:
+        """A new, empty segment that can be appended to. Its names are durable after a flush of the directory."""
+        file = disk.open(segment_path(directory, base_offset, LOG_SUFFIX), create=True)
+        file.truncate(0)
+        segment = cls(disk, directory, base_offset, config, file, now_ms)
+        segment.offset_index.create()
+        segment.time_index.create()
+        return segment
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, *, now_ms: int) -> LogSegment:
+        """A segment that is there; its indexes are opened when asked. Raises FileNotFoundError."""
+        file = disk.open(segment_path(directory, base_offset, LOG_SUFFIX))
+        return cls(disk, directory, base_offset, config, file, now_ms)
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    def add_batch(self, last_offset: int, max_timestamp_ms: int, size_bytes: int) -> None:
+        """Account for a batch that goes to the end: size, timestamps, an index entry when one is due."""
+        position = self.size_bytes
+        if not position:
+            self._first_timestamp_ms = max_timestamp_ms
+        max_timestamp = self._max_timestamp or self.max_timestamp
+        if max_timestamp_ms > max_timestamp[0]:
+            self._max_timestamp = max_timestamp = (max_timestamp_ms, last_offset)
+        if self._bytes_since_index > self.index_interval_bytes:
+            self.offset_index.add(last_offset=last_offset, position=position)
+            self.time_index.add(timestamp_ms=max_timestamp[0], offset=max_timestamp[1])
+            self._bytes_since_index = 0
+            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+        self._bytes_since_index += size_bytes
+        self.size_bytes = position + size_bytes
+
+    def should_roll(
+        self, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
+    ) -> bool:
+        """Whether a batch must go to a new segment: size, span of record time, full index, offset past 32 bits."""
+        size = self.size_bytes
+        if not size:
+            return False
+        if (
+            size + size_bytes > config.segment_bytes
+            or self.is_index_full
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or size + size_bytes > INT32_MAX
+        ):
+            return True
+        first_ms = self._first_timestamp_ms
+        if first_ms is None:
+            first_ms = self._first_timestamp_ms = self.header_at(0).max_timestamp_ms
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.last_append_ms
+        if waited_ms <= config.segment_ms - config.segment_jitter_ms:
+            return False
+        jitter_ms = self._jitter % (min(config.segment_jitter_ms, config.segment_ms) + 1)
+        return waited_ms > config.segment_ms - jitter_ms
+
+    def finish(self) -> None:
+        """Write out what the indexes hold in memory, with the greatest timestamp last, as at a roll or a clean stop."""
+        timestamp_ms, offset = self.max_timestamp
+        if timestamp_ms >= 0:
+            self.time_index.add(timestamp_ms=timestamp_ms, offset=offset)
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def become_inactive(self) -> None:
+        """Finish, and keep no index in memory."""
+        self.finish()
+        self.offset_index.unload()
+        self.time_index.unload()
+
+    def become_active(self) -> None:
+        """Load the indexes, so that the segment can be appended to or truncated.
+
+        Raises CorruptCheckpoint or FileNotFoundError when they cannot be this segment's: then rebuild them by recovery.
+        """
+        self.offset_index.load()
+        self.time_index.load()
+        last = self.offset_index.last()
+        if last is not None and last[1] >= self.size_bytes:
+            raise CorruptCheckpoint(f"{self.offset_index.path} points past the end of its log")
+        self._bytes_since_index = self.size_bytes - (last[1] if last is not None else 0)
+        self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+
+    def begin_rebuild(self) -> None:
+        """Forget indexes and size: recovery adds the sound batches again."""
+        self.offset_index.create()
+        self.time_index.create()
+        self.size_bytes = 0
+        self.is_index_full = False
+        self._bytes_since_index = 0
+        self._boundaries.clear()
+        self._max_timestamp = (_NO_TIMESTAMP, self.base_offset)
+        self._first_timestamp_ms = None
+
+    def truncate_to(self, place: BatchPlace) -> None:
+        """Drop the batch at `place` and all after it. The indexes must be loaded and everything written."""
+        position = place.position
+        self.file.truncate(position)
+        self.size_bytes = position
+        self.offset_index.truncate_to_position(position)
+        self.time_index.truncate_to_offset(place.base_offset)
+        last = self.offset_index.last()
+        scan_from = last[1] if last is not None else 0
+        self._bytes_since_index = position - scan_from
+        self.is_index_full = False
+        self._boundaries = {offset: at for offset, at in self._boundaries.items() if at <= position}
+        if not position:
+            self._first_timestamp_ms = None
+        greatest = self.time_index.greatest() or (_NO_TIMESTAMP, int(self.base_offset))
+        for _, header in self.headers(self.offset_index.position_at_or_before(greatest[1])):
+            if header.max_timestamp_ms > greatest[0]:
+                greatest = (header.max_timestamp_ms, header.last_offset)
+        self._max_timestamp = greatest
+
+    # -- finding ---------------------------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> tuple[int, int]:
+        """(greatest record timestamp in ms or -1, last offset of the first batch that has it)."""
+        return self._max_timestamp or self.load_max_timestamp()
+
+    def load_max_timestamp(self) -> tuple[int, int]:
+        """Take max_timestamp from the time index, whose last entry it is since the segment was finished."""
+        if self._max_timestamp is None:
+            self._max_timestamp = self.time_index.greatest() or (_NO_TIMESTAMP, self.base_offset)
+        return self._max_timestamp
+
+    def remember(self, offset: int, position: int) -> None:
+        """Say that the batch starting with `offset` starts at `position` (or will, at the end)."""
+        boundaries = self._boundaries
+        boundaries[offset] = position
+        if len(boundaries) > BOUNDARIES_MAX:
+            self._boundaries = dict(list(boundaries.items())[BOUNDARIES_MAX // 2 :])
+
+    def find(self, offset: int) -> BatchPlace:
+        """The batch that holds `offset`, which is at least the base offset; the end of the file if none does."""
+        position = self._boundaries.get(offset)
+        if position is not None:
+            return BatchPlace(position, Offset(offset))
+        next_offset = self.base_offset
+        for position, header in self.headers(self.offset_index.position_at_or_before(offset)):
+            if header.last_offset >= offset:
+                self.remember(header.base_offset, position)
+                return BatchPlace(position, header.base_offset)
+            next_offset = header.next_offset
+        return BatchPlace(self.file.size_bytes, next_offset)
+
+    def cut(self, start: int, *, bytes_max: int, end: int) -> int:
+        """The last known batch boundary in (start, start + bytes_max], or `start` if not even one batch fits.
+
+        The index answers without a look at the log; where it is too coarse, the headers after `start` do.
+        """
+        limit = min(start + bytes_max, end)
+        boundary = self.offset_index.boundary_at_or_before(limit)
+        if boundary > start:
+            return boundary
+        boundary = start
+        for position, header in self.headers(start):
+            if position + header.size_bytes > limit:
+                break
+            boundary = position + header.size_bytes
+        return boundary
+
+    def header_at(self, position: int) -> BatchHeader:
+        """Header of the batch at a boundary. Raises CorruptBatch."""
+        return read_header(self.file.read(position, HEADER_BYTES))
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each written batch from a boundary on. Raises CorruptBatch."""
+        end = self.file.size_bytes
+        chunk, chunk_start = b"", position
+        while end - position >= HEADER_BYTES:
+            if position + HEADER_BYTES > chunk_start + len(chunk):
+                chunk, chunk_start = self.file.read(position, min(_SCAN_BYTES, end - position)), position
+            header = read_header(chunk, position - chunk_start)
+            if position + header.size_bytes > end:
+                raise CorruptBatch(f"the batch at {position} of {self.file.path} passes the end {end}")
+            yield position, header
+            position += header.size_bytes
+
+    def records_at(self, position: int) -> Iterator[Record]:
+        """The records of the batch at a boundary, opened. Raises CorruptBatch."""
+        return iterate_records(self.file.read(position, self.header_at(position).size_bytes))
+
+    def find_timestamp(self, timestamp_ms: int, *, start_offset: int) -> Record | None:
+        """The first record at or after both the time and the offset. Opens the batches that may hold it."""
+        index_offset = max(self.time_index.offset_at_or_before(timestamp_ms), start_offset)
+        for position, header in self.headers(self.offset_index.position_at_or_before(index_offset)):
+            if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= start_offset:
+                for record in self.records_at(position):
+                    if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
+                        return record
+        return None
+
+    # -- letting go ------------------------------------------------------------------------------------------------
+
+    def close_indexes(self) -> None:
+        """Let go of the index files; a look-up opens them again. Only once the segment is inactive and flushed."""
+        self.offset_index.close()
+        self.time_index.close()
+
+    def mark_deleted(self) -> list[str]:
+        """Rename every file of the segment to .deleted and close it; returns the new paths. Readers keep their hold."""
+        renamed: list[str] = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = segment_path(self.directory, self.base_offset, suffix)
+            if self._disk.exists(path):
+                self._disk.rename(path, path + DELETED_SUFFIX)
+                renamed.append(path + DELETED_SUFFIX)
+        self.close()
+        return renamed
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.close_indexes()
+        self.file.close()

@@ -1,0 +1,158 @@
+"""Sorted pairs of integers in a file of fixed-size entries: what offset and time index share.
+
+May touch:  the Disk it is given.     Must not touch: what the pairs mean, clocks.
+Invariants: both columns rise from entry to entry; memory (while loaded) is the file plus the entries not yet written.
+Read next:  offset_index.py and time_index.py, which say the two formats.
+
+Loaded while its segment is the active one: appends go to memory, `write_out` appends what is new to the file, a crash
+loses nothing that recovery does not rebuild. Unloaded afterwards: a look-up is a binary search of small reads (18 for a
+segment of 1 GiB), so an old segment costs no memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+
+from barnabas_log.disk import Disk, File
+from barnabas_log.errors import CorruptCheckpoint
+
+
+class SparseIndex:
+    """One index file. Column 0 and column 1 are the two integers of an entry."""
+
+    __slots__ = (
+        "_count",
+        "_disk",
+        "_file",
+        "_first",
+        "_is_loaded",
+        "_layout",
+        "_second",
+        "_written",
+        "entries_max",
+        "path",
+    )
+
+    def __init__(self, disk: Disk, path: str, layout: struct.Struct, *, entries_max: int) -> None:
+        self.path = path
+        self.entries_max = entries_max
+        self._disk = disk
+        self._layout = layout
+        self._file: File | None = None
+        self._first = array("q")
+        self._second = array("q")
+        self._is_loaded = False
+        self._written = 0
+        self._count = -1
+
+    def create(self) -> None:
+        """Start empty and loaded; a file left by an earlier life is emptied."""
+        self._is_loaded = True
+        self._first, self._second = array("q"), array("q")
+        self._written = 0
+        self._open(create=True).truncate(0)
+
+    def load(self) -> None:
+        """Read all entries into memory. Raises FileNotFoundError; CorruptCheckpoint if the file cannot be an index."""
+        file = self._open(create=False)
+        if file.size_bytes % self._layout.size:
+            raise CorruptCheckpoint(f"{self.path} has {file.size_bytes} bytes, no multiple of {self._layout.size}")
+        first, second = array("q"), array("q")
+        for a, b in self._layout.iter_unpack(file.read(0, file.size_bytes)):
+            if first and (a <= first[-1] or b < second[-1]):
+                raise CorruptCheckpoint(f"{self.path} does not rise at entry {len(first)}")
+            first.append(a)
+            second.append(b)
+        self._first, self._second = first, second
+        self._written = len(first)
+        self._is_loaded = True
+
+    def unload(self) -> None:
+        """Write what is new and keep nothing in memory: the segment will not grow again."""
+        if self._is_loaded:
+            self.write_out()
+            self._count = self._written
+            self._first, self._second = array("q"), array("q")
+            self._is_loaded = False
+
+    def __len__(self) -> int:
+        if self._is_loaded:
+            return len(self._first)
+        if self._count < 0:
+            self._count = self._open(create=False).size_bytes // self._layout.size
+        return self._count
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further entry fits under segment.index.bytes."""
+        return len(self) >= self.entries_max
+
+    def append(self, first: int, second: int) -> None:
+        """Add an entry; the caller keeps both columns rising."""
+        self._first.append(first)
+        self._second.append(second)
+
+    def entry(self, number: int) -> tuple[int, int]:
+        """Entry by number, 0 the oldest."""
+        if self._is_loaded:
+            return self._first[number], self._second[number]
+        size = self._layout.size
+        a, b = self._layout.unpack(self._open(create=False).read(number * size, size))
+        return a, b
+
+    def last(self) -> tuple[int, int] | None:
+        """The newest entry."""
+        count = len(self)
+        return self.entry(count - 1) if count else None
+
+    def floor(self, value: int, *, column: int) -> tuple[int, int] | None:
+        """The last entry whose column is at most `value`; None if every one is greater."""
+        if self._is_loaded:
+            number = bisect_right(self._second if column else self._first, value) - 1
+            return (self._first[number], self._second[number]) if number >= 0 else None
+        low, high = 0, len(self)
+        found: tuple[int, int] | None = None
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.entry(middle)
+            if entry[column] <= value:
+                found = entry
+                low = middle + 1
+            else:
+                high = middle
+        return found
+
+    def truncate_from(self, value: int, *, column: int) -> None:
+        """Drop every entry whose column is `value` or greater. Only while loaded."""
+        assert self._is_loaded, f"{self.path} is not the index of an active segment"
+        keep = bisect_left(self._second if column else self._first, value)
+        del self._first[keep:], self._second[keep:]
+        if keep < self._written:
+            self._open(create=True).truncate(keep * self._layout.size)
+            self._written = keep
+
+    def write_out(self) -> None:
+        """Append the entries that the file does not hold yet; durable after the next flush of `file`."""
+        if self._is_loaded and self._written < len(self._first):
+            pack = self._layout.pack
+            new = b"".join(map(pack, self._first[self._written :], self._second[self._written :]))
+            self._open(create=True).append([new])
+            self._written = len(self._first)
+
+    @property
+    def file(self) -> File:
+        """The open file, for a flush."""
+        return self._open(create=True)
+
+    def close(self) -> None:
+        """Let go of the file; entries not written out are lost."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self, *, create: bool) -> File:
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=create)
+        return self._file

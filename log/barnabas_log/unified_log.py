@@ -1,0 +1,808 @@
+"""One partition's log on this disk: append, read, truncate, retire.
+
+May touch:  the parts of a log, disk.py.       Must not touch: asyncio, clocks, peers, other logs.
+Invariants: log start <= high watermark <= log end; flushed end <= written end <= log end; offsets have no gap;
+            what is appended is exactly what any replica holds at these offsets, byte for byte.
+Read next:  segment.py; flush.py for when bytes become durable; recovery.py for how it opens.
+
+One loop owns a log: every method is called there, except `open` and `close`, which may run in a disk thread while nobody
+else has it. Appending assigns offsets and queues bytes; `write_pending`, once per loop iteration, writes them with one
+system call; a flush round makes them durable.
+
+Hot path (append_as_leader, append_as_follower, read): flat on purpose. One copy per batch, bytes(view[21:]), which both
+the CRC (its C function takes bytes only) and the write use; the 21 bytes before it are made new with offset and epoch.
+
+Not obvious:
+  - mark_flushed gets an end that was taken before the flush began; a truncation in between has lowered it meanwhile, so
+    dirty_files opens a window in which truncate_to keeps a cap.
+  - The epoch file and the indexes of the active segment lag behind on purpose: recovery makes them again from the
+    recovery point on, so they are written before that point moves, not at every append.
+  - A read never waits for bytes that the listener holds back (a slow flush): it ends at the written end.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple, Protocol
+
+from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata, read_partition_metadata
+from barnabas_log.config import LogConfig, TimestampType
+from barnabas_log.disk import Disk, File, FileRange
+from barnabas_log.errors import (
+    BatchTooLarge,
+    CorruptCheckpoint,
+    InconsistentTopicId,
+    InvalidBatch,
+    OffsetOutOfRange,
+    StorageFailed,
+)
+from barnabas_log.producer_state import ProducerState, list_snapshots, snapshot_path
+from barnabas_log.recovery import (
+    RecoveredLog,
+    RecoveryReport,
+    load_producers,
+    note_producer,
+    rebuild_segment,
+    recover_log,
+)
+from barnabas_log.retention import SegmentFacts, deletable_count
+from barnabas_log.segment import LogSegment
+from barnabas_log.validator import check_is_one_batch, check_producer_batch
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.records.batch import (
+    CRC_START,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    PREFIX,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    read_header,
+)
+from barnabas_wire.records.crc32c import crc32c
+
+logger = logging.getLogger(__name__)
+
+PENDING_BYTES_MAX = 4 * 1024 * 1024
+"""Bytes queued in one log before an append writes by itself."""
+HELD_BYTES_MAX = 32 * 1024 * 1024
+"""Bytes queued in one log while a slow flush holds its writes back; past that it writes, and may wait for the disk."""
+
+_OFFSET_ZERO = Offset(0)
+_ATTRIBUTES_AT = 21 - CRC_START
+_MAX_TIMESTAMP_AT = 35 - CRC_START
+
+
+class LogOffset(NamedTuple):
+    """An offset and where it is; position -1 when unknown."""
+
+    offset: Offset
+    segment_base: Offset
+    position: int
+
+
+class AppendResult(NamedTuple):
+    """What became of an append. For an empty one: last_offset = first_offset - 1."""
+
+    first_offset: Offset
+    last_offset: Offset
+    max_timestamp_ms: int
+    log_append_time_ms: int
+    """-1 unless the topic dates by log append time."""
+    record_count: int
+    size_bytes: int
+    is_duplicate: bool
+    """Whether nothing was written, because the producer repeated a batch that is there at these offsets."""
+
+
+class LogRead(NamedTuple):
+    """Whole batches. Every file of `parts` is acquired: whoever takes the read owes each a release."""
+
+    parts: tuple[FileRange, ...]
+    size_bytes: int
+    start: LogOffset
+    """The first batch, which holds the asked offset."""
+    next_offset: Offset
+    """Where to read on: the offset after the last batch, or the asked offset when there is nothing."""
+
+
+class LogListener(Protocol):
+    """What a log tells its manager; calls come on the loop that owns the log."""
+
+    def may_write(self, log: UnifiedLog) -> bool:
+        """Whether a write may go to the file now, or a flush that takes long stands in its way."""
+        ...
+
+    def on_segment_rolled(self, log: UnifiedLog) -> None:
+        """A full segment waits to be flushed, whatever the flush mode."""
+        ...
+
+    def on_recovery_point_lowered(self, log: UnifiedLog) -> None:
+        """The log was truncated below what was flushed: a recovery point on disk that is higher would be wrong."""
+        ...
+
+    def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
+        """A write failed; the log takes nothing more."""
+        ...
+
+
+class _NoListener:
+    """For a log without a manager."""
+
+    def may_write(self, log: UnifiedLog) -> bool:
+        return True
+
+    def on_segment_rolled(self, log: UnifiedLog) -> None: ...
+
+    def on_recovery_point_lowered(self, log: UnifiedLog) -> None: ...
+
+    def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None: ...
+
+
+class UnifiedLog:
+    """The log of one partition. Get one with `open`."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        recovered: RecoveredLog,
+        high_watermark: Offset,
+        now_ms: int,
+        listener: LogListener,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.listener = listener
+        self.recovery_report: RecoveryReport = recovered.report
+        self.leader_epochs = recovered.leader_epochs
+        self.producers: ProducerState = recovered.producers
+        self.log_start_offset = recovered.log_start_offset
+        """First offset that may be read."""
+        self.log_end_offset = recovered.log_end_offset
+        """Offset that the next record gets."""
+        self.written_end_offset = recovered.log_end_offset
+        """Everything below is in the file."""
+        self.flushed_end_offset = recovered.log_end_offset
+        """Everything below is durable; also the recovery point."""
+        self.high_watermark = min(max(high_watermark, recovered.log_start_offset), recovered.log_end_offset)
+        self._disk = disk
+        self._segments = recovered.segments
+        self._active = recovered.segments.active
+        self._latest_epoch = self.leader_epochs.latest
+        self._now_ms = now_ms
+        self._pending: list[Buffer] = []
+        self._pending_bytes = 0
+        self._failure: OSError | None = None
+        self._is_closed = False
+        self._unflushed_segments: list[LogSegment] = []
+        self._unflushed_files: list[File] = []
+        self._is_directory_dirty = False
+        self._is_parent_dirty = False
+        self._flushing_files: list[File] = []
+        self._flushing_segments: list[LogSegment] = []
+        self._flush_cap: Offset | None = None
+        self._removals: list[tuple[int, str]] = []
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        config: LogConfig,
+        now_ms: int,
+        recovery_point: Offset = _OFFSET_ZERO,
+        log_start_offset: Offset = _OFFSET_ZERO,
+        high_watermark: Offset = _OFFSET_ZERO,
+        is_clean_shutdown: bool = False,
+        listener: LogListener | None = None,
+    ) -> UnifiedLog:
+        """Open the partition directory, making it if it is not there; see recovery.py for what that does.
+
+        topic_id: ZERO_UUID takes the one on disk. Raises InconsistentTopicId when both are known and differ, OSError.
+        """
+        is_new = not disk.exists(directory)
+        metadata_path = f"{directory}/{PARTITION_METADATA_FILE}"
+        known_id = None if is_new else read_partition_metadata(disk, metadata_path)
+        if known_id is not None and topic_id not in (ZERO_UUID, known_id):
+            raise InconsistentTopicId(f"{directory} holds topic id {known_id}, not {topic_id}")
+        disk.make_directory(directory)
+        recovered = recover_log(
+            disk,
+            directory,
+            config,
+            now_ms=now_ms,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            is_clean_shutdown=is_clean_shutdown,
+        )
+        log = cls(
+            disk=disk,
+            directory=directory,
+            topic_partition=topic_partition,
+            topic_id=known_id or topic_id,
+            config=config,
+            recovered=recovered,
+            high_watermark=high_watermark,
+            now_ms=now_ms,
+            listener=listener or _NoListener(),
+        )
+        log._is_parent_dirty = is_new
+        log._is_directory_dirty = True
+        if known_id is None and topic_id != ZERO_UUID:
+            log.set_topic_id(topic_id)
+        return log
+
+    # -- append ----------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, batches: Buffer, *, leader_epoch: Epoch, now_ms: int, is_internal: bool = False
+    ) -> AppendResult:
+        """Check, stamp and queue a producer's batch (exactly one), or `is_internal` batches of the broker itself.
+
+        now_ms: the broker's clock. The buffer is free for reuse afterwards.
+        Raises the errors of validator.py, CorruptBatch, OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge,
+        StorageFailed; nothing is appended then.
+        """
+        if self._failure is not None:
+            raise StorageFailed(f"{self.directory}: {self._failure}")
+        if leader_epoch != self._latest_epoch:
+            if leader_epoch < self._latest_epoch:
+                raise InvariantViolated(f"{self.directory}: append in epoch {leader_epoch} after {self._latest_epoch}")
+            self.assign_epoch_start(leader_epoch, self.log_end_offset)
+        self._now_ms = now_ms
+        if is_internal:
+            return self._append_internal(batches, leader_epoch, now_ms)
+        header = check_is_one_batch(batches)
+        check_producer_batch(header, self.config, now_ms=now_ms)
+        body = bytes(memoryview(batches)[CRC_START:])
+        if crc32c(body) != header.crc:
+            raise CorruptBatch(f"the batch's checksum is wrong ({header.record_count} records)")
+        if header.producer_id >= 0:
+            repeated = self.producers.check(
+                producer_id=header.producer_id,
+                epoch=header.producer_epoch,
+                first_sequence=header.base_sequence,
+                record_count=header.record_count,
+            )
+            if repeated is not None:
+                return AppendResult(
+                    repeated.first_offset,
+                    repeated.last_offset,
+                    repeated.timestamp_ms,
+                    now_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else -1,
+                    header.record_count,
+                    0,
+                    True,
+                )
+        return self._assign(header, body, leader_epoch, now_ms)
+
+    def append_as_follower(self, batches: Buffer, *, leader_epoch: Epoch) -> AppendResult:
+        """Check and queue whole batches as the leader of `leader_epoch` sent them; offsets and epochs are kept.
+
+        They must continue the log without a gap. Raises CorruptBatch, InvalidBatch or StorageFailed; the sound batches
+        before the bad one are then appended, so the next fetch starts at log_end_offset.
+        """
+        if self._failure is not None:
+            raise StorageFailed(f"{self.directory}: {self._failure}")
+        view = memoryview(batches)
+        end, position = len(view), 0
+        first_offset = self.log_end_offset
+        record_count, greatest_ms = 0, -1
+        while position < end:
+            header = read_header(view, position)
+            next_position = position + header.batch_length + LOG_OVERHEAD_BYTES
+            if next_position > end:
+                raise CorruptBatch(f"the last batch is cut off: {end - position} of {header.size_bytes} bytes")
+            if header.magic != MAGIC or header.last_offset_delta < 0:
+                raise CorruptBatch(f"a batch of magic {header.magic} with last offset delta {header.last_offset_delta}")
+            if header.base_offset != self.log_end_offset:
+                raise InvalidBatch(f"{self.directory} ends at {self.log_end_offset}, the batch is {header.base_offset}")
+            epoch = header.partition_leader_epoch
+            if epoch != self._latest_epoch:
+                self._forget_empty_epochs()
+                if not self._latest_epoch <= epoch <= leader_epoch:
+                    raise InvalidBatch(
+                        f"{self.directory}: a batch of epoch {epoch} after {self._latest_epoch} from leader epoch {leader_epoch}"
+                    )
+                self.assign_epoch_start(epoch, header.base_offset)
+            body = bytes(view[position + CRC_START : next_position])
+            if crc32c(body) != header.crc:
+                raise CorruptBatch(f"the checksum of the batch at {header.base_offset} is wrong")
+            self._queue(header, bytes(view[position : position + CRC_START]), body, self._now_ms)
+            record_count += header.record_count
+            greatest_ms = max(greatest_ms, header.max_timestamp_ms)
+            position = next_position
+        last_offset = Offset(self.log_end_offset - 1)
+        return AppendResult(first_offset, last_offset, greatest_ms, -1, record_count, end, False)
+
+    def write_pending(self, *, is_forced: bool = False) -> None:
+        """Write what is queued, with one system call. The listener may hold it back for a slow flush, unless forced.
+
+        Raises StorageFailed, now and from then on.
+        """
+        pending = self._pending
+        if not pending:
+            return
+        if not is_forced and self._pending_bytes < HELD_BYTES_MAX and not self.listener.may_write(self):
+            return
+        if self._failure is not None:
+            raise StorageFailed(f"{self.directory}: {self._failure}")
+        active = self._active
+        try:
+            active.file.append(pending)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._pending = []
+        self._pending_bytes = 0
+        self.written_end_offset = self.log_end_offset
+        active.remember(self.log_end_offset, active.size_bytes)
+
+    def _append_internal(self, batches: Buffer, leader_epoch: Epoch, now_ms: int) -> AppendResult:
+        """Batches that the broker made: control records may be among them, sequences are not judged."""
+        view = memoryview(batches)
+        position, record_count, size_bytes = 0, 0, 0
+        first_offset, greatest_ms, append_time_ms = self.log_end_offset, -1, -1
+        whole: list[tuple[BatchHeader, bytes]] = []
+        while position < len(view):
+            header = read_header(view, position)
+            body = bytes(view[position + CRC_START : position + header.size_bytes])
+            if len(body) != header.size_bytes - CRC_START or crc32c(body) != header.crc:
+                raise CorruptBatch(f"the internal batch at byte {position} is cut off or its checksum is wrong")
+            whole.append((header, body))
+            position += header.size_bytes
+        for header, body in whole:
+            result = self._assign(header, body, leader_epoch, now_ms)
+            record_count += result.record_count
+            size_bytes += result.size_bytes
+            greatest_ms = max(greatest_ms, result.max_timestamp_ms)
+            append_time_ms = result.log_append_time_ms
+        last_offset = Offset(self.log_end_offset - 1)
+        return AppendResult(first_offset, last_offset, greatest_ms, append_time_ms, record_count, size_bytes, False)
+
+    def _assign(self, header: BatchHeader, body: bytes, leader_epoch: Epoch, now_ms: int) -> AppendResult:
+        """Give a sound batch its offsets, epoch and perhaps its time, and queue it."""
+        size = header.batch_length + LOG_OVERHEAD_BYTES
+        if size > self.config.segment_bytes:
+            raise BatchTooLarge(f"a batch of {size} bytes passes segment.bytes={self.config.segment_bytes}")
+        base_offset = self.log_end_offset
+        crc, max_timestamp_ms, append_time_ms = header.crc, header.max_timestamp_ms, -1
+        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time_ms = max_timestamp_ms = now_ms
+            changed = bytearray(body)
+            attributes = header.attributes | LOG_APPEND_TIME_FLAG
+            changed[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big", signed=True)
+            changed[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big", signed=True)
+            body = bytes(changed)
+            crc = crc32c(body)
+            header = header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
+        prefix = PREFIX.pack(base_offset, header.batch_length, leader_epoch, MAGIC, crc)
+        if header.base_offset != base_offset:
+            header = header._replace(base_offset=base_offset)
+        self._queue(header, prefix, body, now_ms)
+        last_offset = Offset(base_offset + header.last_offset_delta)
+        return AppendResult(
+            base_offset, last_offset, max_timestamp_ms, append_time_ms, header.record_count, size, False
+        )
+
+    def _queue(self, header: BatchHeader, prefix: bytes, body: bytes, now_ms: int) -> None:
+        """Put a stamped batch at the end: segment, producers, log end; its bytes wait for write_pending."""
+        size = header.batch_length + LOG_OVERHEAD_BYTES
+        last_offset = header.base_offset + header.last_offset_delta
+        max_timestamp_ms = header.max_timestamp_ms
+        active = self._active
+        if active.should_roll(
+            self.config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
+        ):
+            active = self._roll(now_ms)
+        active.add_batch(last_offset, max_timestamp_ms, size)
+        if header.producer_id >= 0:
+            note_producer(self.producers, header)
+        self._pending.append(prefix)
+        self._pending.append(body)
+        self._pending_bytes += size
+        self.log_end_offset = Offset(last_offset + 1)
+        if self._pending_bytes >= PENDING_BYTES_MAX:
+            self.write_pending()
+
+    def _roll(self, now_ms: int) -> LogSegment:
+        """Close the active segment and start one at the log end; the old one waits for the next flush round."""
+        self.write_pending(is_forced=True)
+        old = self._active
+        try:
+            old.become_inactive()
+            self._write_producer_snapshot()
+            active = LogSegment.create(self._disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._segments.add(active)
+        self._active = active
+        self._unflushed_segments.append(old)
+        self._is_directory_dirty = True
+        self.listener.on_segment_rolled(self)
+        return active
+
+    def _write_producer_snapshot(self) -> None:
+        """Producer state at the log end; durable with the next flush, torn by a crash before it (the CRC tells)."""
+        self.producers.end_offset = self.log_end_offset
+        file = self._disk.open(snapshot_path(self.directory, self.log_end_offset), create=True)
+        file.truncate(0)
+        file.append([self.producers.encode()])
+        self._unflushed_files.append(file)
+
+    def _fail(self, error: OSError) -> StorageFailed:
+        self.fail(error)
+        self.listener.on_storage_failed(self, error)
+        return StorageFailed(f"{self.directory}: {error}")
+
+    # -- read ------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: Offset, *, bytes_max: int, end: Offset, at_least_one_batch: bool) -> LogRead:
+        """Whole batches from the one that holds `offset`, below `end`, from one segment.
+
+        end: exclusive bound, at a batch boundary: high watermark or LSO for consumers, log end for followers.
+        at_least_one_batch: give one even if it passes bytes_max, so that a reader never starves.
+        Raises OffsetOutOfRange, CorruptBatch or StorageFailed.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{self.log_end_offset}"
+            )
+        if end > self.written_end_offset:
+            self.write_pending()
+            end = min(end, self.written_end_offset)
+        if offset >= end:
+            return LogRead((), 0, LogOffset(offset, NO_OFFSET, -1), offset)
+        try:
+            return self._read_written(offset, bytes_max, end, at_least_one_batch)
+        except OSError as error:
+            raise self._fail(error) from error
+
+    def _read_written(self, offset: Offset, bytes_max: int, end: Offset, at_least_one_batch: bool) -> LogRead:
+        segment = self._active
+        if offset < segment.base_offset:
+            segment = self._segments.floor(offset)
+            segment_end = self._segments.end_offset(segment, log_end_offset=self.log_end_offset)
+        else:
+            segment_end = self.written_end_offset
+        file = segment.file
+        position, start_offset = segment.find(offset)
+        if end >= segment_end:
+            end_position, next_offset = file.size_bytes, segment_end
+        else:
+            end_position, next_offset = segment.find(end)
+        size = end_position - position
+        if size > bytes_max:
+            cut = segment.cut(position, bytes_max=bytes_max, end=end_position)
+            if cut == position and at_least_one_batch:
+                cut = position + segment.header_at(position).size_bytes
+            size = cut - position
+            if cut < end_position and size > 0:
+                next_offset = Offset(int.from_bytes(file.read(cut, 8), "big"))
+        if size <= 0:
+            return LogRead((), 0, LogOffset(start_offset, segment.base_offset, position), offset)
+        segment.remember(next_offset, position + size)
+        file.acquire()
+        return LogRead(
+            (FileRange(file, position, size),),
+            size,
+            LogOffset(start_offset, segment.base_offset, position),
+            next_offset,
+        )
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[Offset, int] | None:
+        """(offset, timestamp) of the first record at or after the time; None if there is none. Opens one batch or few."""
+        self.write_pending()
+        for segment in self._segments:
+            if segment.max_timestamp[0] >= timestamp_ms:
+                record = segment.find_timestamp(timestamp_ms, start_offset=self.log_start_offset)
+                if record is not None:
+                    return Offset(record.offset), record.timestamp_ms
+        return None
+
+    def offset_of_max_timestamp(self) -> tuple[Offset, int] | None:
+        """(offset, timestamp) of the first record with the greatest time (ListOffsets -3, KIP-734); None if undated."""
+        greatest_ms = max(segment.max_timestamp[0] for segment in self._segments)
+        return self.offset_for_timestamp(greatest_ms) if greatest_ms >= 0 else None
+
+    # -- epochs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def latest_epoch(self) -> Epoch:
+        """Newest leader epoch with a start in this log, -1 if there is none."""
+        return self._latest_epoch
+
+    def assign_epoch_start(self, epoch: Epoch, offset: Offset) -> None:
+        """Say that the records from `offset` on are of `epoch`; nothing happens if the epoch is not newer."""
+        self.leader_epochs.assign(epoch, offset)
+        self._latest_epoch = self.leader_epochs.latest
+
+    def end_offset_for_epoch(self, epoch: Epoch) -> tuple[Epoch, Offset]:
+        """(largest epoch not above the asked, its end offset), or (-1, -1) if unknown (KIP-279)."""
+        return self.leader_epochs.end_offset_for(epoch, log_end_offset=self.log_end_offset)
+
+    # -- high watermark, truncation, retention -----------------------------------------------------------------------
+
+    def update_high_watermark(self, offset: Offset) -> None:
+        """Set the bound below which consumers read and retention retires; kept within log start and end."""
+        self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop every batch that holds `offset` or a later one; the log then ends at that batch's base offset.
+
+        Nothing happens at or past the log end. Below the log start, the log becomes empty at `offset`.
+        Raises StorageFailed.
+        """
+        if offset >= self.log_end_offset:
+            # An epoch that began here and wrote nothing must go all the same: it may contradict the new leader's.
+            self._forget_empty_epochs()
+            return
+        if offset < self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self.write_pending(is_forced=True)
+        lowered = offset < self.flushed_end_offset
+        try:
+            for segment in self._segments.take_from(offset):
+                self._retire(segment, due_ms=self._now_ms)
+            active = self._segments.active
+            if active is not self._active:
+                self._active = active
+                self._forget_flush_of(active)
+                self._load_indexes(active)
+            place = active.find(offset)
+            active.truncate_to(place)
+            self._end_at(place.base_offset)
+            for snapshot_offset in list_snapshots(self._disk, self.directory):
+                if snapshot_offset > place.base_offset:
+                    self._disk.remove(snapshot_path(self.directory, snapshot_offset))
+            if not self.producers.truncate_to(place.base_offset):
+                self.producers = load_producers(
+                    self._disk, self.directory, list(self._segments), end_offset=place.base_offset
+                )
+        except OSError as error:
+            raise self._fail(error) from error
+        if lowered:
+            self.listener.on_recovery_point_lowered(self)
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drop everything; the log is then empty and starts at `offset`. Raises StorageFailed."""
+        if self._failure is not None:
+            raise StorageFailed(f"{self.directory}: {self._failure}")
+        self._pending = []
+        self._pending_bytes = 0
+        try:
+            for segment in self._segments:
+                self._retire(segment, due_ms=self._now_ms)
+            for snapshot_offset in list_snapshots(self._disk, self.directory):
+                self._disk.remove(snapshot_path(self.directory, snapshot_offset))
+            active = LogSegment.create(self._disk, self.directory, offset, self.config, now_ms=self._now_ms)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._segments.replace_all(active)
+        self._active = active
+        self.log_start_offset = offset
+        self.leader_epochs.clear()
+        self.producers.clear(offset)
+        self._end_at(offset)
+        self.flushed_end_offset = self.high_watermark = offset
+        self.listener.on_recovery_point_lowered(self)
+
+    def delete_records_before(self, offset: Offset) -> None:
+        """Move the log start up to `offset`; the segments before it go at the next retention.
+
+        Nothing happens if it is there already. Raises OffsetOutOfRange past the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise OffsetOutOfRange(f"{offset} is past the high watermark {self.high_watermark}")
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.leader_epochs.truncate_from_start(offset)
+
+    def apply_retention(self, now_ms: int) -> int:
+        """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed."""
+        self._now_ms = max(self._now_ms, now_ms)
+        config = self.config
+        segments = self._segments
+        facts: list[SegmentFacts] = []
+        for number, segment in enumerate(segments):
+            end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
+            timestamp_ms = segment.max_timestamp[0]
+            dated_ms = timestamp_ms if timestamp_ms >= 0 else segment.last_append_ms
+            facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, dated_ms))
+        count = deletable_count(
+            facts,
+            now_ms=now_ms,
+            retention_ms=config.retention_ms if config.is_retention_on else -1,
+            retention_bytes=config.retention_bytes if config.is_retention_on else -1,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+        )
+        if not count:
+            return 0
+        if count == len(segments):
+            self._roll(now_ms)
+        try:
+            for segment in segments.take_oldest(count):
+                self._retire(segment, due_ms=now_ms + config.file_delete_delay_ms)
+        except OSError as error:
+            raise self._fail(error) from error
+        self.log_start_offset = max(self.log_start_offset, segments[0].base_offset)
+        self.leader_epochs.truncate_from_start(self.log_start_offset)
+        return count
+
+    def take_removals(self) -> list[tuple[int, str]]:
+        """(when due in ms, path) of the files retired since the last call; the caller removes them, in a disk thread."""
+        removals, self._removals = self._removals, []
+        return removals
+
+    def update_config(self, config: LogConfig) -> None:
+        """Obey new settings from the next append or retention on."""
+        self.config = config
+        self._active.index_interval_bytes = config.index_interval_bytes
+
+    def set_topic_id(self, topic_id: Uuid) -> None:
+        """Write partition.metadata; it is durable with the next flush."""
+        file = self._disk.open(f"{self.directory}/{PARTITION_METADATA_FILE}", create=True)
+        file.truncate(0)
+        file.append([encode_partition_metadata(topic_id)])
+        self._unflushed_files.append(file)
+        self._is_directory_dirty = True
+        self.topic_id = topic_id
+
+    def expire_producers(self, *, now_ms: int, expiration_ms: int) -> int:
+        """Forget idempotent producers silent for longer; returns how many."""
+        return self.producers.expire(now_ms=now_ms, expiration_ms=expiration_ms)
+
+    def _retire(self, segment: LogSegment, *, due_ms: int) -> None:
+        self._removals.extend((due_ms, path) for path in segment.mark_deleted())
+        self._forget_flush_of(segment)
+        self._is_directory_dirty = True
+
+    def _forget_flush_of(self, segment: LogSegment) -> None:
+        """It is retired, or active again: a flush under way must not settle what it holds by then."""
+        for segments in (self._unflushed_segments, self._flushing_segments):
+            if segment in segments:
+                segments.remove(segment)
+
+    def _load_indexes(self, segment: LogSegment) -> None:
+        try:
+            segment.become_active()
+        except (CorruptCheckpoint, FileNotFoundError) as error:
+            logger.warning("%s; making the indexes of %s again", error, segment.file.path)
+            rebuild_segment(segment, None)
+
+    def _end_at(self, offset: Offset) -> None:
+        """The log ends at `offset` now: no end, epoch or flush under way may say more."""
+        self.log_end_offset = self.written_end_offset = offset
+        self.flushed_end_offset = min(self.flushed_end_offset, offset)
+        self._flush_cap = offset if self._flush_cap is None else min(self._flush_cap, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self._forget_empty_epochs()
+        self._is_directory_dirty = True
+
+    def _forget_empty_epochs(self) -> None:
+        self.leader_epochs.truncate_from_end(self.log_end_offset)
+        self._latest_epoch = self.leader_epochs.latest
+
+    # -- durability ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a flush would make anything durable that is not."""
+        return bool(
+            self.flushed_end_offset < self.log_end_offset
+            or self._unflushed_segments
+            or self._unflushed_files
+            or self._is_directory_dirty
+        )
+
+    def dirty_files(self) -> list[File]:
+        """Write what is queued and say what must be flushed for `written_end_offset` to be durable.
+
+        To be followed by one mark_flushed once all of them are flushed, with the written end as it is now; one flush of
+        a log at a time. Raises StorageFailed.
+        """
+        self.write_pending(is_forced=True)
+        self._flush_cap = None
+        if self._is_directory_dirty:
+            self._unflushed_files.append(self._disk.directory(self.directory))
+        if self._is_parent_dirty:
+            self._unflushed_files.append(self._disk.directory(self.directory.rpartition("/")[0] or "."))
+        self._is_directory_dirty = self._is_parent_dirty = False
+        files: list[File] = []
+        if self.flushed_end_offset < self.written_end_offset:
+            files.append(self._active.file)
+        for segment in self._unflushed_segments:
+            files += (segment.file, segment.offset_index.file, segment.time_index.file)
+        files += self._unflushed_files
+        self._flushing_segments = list(self._unflushed_segments)
+        self._flushing_files = list(self._unflushed_files)
+        return files
+
+    def mark_flushed(self, offset: Offset) -> None:
+        """Say that the files of the last dirty_files are durable, and so all below `offset`, their written end then."""
+        if self._flush_cap is not None:
+            offset = min(offset, self._flush_cap)
+        if offset > self.flushed_end_offset:
+            self.flushed_end_offset = offset
+        for segment in self._flushing_segments:
+            self._unflushed_segments.remove(segment)
+            segment.close_indexes()
+        for file in self._flushing_files:
+            self._unflushed_files.remove(file)
+            file.close()
+        self._flushing_segments, self._flushing_files = [], []
+
+    def fail(self, error: OSError) -> None:
+        """Take nothing more: the disk failed. What was not flushed must be taken for lost; a second flush that succeeds
+        would lie, since the failed pages may be gone from memory."""
+        if self._failure is None:
+            self._failure = error
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the disk under it has failed."""
+        return self._failure is not None
+
+    def close(self) -> None:
+        """Write and flush everything, blocking, and let go of the files; a failed log only lets go."""
+        if self._is_closed:
+            return
+        try:
+            if self._failure is None:
+                self._active.finish()
+                for file in (*self.dirty_files(), self._active.offset_index.file, self._active.time_index.file):
+                    file.sync()
+                self._disk.write_file_atomically(
+                    snapshot_path(self.directory, self.log_end_offset), self._final_producer_snapshot()
+                )
+                self.leader_epochs.save()
+                self.mark_flushed(self.written_end_offset)
+        finally:
+            self.release_files()
+
+    def release_files(self) -> None:
+        """Let go of the files and write nothing: of a log that is being deleted, or has failed."""
+        self._is_closed = True
+        for file in self._unflushed_files:
+            file.close()
+        self._unflushed_files, self._flushing_files = [], []
+        self._unflushed_segments, self._flushing_segments = [], []
+        for segment in self._segments:
+            segment.close()
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all segments, what is queued included."""
+        return self._segments.size_bytes
+
+    @property
+    def segment_count(self) -> int:
+        """Segments, the active one included."""
+        return len(self._segments)
+
+    @property
+    def producer_count(self) -> int:
+        """Idempotent producers that are remembered."""
+        return len(self.producers)
+
+    @property
+    def base_offsets(self) -> list[Offset]:
+        """Base offsets of the segments, rising."""
+        return [segment.base_offset for segment in self._segments]
+
+    def _final_producer_snapshot(self) -> bytes:
+        self.producers.end_offset = self.log_end_offset
+        return self.producers.encode()

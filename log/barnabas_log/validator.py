@@ -1,0 +1,98 @@
+"""What a producer's batch must satisfy before it gets an offset. Header only: no record is opened.
+
+May touch:  its arguments.            Must not touch: clocks, files, log state.
+Invariants: whatever passes has a sound checksum, says of itself how long it is, and can be sent to any consumer as it is.
+Read next:  unified_log.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
+"""
+
+from __future__ import annotations
+
+from barnabas_log.config import LogConfig, TimestampType
+from barnabas_log.errors import (
+    BatchTooLarge,
+    InvalidBatch,
+    InvalidTimestamp,
+    TransactionsNotServed,
+    UnsupportedFormat,
+)
+from barnabas_wire.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    LOG_APPEND_TIME_FLAG,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Buffer,
+    CorruptBatch,
+    read_header,
+)
+
+_MAGIC_POSITION = 16
+_COMPRESSION_NUMBER_MAX = 4
+_NO_TIMESTAMP = -1
+
+
+def check_is_one_batch(batches: Buffer) -> BatchHeader:
+    """The header, if the bytes are exactly one v2 batch by their own account.
+
+    Raises UnsupportedFormat, CorruptBatch, or InvalidBatch for more than one batch (KIP-98: a v2 produce holds one).
+    """
+    size = len(batches)
+    if size > _MAGIC_POSITION and batches[_MAGIC_POSITION] != MAGIC:
+        raise UnsupportedFormat(f"message format v{batches[_MAGIC_POSITION]} is not served; use v{MAGIC}")
+    header = read_header(batches)
+    if header.size_bytes != size:
+        if header.size_bytes < size:
+            raise InvalidBatch(f"one batch is expected, {size - header.size_bytes} bytes follow the first")
+        raise CorruptBatch(f"the batch says {header.size_bytes} bytes and has {size}")
+    return header
+
+
+def check_producer_batch(header: BatchHeader, config: LogConfig, *, now_ms: int) -> None:
+    """Judge the header of a batch from a client.
+
+    Raises BatchTooLarge, InvalidBatch, TransactionsNotServed or InvalidTimestamp.
+    """
+    (
+        _,
+        length,
+        _,
+        _,
+        _,
+        attributes,
+        last_offset_delta,
+        base_time_ms,
+        max_time_ms,
+        producer_id,
+        epoch,
+        sequence,
+        count,
+    ) = header
+    if length + 12 > config.max_message_bytes:
+        raise BatchTooLarge(f"a batch of {length + 12} bytes passes max.message.bytes={config.max_message_bytes}")
+    if count <= 0 or last_offset_delta != count - 1:
+        raise InvalidBatch(f"{count} records do not fit a last offset delta of {last_offset_delta}")
+    if length + 12 == HEADER_BYTES:
+        raise InvalidBatch(f"{count} records in no bytes")
+    if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG):
+        if attributes & CONTROL_FLAG:
+            raise InvalidBatch("a client may not write control records")
+        if attributes & TRANSACTIONAL_FLAG:
+            raise TransactionsNotServed("transactions are not served; write without transactional.id")
+        raise InvalidTimestamp("a producer may not claim log append time")
+    if attributes & COMPRESSION_MASK > _COMPRESSION_NUMBER_MAX:
+        raise InvalidBatch(f"compression type {attributes & COMPRESSION_MASK} is unknown")
+    if producer_id >= 0 and (epoch < 0 or sequence < 0):
+        raise InvalidBatch(f"producer {producer_id} without epoch or sequence ({epoch}, {sequence})")
+    if config.message_timestamp_type is TimestampType.CREATE_TIME:
+        if max_time_ms != _NO_TIMESTAMP and max_time_ms > now_ms + config.message_timestamp_after_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {max_time_ms} is more than message.timestamp.after.max.ms="
+                f"{config.message_timestamp_after_max_ms} after the broker's {now_ms}"
+            )
+        if base_time_ms != _NO_TIMESTAMP and base_time_ms < now_ms - config.message_timestamp_before_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {base_time_ms} is more than message.timestamp.before.max.ms="
+                f"{config.message_timestamp_before_max_ms} before the broker's {now_ms}"
+            )
