@@ -35,7 +35,6 @@ HANDLER_MODULES = (
     "api_versions",
     "cluster",
     "configs",
-    "delete_records",
     "fetch",
     "groups",
     "init_producer_id",

@@ -95,6 +95,11 @@ class KafkaServer:
             self._tasks = None
             await self.close()
 
+    @property
+    def is_accepting(self) -> bool:
+        """Whether clients can connect on every listener."""
+        return bool(self._servers) and all(server.is_serving() for server in self._servers)
+
     async def close(self) -> None:
         """Stop accepting and close every connection."""
         for server in self._servers:

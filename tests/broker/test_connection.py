@@ -1,0 +1,482 @@
+"""Frames in, answers out in order, and what a hostile or a slow client can do: nothing to others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_broker.api import registry
+from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.network.listener import KafkaServer
+from barnabas_log.disk import RealDisk
+from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
+from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
+from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
+from barnabas_wire.kafka.messages.metadata import MetadataRequest
+from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.listener_fixture import (
+    TOPIC,
+    TOPIC_ID,
+    CountingProducerIds,
+    RawClient,
+    RememberingReplicas,
+    make_services,
+    open_file,
+    running_server,
+    until,
+)
+
+
+def produce_request(records: bytes, *, acks: int = 1, partition: int = 0) -> ProduceRequest:
+    data = TopicProduceData(
+        name=TOPIC, topic_id=TOPIC_ID, partition_data=[PartitionProduceData(index=partition, records=records)]
+    )
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+
+
+def fetch_request() -> FetchRequest:
+    asked = FetchTopic(
+        topic=TOPIC, topic_id=TOPIC_ID, partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 26)]
+    )
+    return FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[asked])
+
+
+async def turns(count: int = 20) -> None:
+    """Let the loop go round."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_answers_come_in_request_order_though_they_are_ready_in_another() -> None:
+    replicas = RememberingReplicas()
+    replicas.is_holding = True
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        sent = [client.frame(produce_request(b"batch%d" % i), 9) for i in range(5)]
+        await client.send(b"".join(frame for _, frame in sent))
+        await until(lambda: len(replicas.waiting) == 5)
+        for respond in reversed(replicas.waiting):
+            respond()
+            await turns(2)
+        for index, (correlation_id, _) in enumerate(sent):
+            answer = client.decode(ApiKey.PRODUCE, 9, correlation_id, await client.read_frame())
+            assert answer.responses[0].partition_responses[0].base_offset == index
+        assert [data for _, _, data in replicas.appended] == [b"batch%d" % i for i in range(5)]
+
+
+async def test_a_parked_fetch_holds_back_the_answer_of_the_request_after_it() -> None:
+    replicas = RememberingReplicas()
+    replicas.is_parking = True
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        fetch_id, fetch_frame = client.frame(fetch_request(), 12)
+        versions_id, versions_frame = client.frame(ApiVersionsRequest(), 3)
+        await client.send(fetch_frame + versions_frame)
+        await until(lambda: replicas.parked)
+        await turns()
+        assert not client.reader._buffer  # type: ignore[attr-defined]
+        replicas.parked[0](replicas.outcomes(replicas.fetches[0][1]))
+        client.decode(ApiKey.FETCH, 12, fetch_id, await client.read_frame())
+        client.decode(ApiKey.API_VERSIONS, 3, versions_id, await client.read_frame())
+
+
+@pytest.mark.parametrize("version", [3, 5, 7, 8, 9, 13])
+async def test_frames_byte_by_byte_give_the_same_as_whole_ones(version: int) -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        client.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        ids = []
+        for index in range(3):
+            correlation_id, frame = client.frame(produce_request(b"x" * (10 + index)), version)
+            ids.append(correlation_id)
+            for position in range(len(frame)):
+                await client.send(frame[position : position + 1])
+                await turns(2)
+        for index, correlation_id in enumerate(ids):
+            answer = client.decode(ApiKey.PRODUCE, version, correlation_id, await client.read_frame())
+            assert answer.responses[0].partition_responses[0].base_offset == index
+        assert [data for _, _, data in replicas.appended] == [b"x" * (10 + i) for i in range(3)]
+
+
+async def test_frames_cut_anywhere_keep_their_bytes() -> None:
+    """Sizes around the shared buffer and the pool's classes, cut at random places."""
+    random_ = random.Random(5)
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        sizes = [1, 70, 16_000, 16_400, 70_000, 262_100, 262_144, 300_000, 1_048_576, 3_000_000, 5, 5, 1_048_000]
+        wanted = [random_.randbytes(size) for size in sizes]
+        stream = b"".join(client.frame(produce_request(data), 9)[1] for data in wanted)
+        position = 0
+        while position < len(stream):
+            step = random_.choice([1, 3, 100, 5_000, 200_000, 1_000_000])
+            await client.send(stream[position : position + step])
+            position += step
+        for _ in sizes:
+            await client.read_frame()
+        assert [data for _, _, data in replicas.appended] == wanted
+
+
+async def test_ranges_reach_a_client_that_reads_slowly_and_are_released_once(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(9_000_000)
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", content)
+    replicas.ranges = [(0, 4_000_000), (4_000_001, 4_999_000)]
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        correlation_id, frame = client.frame(fetch_request(), 12)
+        await client.send(frame * 2)
+        for _ in range(2):
+            answer = client.decode(ApiKey.FETCH, 12, correlation_id, await client.read_frame())
+            records = answer.responses[0].partitions[0].records
+            assert bytes(records) == content[:4_000_000] + content[4_000_001:8_999_001]
+        assert server.stats.bytes_sent_from_files == 2 * 8_999_000
+        assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_ranges_are_released_when_the_client_leaves_amid_them(tmp_path: Path) -> None:
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", bytes(30_000_000))
+    replicas.ranges = [(0, 30_000_000)]
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        _, frame = client.frame(fetch_request(), 12)
+        await client.send(frame * 3)
+        await client.reader.readexactly(100)
+        await client.close()
+        await until(lambda: not server.stats.connections)
+        await turns()
+        assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_a_fetch_answered_after_its_client_left_is_released_and_a_parked_one_cancelled(tmp_path: Path) -> None:
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", bytes(100))
+    replicas.ranges = [(0, 100)]
+    replicas.is_parking = True
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        await client.send(client.frame(fetch_request(), 12)[1])
+        await until(lambda: replicas.parked)
+        await client.close()
+        await until(lambda: not server.stats.connections)
+        assert replicas.cancelled == 1
+        replicas.parked[0](replicas.outcomes(replicas.fetches[0][1]))
+        assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_a_file_that_ended_early_closes_the_connection(tmp_path: Path) -> None:
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", bytes(100))
+    replicas.ranges = [(50, 100)]
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        await client.send(client.frame(fetch_request(), 12)[1])
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+            await client.read_frame()
+        assert server.stats.connections_closed["short_read"] == 1
+        await turns()
+        assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_a_file_without_descriptor_is_read(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"0123456789" * 100)
+    file = RealDisk().open(tmp_path / "log")
+
+    class NoDescriptor:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(file, name)
+
+        def send_descriptor(self) -> int:
+            raise OSError("simulated")
+
+    replicas = RememberingReplicas()
+    replicas.file = NoDescriptor()  # type: ignore[assignment]
+    replicas.ranges = [(5, 500)]
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(fetch_request(), 12)
+        assert bytes(answer.responses[0].partitions[0].records) == (b"0123456789" * 100)[5:505]
+        assert file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_while_a_handler_waits_later_requests_of_its_connection_wait_and_others_go_on() -> None:
+    ids = CountingProducerIds()
+    ids.gate.clear()
+    replicas = RememberingReplicas()
+    async with running_server(make_services(producer_ids=ids, replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        other = await RawClient.connect(server)
+        first_id, first = client.frame(InitProducerIdRequest(transactional_id=None), 4)
+        second_id, second = client.frame(produce_request(b"later"), 9)
+        third_id, third = client.frame(InitProducerIdRequest(transactional_id=None), 4)
+        await client.send(first + second + third)
+        await turns()
+        assert replicas.appended == []
+        assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0
+        ids.gate.set()
+        assert client.decode(ApiKey.INIT_PRODUCER_ID, 4, first_id, await client.read_frame()).producer_id == 1000
+        client.decode(ApiKey.PRODUCE, 9, second_id, await client.read_frame())
+        assert client.decode(ApiKey.INIT_PRODUCER_ID, 4, third_id, await client.read_frame()).producer_id == 1001
+        assert replicas.appended[0][2] == b"later"
+
+
+async def test_a_client_that_never_reads_stops_being_read() -> None:
+    config = NetworkConfig(queued_response_bytes_max=100_000)
+    async with running_server(make_services(), config) as server:
+        client = await RawClient.connect(server)
+        client.writer.transport.set_write_buffer_limits(high=1 << 30)
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        _, frame = client.frame(MetadataRequest(topics=None), 12)
+        for _ in range(40):
+            client.writer.write(frame * 2_000)
+            await turns()
+        connection = next(iter(server.connections))
+        assert connection._is_paused
+        assert connection._gate.queued_bytes < 200_000
+        served = sum(server.stats.requests.values())
+        assert served < 80_000
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        for _ in range(served + 1_000):  # and goes on when it reads
+            await client.read_frame()
+
+
+async def test_requests_in_flight_are_bounded_and_go_on_when_answered() -> None:
+    replicas = RememberingReplicas()
+    replicas.is_holding = True
+    config = NetworkConfig(in_flight_requests_max=4)
+    async with running_server(make_services(replica_manager=replicas), config) as server:
+        client = await RawClient.connect(server)
+        await client.send(b"".join(client.frame(produce_request(b"%d" % i), 9)[1] for i in range(10)))
+        await turns(50)
+        assert len(replicas.waiting) == 4
+        replicas.waiting.pop(0)()
+        await client.read_frame()
+        await turns()
+        assert len(replicas.waiting) == 4
+        replicas.is_holding = False
+        for respond in replicas.waiting:
+            respond()
+        for _ in range(9):
+            await client.read_frame()
+        assert [data for _, _, data in replicas.appended] == [b"%d" % i for i in range(10)]
+
+
+HOSTILE = {
+    "length 0": struct.pack(">i", 0),
+    "length -1": struct.pack(">i", -1),
+    "length 2^31-1": struct.pack(">i", 2**31 - 1) + bytes(100),
+    "length above the limit": struct.pack(">i", 100 * 1024 * 1024 + 1) + bytes(100),
+    "shorter than a header": struct.pack(">i", 8) + bytes(8),
+    "unknown api": struct.pack(">ihhih", 10, 999, 0, 1, -1),
+    "negative api": struct.pack(">ihhih", 10, -1, 0, 1, -1),
+    "unknown version": struct.pack(">ihhih", 10, ApiKey.METADATA, 99, 1, -1),
+    "negative version": struct.pack(">ihhih", 10, ApiKey.METADATA, -1, 1, -1),
+    "client id beyond the frame": struct.pack(">ihhih", 10, ApiKey.METADATA, 12, 1, 30_000),
+    "client id of length -2": struct.pack(">ihhih", 12, ApiKey.API_VERSIONS, 3, 1, -2) + b"\xff\xff",
+    "array of 2^31-1": struct.pack(">ihhihi", 14, ApiKey.METADATA, 4, 1, -1, 2**31 - 1),
+    "array of -2": struct.pack(">ihhihi", 14, ApiKey.METADATA, 4, 1, -1, -2),
+    "compact array of 2^32": struct.pack(">ihhihB", 17, ApiKey.METADATA, 12, 1, -1, 0) + b"\xff\xff\xff\xff\x0f\x00",
+    "varint of six bytes": struct.pack(">ihhihB", 17, ApiKey.METADATA, 12, 1, -1, 0) + b"\xff\xff\xff\xff\xff\xff",
+    "many tagged fields in the header": struct.pack(">ihhih", 15, ApiKey.METADATA, 12, 1, -1) + b"\xff\xff\xff\x7f\0",
+    "produce with a batch beyond the frame": struct.pack(">ihhih", 41, ApiKey.PRODUCE, 3, 1, -1)
+    + struct.pack(">hhiihci", -1, 1, 1000, 1, 1, b"t", 1)
+    + struct.pack(">ii", 0, 2**31 - 1)
+    + bytes(4),
+    "produce without body": struct.pack(">ihhih", 10, ApiKey.PRODUCE, 3, 1, -1),
+    "fetch without body": struct.pack(">ihhih", 10, ApiKey.FETCH, 11, 1, -1),
+    "fetch of 2^31-1 topics": struct.pack(">ihhih", 31, ApiKey.FETCH, 4, 1, -1)
+    + struct.pack(">iiiibi", -1, 100, 1, 1 << 20, 0, 2**31 - 1),
+    "text": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "tls hello": bytes.fromhex("16030100a5010000a10303") + bytes(160),
+    "invalid utf-8": struct.pack(">ihhihih", 21, ApiKey.METADATA, 4, 1, -1, 1, 4) + b"\xff\xfe\xfd\xfc\0",
+    "zeros": bytes(300_000),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_frame_closes_its_own_connection_and_nothing_else(name: str) -> None:
+    async with running_server(make_services()) as server:
+        honest = await RawClient.connect(server)
+        hostile = await RawClient.connect(server)
+        await hostile.send(HOSTILE[name])
+        assert await asyncio.wait_for(hostile.is_closed_by_server(), 10)
+        assert (await honest.call(ApiVersionsRequest(), 3)).error_code == 0
+        assert server.stats.connections_closed["bug"] == 0
+        assert server.stats.connections == 1
+
+
+async def test_random_bytes_and_bent_frames_never_reach_beyond_their_connection() -> None:
+    random_ = random.Random(7)
+    async with running_server(make_services()) as server:
+        honest = await RawClient.connect(server)
+        good = [honest.frame(produce_request(b"r" * 50), version)[1] for version in (3, 9, 13)] + [
+            honest.frame(fetch_request(), version)[1] for version in (4, 11, 12, 17)
+        ]
+        good += [honest.frame(MetadataRequest(topics=None), version)[1] for version in (1, 9, 12)]
+        for round_ in range(300):
+            client = await RawClient.connect(server)
+            frame = bytearray(random_.choice(good))
+            if round_ % 3 == 0:
+                frame = bytearray(random_.randbytes(random_.randrange(1, 400)))
+            else:
+                for _ in range(random_.randrange(1, 6)):
+                    frame[random_.randrange(4, len(frame))] = random_.randrange(256)
+            with contextlib.suppress(ConnectionError):
+                await client.send(bytes(frame))
+            await turns(5)
+            await client.close()
+        assert (await honest.call(ApiVersionsRequest(), 3)).error_code == 0
+        assert server.stats.connections_closed["bug"] == 0
+
+
+async def test_promised_sizes_and_slow_clients_reserve_no_memory() -> None:
+    """200 clients promise 99 MiB each and send one byte a time: memory follows the bytes that came."""
+    async with running_server(make_services()) as server:
+        clients = [await RawClient.connect(server) for _ in range(200)]
+        await turns()
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        for client in clients:
+            await client.send(struct.pack(">i", 99 * 1024 * 1024) + b"x")
+        for _ in range(5):
+            for client in clients:
+                await client.send(b"y")
+            await turns()
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert server.stats.connections == 200
+        assert after - before < 200 * 32 * 1024
+        for client in clients:
+            await client.close()
+
+
+async def test_idle_connections_are_closed_and_a_trickle_does_not_count_as_activity() -> None:
+    config = NetworkConfig(connections_max_idle_ms=200)
+    replicas = RememberingReplicas()
+    replicas.is_parking = True
+    async with running_server(make_services(replica_manager=replicas), config) as server:
+        silent = await RawClient.connect(server)
+        trickling = await RawClient.connect(server)
+        waiting = await RawClient.connect(server)
+        await waiting.send(waiting.frame(fetch_request(), 12)[1])
+        frame = trickling.frame(ApiVersionsRequest(), 3)[1]
+
+        async def trickle() -> None:
+            for position in range(len(frame) - 1):
+                try:
+                    await trickling.send(frame[position : position + 1])
+                except ConnectionError:
+                    return
+                await asyncio.sleep(0.05)
+
+        task = asyncio.create_task(trickle())
+        assert await asyncio.wait_for(silent.is_closed_by_server(), 10)
+        assert await asyncio.wait_for(trickling.is_closed_by_server(), 10)
+        task.cancel()
+        assert server.stats.connections_closed["idle"] == 2
+        assert server.stats.connections == 1  # a client that waits for us is not idle
+
+
+async def test_one_connection_too_many_is_closed() -> None:
+    async with running_server(make_services(), NetworkConfig(max_connections=2)) as server:
+        first, second, third = [await RawClient.connect(server) for _ in range(3)]
+        assert await asyncio.wait_for(third.is_closed_by_server(), 10)
+        await first.call(ApiVersionsRequest(), 3)
+        await second.close()
+        await until(lambda: server.stats.connections == 1)
+        fourth = await RawClient.connect(server)
+        await fourth.call(ApiVersionsRequest(), 3)
+
+
+def with_handler(monkeypatch: pytest.MonkeyPatch, key: ApiKey, handler: Any) -> None:
+    import dataclasses
+
+    registry.load_handlers()
+    monkeypatch.setitem(registry.APIS, key, dataclasses.replace(registry.APIS[key], handler=handler))
+
+
+async def test_a_kafka_error_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(services: Any, context: Any, request: Any) -> Any:
+        raise KafkaError.of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+
+    with_handler(monkeypatch, ApiKey.DESCRIBE_CLUSTER, refuse)
+    async with running_server(make_services()) as server:
+        from barnabas_wire.kafka.messages.describe_cluster import DescribeClusterRequest
+
+        client = await RawClient.connect(server)
+        answer = await client.call(DescribeClusterRequest(), 1)
+        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert answer.error_message == "no"
+
+
+async def test_an_unforeseen_error_closes_one_connection_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def stumble(services: Any, context: Any, request: Any) -> Any:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError("found by a hostile frame")
+
+    with_handler(monkeypatch, ApiKey.INIT_PRODUCER_ID, stumble)
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        other = await RawClient.connect(server)
+        await client.send(client.frame(InitProducerIdRequest(transactional_id=None), 4)[1])
+        assert await asyncio.wait_for(client.is_closed_by_server(), 10)
+        assert server.stats.connections_closed["bug"] == 1
+        assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0
+
+
+async def test_a_broken_invariant_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_law(services: Any, context: Any, request: Any) -> Any:
+        raise InvariantViolated("two leaders in one epoch")
+
+    with_handler(monkeypatch, ApiKey.DESCRIBE_CLUSTER, break_law)
+    from barnabas_broker.network.listener import ListenAddress
+    from barnabas_wire.kafka.messages.describe_cluster import DescribeClusterRequest
+
+    server = KafkaServer(
+        addresses=[ListenAddress("PLAINTEXT", "127.0.0.1", 0)], config=NetworkConfig(), services=make_services()
+    )
+    await server.start()
+    task = asyncio.create_task(server.run())
+    await until(lambda: server.is_accepting)
+    client = await RawClient.connect(server)
+    await client.send(client.frame(DescribeClusterRequest(), 1)[1])
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await asyncio.wait_for(task, 10)
+    assert caught.group_contains(InvariantViolated)
+
+
+async def test_acks_zero_gets_no_answer_and_a_closed_connection_on_error() -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        await client.send(client.frame(produce_request(b"quiet", acks=0), 9)[1])
+        assert (await client.call(ApiVersionsRequest(), 3)).error_code == 0  # the next answer is the next request's
+        assert replicas.appended[0][2] == b"quiet"
+        replicas.error = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "not here")
+        await client.send(client.frame(produce_request(b"lost", acks=0), 9)[1])
+        assert await asyncio.wait_for(client.is_closed_by_server(), 10)
+        assert server.stats.connections_closed["acks_zero_error"] == 1
+
+
+async def test_batches_are_not_kept_past_the_call() -> None:
+    """The view handed to the replica manager is overwritten by the next read: what was copied stays right."""
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        for index in range(20):
+            await client.call(produce_request(bytes((index,)) * 1000), 9)
+        assert [data for _, _, data in replicas.appended] == [bytes((index,)) * 1000 for index in range(20)]
+        assert all(base == Offset(index) for index, base in enumerate(range(20)))
