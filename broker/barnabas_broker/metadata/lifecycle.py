@@ -1,0 +1,360 @@
+"""The broker's life with the active controller: register, heartbeat, serve while unfenced, leave in order.
+
+May touch:  asyncio, the controller client.   Must not touch: gRPC, images, logs, replicas.
+Invariants: it asks to be unfenced only when the node is ready and its own registration is applied here; it heartbeats only
+            while the data lane moves; one incarnation id per process; the broker epoch never falls.
+Read next:  ../controller_client.py; barnabas_quorum/controller/brokers.py for what the controller makes of it.
+
+Belongs to the control lane. `broker_epoch`, `state` and `is_fenced` are plain fields that any lane may read.
+
+Not obvious
+- Applied means applied on the data lane: the node calls `on_metadata_published` when replicas and coordinators have taken
+  their roles. Unfenced any earlier, the broker would be a leader that answers NOT_LEADER_OR_FOLLOWER.
+- A data lane that hangs keeps its connections open and its control lane heartbeating: without the check of its last tick
+  such a broker would lead for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable, HeartbeatStream
+from barnabas_quorum.controller.requests import (
+    NO_BROKER_EPOCH,
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
+    NotActiveController,
+    RegisterBroker,
+)
+from barnabas_quorum.raft.messages import LeaderAndEpoch
+from barnabas_quorum.records import FeatureRange
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Endpoint, Offset, Uuid
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_BACKOFF_MS = 50
+RECONNECT_BACKOFF_MS_MAX = 500
+REGISTRATION_RETRY_MS = 250
+SHUTDOWN_HEARTBEAT_MS = 100
+"""How often a broker that waits for its leave asks again."""
+_STALE_CODES = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
+_RETRIED_CODES = frozenset(
+    {
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+
+def _key(default: int, key: str, doc: str) -> Any:
+    return field(default=default, metadata={"key": key, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleConfig:
+    """Times in ms. The session time-out is the controller's key, given here again by the node."""
+
+    session_timeout_ms: int = 9000
+    heartbeat_interval_ms: int = _key(
+        2000, "broker.heartbeat.interval.ms", "How often a broker heartbeats to the active controller."
+    )
+    registration_timeout_ms: int = _key(
+        60_000,
+        "initial.broker.registration.timeout.ms",
+        "A broker that could not register within this time after its start gives up and stops.",
+    )
+    shutdown_timeout_ms: int = _key(
+        30_000,
+        "controlled.shutdown.timeout.ms",
+        "A stopping broker waits this long for the controller to move its leaders away, then it stops all the same.",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_interval_ms * 2 <= self.session_timeout_ms:
+            raise ValueError(
+                f"broker.heartbeat.interval.ms={self.heartbeat_interval_ms} must be positive and at most half of "
+                f"broker.session.timeout.ms={self.session_timeout_ms}, or one lost heartbeat fences the broker"
+            )
+
+
+class BrokerState(Enum):
+    """Where the broker is in its life; Kafka's names."""
+
+    NOT_RUNNING = "not-running"
+    STARTING = "starting"
+    """Registers, or reads its own registration, or is not ready yet."""
+    RUNNING = "running"
+    PENDING_CONTROLLED_SHUTDOWN = "pending-controlled-shutdown"
+    SHUTTING_DOWN = "shutting-down"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """What a broker process says of itself."""
+
+    broker_id: BrokerId
+    cluster_id: str
+    incarnation_id: Uuid
+    """Random, one per process start."""
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    directories: tuple[Uuid, ...]
+    features: tuple[FeatureRange, ...]
+    previous_broker_epoch: int = NO_BROKER_EPOCH
+    """From the clean-shutdown file, -1 after an unclean stop."""
+
+
+@dataclass(slots=True)
+class LifecycleStats:
+    """Counters that metrics pull."""
+
+    registrations: int = 0
+    heartbeats_sent: int = 0
+    heartbeats_held_back: int = 0
+    """Not sent because the data lane stood still."""
+    streams_opened: int = 0
+
+
+class BrokerLifecycle:
+    """One broker's conversation. `run` owns it; everything else is a sync word to it."""
+
+    def __init__(
+        self,
+        *,
+        identity: BrokerIdentity,
+        config: LifecycleConfig,
+        client: ControllerClient,
+        data_lane_last_tick_ms: Callable[[], int],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`data_lane_last_tick_ms` is when the data lane last moved, by `clock_ms`'s clock (monotonic)."""
+        self.broker_epoch = NO_BROKER_EPOCH
+        self.state = BrokerState.NOT_RUNNING
+        self.is_fenced = True
+        self.stats = LifecycleStats()
+        self._identity = identity
+        self._config = config
+        self._client = client
+        self._data_lane_last_tick_ms = data_lane_last_tick_ms
+        self._clock_ms = clock_ms
+        self._is_ready = False
+        self._metadata_offset = NO_OFFSET
+        self._wanted_offset = NO_OFFSET
+        """Another broker's shutdown waits until we say that we have read up to here."""
+        self._wants_shutdown = False
+        self._connected_to: BrokerId | None = None
+        self._beat_now = asyncio.Event()
+        self._reconnect = asyncio.Event()
+        self._registered = asyncio.Event()
+        self._unfenced = asyncio.Event()
+        self._may_leave = asyncio.Event()
+
+    # --- words to it ----------------------------------------------------------------------------------------------------
+
+    def set_ready(self) -> None:
+        """The node has recovered its logs and can serve: from now on it asks to be unfenced."""
+        self._is_ready = True
+        self._beat_now.set()
+
+    def on_metadata_published(self, offset: Offset) -> None:
+        """Metadata up to this offset is applied on the data lane."""
+        before, self._metadata_offset = self._metadata_offset, offset
+        has_caught_up = before < self.broker_epoch <= offset and self.broker_epoch != NO_BROKER_EPOCH
+        if has_caught_up or before < self._wanted_offset <= offset:
+            self._beat_now.set()
+
+    def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
+        """This node's quorum member learnt of another active controller: go there at once."""
+        self._client.note_active(leader.leader_id)
+        if leader.leader_id is not None and leader.leader_id != self._connected_to:
+            self._reconnect.set()
+
+    async def wait_registered(self) -> int:
+        """The broker epoch, once the registration is committed."""
+        await self._registered.wait()
+        return self.broker_epoch
+
+    async def wait_unfenced(self) -> None:
+        """Returns when the controller has first unfenced this broker."""
+        await self._unfenced.wait()
+
+    async def leave(self) -> bool:
+        """Controlled shutdown: hand over what this broker leads. True when the controller let it go, False when that took
+        longer than the time-out (the broker then stops without leave, and its partitions fail over). `run` must be
+        running; afterwards it may be cancelled."""
+        self._wants_shutdown = True
+        self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+        self._beat_now.set()
+        try:
+            await asyncio.wait_for(self._may_leave.wait(), self._config.shutdown_timeout_ms / 1000)
+        except TimeoutError:
+            logger.warning(
+                "broker %d stops without leave of the controller: none was given within %d ms",
+                self._identity.broker_id,
+                self._config.shutdown_timeout_ms,
+            )
+            return False
+        finally:
+            self.state = BrokerState.SHUTTING_DOWN
+        return True
+
+    # --- its own task ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Live until cancelled. Raises KafkaError when the cluster refuses this broker for good (another cluster, features
+        it cannot serve, a directory that belongs to another), or did not take it within the registration time-out."""
+        self.state = BrokerState.STARTING
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.registration_timeout_ms / 1000
+        while True:
+            await self._register(deadline)
+            await self._converse_until_stale()
+            # replaced or forgotten: this process is alive, so it comes back with a new epoch
+            deadline = loop.time() + self._config.registration_timeout_ms / 1000
+
+    async def _register(self, deadline: float) -> None:
+        identity = self._identity
+        is_first = self.broker_epoch == NO_BROKER_EPOCH
+        request = RegisterBroker(
+            broker_id=identity.broker_id,
+            cluster_id=identity.cluster_id,
+            incarnation_id=identity.incarnation_id,
+            endpoints=identity.endpoints,
+            rack=identity.rack,
+            directories=identity.directories,
+            features=identity.features,
+            # a process that goes on living has lost nothing: its own last epoch is as good as a clean stop
+            previous_broker_epoch=identity.previous_broker_epoch if is_first else self.broker_epoch,
+        )
+        while True:
+            try:
+                epoch = await self._client.register_broker(request)
+            except KafkaError as error:
+                if error.code not in _RETRIED_CODES or asyncio.get_running_loop().time() >= deadline:
+                    raise
+                logger.warning("broker %d is not registered yet: %s", identity.broker_id, error)
+                await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
+                continue
+            break
+        logger.info("broker %d is registered with epoch %d", identity.broker_id, epoch)
+        self.stats.registrations += 1
+        self.broker_epoch = epoch
+        self.is_fenced = True
+        self._registered.set()
+
+    async def _converse_until_stale(self) -> None:
+        """Heartbeat over one stream after another, until a controller says that the registration is not ours any more."""
+        failed: BrokerId | None = None
+        backoff_ms = RECONNECT_BACKOFF_MS
+        while True:
+            controller_id = self._client.choose_controller(avoid=failed)
+            self._reconnect.clear()
+            self._connected_to = controller_id
+            answers_before = self.stats.heartbeats_sent
+            try:
+                await self._converse(controller_id)
+                failed = None
+            except NotActiveController as error:
+                failed = controller_id
+                self._client.note_active(error.leader_id if error.leader_id != controller_id else None)
+            except KafkaError as error:
+                if error.code in _STALE_CODES:
+                    logger.warning("broker %d must register again: %s", self._identity.broker_id, error)
+                    return
+                logger.warning("controller %d refused a heartbeat: %s", controller_id, error)
+                failed = controller_id
+            except (ControllerUnreachable, TimeoutError) as error:
+                logger.info("the heartbeat stream to controller %d broke: %s", controller_id, error)
+                failed = controller_id
+                self._client.note_active(None)
+            finally:
+                self._connected_to = None
+            if self.stats.heartbeats_sent - answers_before > 1:
+                backoff_ms = RECONNECT_BACKOFF_MS  # it was a working stream
+            if failed is not None:
+                await asyncio.sleep(backoff_ms / 1000)
+                backoff_ms = min(backoff_ms * 2, RECONNECT_BACKOFF_MS_MAX)
+
+    async def _converse(self, controller_id: BrokerId) -> None:
+        """One stream, until it breaks, its controller falls silent or says an error, or another controller is active."""
+        self.stats.streams_opened += 1
+        stream = await self._client.open_heartbeats(controller_id)
+        try:
+            async with asyncio.TaskGroup() as directions:
+                tasks = [
+                    directions.create_task(self._send(stream)),
+                    directions.create_task(self._receive(stream, controller_id)),
+                ]
+                await self._reconnect.wait()
+                for task in tasks:
+                    task.cancel()
+        except BaseExceptionGroup as group:
+            # one direction broke and took the other along: its error is the stream's
+            raise group.exceptions[0] from None
+        finally:
+            await stream.close()
+
+    async def _send(self, stream: HeartbeatStream) -> None:
+        while True:
+            self._beat_now.clear()
+            if self._data_lane_moves():
+                await stream.send(self._heartbeat())
+                self.stats.heartbeats_sent += 1
+            else:
+                self.stats.heartbeats_held_back += 1
+            interval_ms = SHUTDOWN_HEARTBEAT_MS if self._wants_shutdown else self._config.heartbeat_interval_ms
+            try:
+                await asyncio.wait_for(self._beat_now.wait(), interval_ms / 1000)
+            except TimeoutError:
+                continue
+
+    async def _receive(self, stream: HeartbeatStream, controller_id: BrokerId) -> None:
+        while True:
+            # the controller answers every heartbeat; one that is silent this long is stopped or cut off
+            reply = await asyncio.wait_for(stream.receive(), self._config.session_timeout_ms / 1000 / 2)
+            self._take_reply(reply)
+            self._client.note_active(controller_id)
+
+    def _data_lane_moves(self) -> bool:
+        silent_ms = self._clock_ms() - self._data_lane_last_tick_ms()
+        if silent_ms < self._config.session_timeout_ms:
+            return True
+        logger.error(
+            "broker %d holds its heartbeat back: its data lane has not moved for %d ms",
+            self._identity.broker_id,
+            silent_ms,
+        )
+        return False
+
+    def _heartbeat(self) -> BrokerHeartbeat:
+        is_applied = self._metadata_offset >= self.broker_epoch
+        return BrokerHeartbeat(
+            broker_id=self._identity.broker_id,
+            broker_epoch=self.broker_epoch,
+            metadata_offset=self._metadata_offset,
+            want_fence=not (self._is_ready and is_applied),
+            want_shutdown=self._wants_shutdown,
+        )
+
+    def _take_reply(self, reply: BrokerHeartbeatReply) -> None:
+        if reply.report_offset != NO_OFFSET:
+            self._wanted_offset = reply.report_offset
+            if self._metadata_offset >= reply.report_offset:
+                self._beat_now.set()
+            return
+        if self.is_fenced != reply.is_fenced:
+            logger.info("broker %d is %s", self._identity.broker_id, "fenced" if reply.is_fenced else "unfenced")
+        self.is_fenced = reply.is_fenced
+        if not reply.is_fenced and not self._wants_shutdown:
+            self.state = BrokerState.RUNNING
+            self._unfenced.set()
+        if reply.should_shutdown:
+            self._may_leave.set()

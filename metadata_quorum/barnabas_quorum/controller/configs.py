@@ -1,0 +1,147 @@
+"""Topic and broker configs: effective values the controller itself needs, and incremental changes (KIP-339).
+
+May touch:  image.                     Must not touch: what a key means (validators come in as arguments).
+Invariants: the changes of one resource are all made or none; a value that its validator refuses never becomes a record.
+Read next:  controller.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from barnabas_quorum.controller.requests import (
+    AlteredConfig,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigOperation,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsReply,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.records import ConfigRecord, ConfigResourceType, Record
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+
+UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
+
+ConfigValidator = Callable[[str, str, str], None]
+"""(resource name, key, value): raises KafkaError INVALID_CONFIG that names key and fix. The rooms that own the keys supply
+it, because this room must not know them. For a broker the resource name is its id in text, "" for all brokers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigValidators:
+    """Who knows which keys."""
+
+    topic: ConfigValidator
+    broker: ConfigValidator
+
+
+def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool) -> bool:
+    """The topic's effective unclean.leader.election.enable: its own, else the dynamic one of all brokers, else `default`
+    from the controller's properties."""
+    value = image.configs.topic(topic).get(UNCLEAN_LEADER_ELECTION)
+    if value is None:
+        value = image.configs.cluster_default.get(UNCLEAN_LEADER_ELECTION)
+    return default if value is None else value == "true"
+
+
+def incremental_alter_configs(
+    image: MetadataImage, request: IncrementalAlterConfigs, *, validators: ConfigValidators, records_max: int
+) -> ControllerResult[IncrementalAlterConfigsReply]:
+    """Each resource succeeds or fails as a whole: INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION, BROKER_ID_NOT_REGISTERED,
+    INVALID_CONFIG, POLICY_VIOLATION."""
+    records: list[Record] = []
+    replies: list[AlteredConfig] = []
+    named = [ConfigResource(resource.resource_type, resource.resource_name) for resource in request.resources]
+    for alteration, resource in zip(request.resources, named, strict=True):
+        error: KafkaError | None = None
+        try:
+            if named.count(resource) > 1:
+                raise KafkaError.of(
+                    ErrorCode.INVALID_REQUEST,
+                    f"{resource.type.name.lower()} {resource.name!r} is named twice in one request; name it once",
+                )
+            _check_exists(image, resource)
+            changes = _alter_one(image.configs.get(resource), alteration, validators)
+            if len(records) + len(changes) > records_max:
+                raise KafkaError.of(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"one request may change at most {records_max} configs; send the rest in another",
+                )
+            records += changes
+        except KafkaError as refusal:
+            error = refusal
+        replies.append(AlteredConfig(resource_type=resource.type, resource_name=resource.name, error=error))
+    return ControllerResult(
+        records=[] if request.validate_only else records,
+        response=IncrementalAlterConfigsReply(resources=tuple(replies)),
+    )
+
+
+def validated_topic_configs(topic: str, configs: Mapping[str, str], validators: ConfigValidators) -> None:
+    """Check the configs a topic shall be created with. Raises KafkaError INVALID_CONFIG."""
+    for key in sorted(configs):
+        validators.topic(topic, key, configs[key])
+
+
+def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
+    if resource.type is ConfigResourceType.TOPIC:
+        if image.topics.get(resource.name) is None:
+            raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name!r} does not exist")
+        return
+    if resource.name == "":
+        return
+    if not resource.name.isdecimal():
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f'a broker is named by its id, or "" for all brokers, not {resource.name!r}'
+        )
+    if image.cluster.broker(BrokerId(int(resource.name))) is None:
+        raise KafkaError.of(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {resource.name} is not registered")
+
+
+def _alter_one(present: Mapping[str, str], alteration: ConfigAlteration, validators: ConfigValidators) -> list[Record]:
+    validate = validators.topic if alteration.resource_type is ConfigResourceType.TOPIC else validators.broker
+    keys = [change.key for change in alteration.changes]
+    records: list[Record] = []
+    for change in alteration.changes:
+        if keys.count(change.key) > 1:
+            raise KafkaError.of(
+                ErrorCode.INVALID_REQUEST, f"{change.key} is changed twice in one request; once will do"
+            )
+        value = _changed_value(present.get(change.key), change)
+        if value is not None:
+            validate(alteration.resource_name, change.key, value)
+        if value != present.get(change.key):
+            records.append(
+                ConfigRecord(
+                    resource_type=alteration.resource_type,
+                    resource_name=alteration.resource_name,
+                    key=change.key,
+                    value=value,
+                )
+            )
+    return records
+
+
+def _changed_value(present: str | None, change: ConfigChange) -> str | None:
+    """The key's override after the change; None = no override. APPEND and SUBTRACT work on the override, as lists of
+    comma-separated parts; a list without parts is an override too."""
+    if change.operation is ConfigOperation.DELETE:
+        return None
+    if change.value is None:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"{change.key}: {change.operation.name} needs a value; DELETE removes a key"
+        )
+    if change.operation is ConfigOperation.SET:
+        return change.value
+    parts = [part.strip() for part in (present or "").split(",") if part.strip()]
+    operands = [part.strip() for part in change.value.split(",") if part.strip()]
+    if change.operation is ConfigOperation.APPEND:
+        parts += [part for part in operands if part not in parts]
+    else:
+        parts = [part for part in parts if part not in operands]
+    return ",".join(parts)

@@ -1,0 +1,269 @@
+"""Partitions when brokers come and go, and when leaders propose ISRs: image in, change records out.
+
+May touch:  image, partition_change.   Must not touch: sessions, everything that waits.
+Invariants: every check of AlterPartition comes before any record of it; partitions are visited in the order of topic
+            names and numbers, so that one image gives one list of records.
+Read next:  partition_change.py, then brokers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from barnabas_quorum.controller.partition_change import Election, build_change
+from barnabas_quorum.controller.requests import (
+    NO_BROKER_EPOCH,
+    AlterPartition,
+    AlterPartitionReply,
+    PartitionAlteration,
+    PartitionAlterationReply,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.cluster import BrokerRegistration
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
+from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord, Record
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
+
+AllowsUnclean = Callable[[str], bool]
+"""Topic name -> its effective unclean.leader.election.enable."""
+
+
+class PlacedPartition(NamedTuple):
+    """A partition with its place in the image."""
+
+    topic: TopicImage
+    partition_id: int
+    partition: PartitionRegistration
+
+
+def all_partitions(image: MetadataImage) -> Iterator[PlacedPartition]:
+    """Every partition, by topic name and number."""
+    for topic in image.topics.sorted_topics():
+        for index in sorted(topic.partitions):
+            yield PlacedPartition(topic, index, topic.partitions[index])
+
+
+def registered_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: int) -> BrokerRegistration:
+    """The broker, if it speaks with the epoch of its registration. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+    broker = image.cluster.broker(broker_id)
+    if broker is None:
+        raise KafkaError.of(
+            ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered; it must register first"
+        )
+    if broker.epoch != broker_epoch:
+        raise KafkaError.of(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {broker_id} speaks with epoch {broker_epoch} but is registered with {broker.epoch}: "
+            "a newer registration replaced it; it must register again",
+        )
+    return broker
+
+
+def leads_any(image: MetadataImage, broker_id: BrokerId) -> bool:
+    """Whether the broker leads a partition."""
+    return any(placed.partition.leader == broker_id for placed in all_partitions(image))
+
+
+def leave_partitions(image: MetadataImage, broker_id: BrokerId, *, allows_unclean: AllowsUnclean) -> list[Record]:
+    """The broker leaves every ISR in which another member remains, and leads nothing any more."""
+
+    def is_acceptable(candidate: BrokerId) -> bool:
+        return candidate != broker_id and image.cluster.is_active(candidate)
+
+    changes: list[Record] = []
+    for topic, index, partition in all_partitions(image):
+        if broker_id not in partition.isr and partition.leader != broker_id:
+            continue
+        change = build_change(
+            partition,
+            topic_id=topic.id,
+            partition_id=index,
+            is_acceptable=is_acceptable,
+            target_isr=tuple(member for member in partition.isr if member != broker_id),
+            allows_unclean=allows_unclean(topic.name),
+        )
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def elect_leaderless(
+    image: MetadataImage, *, is_acceptable: Callable[[BrokerId], bool], allows_unclean: AllowsUnclean, records_max: int
+) -> list[Record]:
+    """Leaders for partitions that have none, where one may lead; at most `records_max` changes."""
+    changes: list[Record] = []
+    for topic, index, partition in all_partitions(image):
+        if partition.leader != NO_BROKER:
+            continue
+        if len(changes) == records_max:
+            break
+        change = build_change(
+            partition,
+            topic_id=topic.id,
+            partition_id=index,
+            is_acceptable=is_acceptable,
+            allows_unclean=allows_unclean(topic.name),
+        )
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def elect_preferred(image: MetadataImage, *, records_max: int) -> list[Record]:
+    """Hand partitions back to their preferred leader where it is in sync; at most `records_max` changes."""
+    changes: list[Record] = []
+    for topic, index, partition in all_partitions(image):
+        if len(changes) == records_max:
+            break
+        if partition.leader == partition.preferred_leader:
+            continue
+        change = build_change(
+            partition,
+            topic_id=topic.id,
+            partition_id=index,
+            is_acceptable=image.cluster.is_active,
+            election=Election.PREFERRED,
+        )
+        if change is not None and change.leader == partition.preferred_leader:
+            changes.append(change)
+    return changes
+
+
+def alter_partition(image: MetadataImage, request: AlterPartition) -> ControllerResult[AlterPartitionReply]:
+    """ISR changes that leaders propose (KIP-497, 704, 903). Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH for the
+    whole request; every other refusal belongs to one partition."""
+    registered_broker(image, request.broker_id, request.broker_epoch)
+    records: list[Record] = []
+    replies: list[PartitionAlterationReply] = []
+    altered: set[tuple[Uuid, int]] = set()
+    for item in request.partitions:
+        try:
+            key = (item.topic_id, item.partition_id)
+            if key in altered:
+                raise KafkaError.of(
+                    ErrorCode.INVALID_REQUEST,
+                    f"partition {item.partition_id} of {item.topic_id} is named twice in one request; name it once",
+                )
+            altered.add(key)
+            partition, change = _alter_one(image, request.broker_id, item)
+        except KafkaError as error:
+            replies.append(
+                PartitionAlterationReply(topic_id=item.topic_id, partition_id=item.partition_id, error=error)
+            )
+            continue
+        if change is not None:
+            records.append(change)
+            partition = partition.merge(change)
+        replies.append(
+            PartitionAlterationReply(
+                topic_id=item.topic_id,
+                partition_id=item.partition_id,
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                isr=partition.isr,
+                leader_recovery_state=partition.leader_recovery_state,
+                partition_epoch=partition.partition_epoch,
+            )
+        )
+    return ControllerResult(records=records, response=AlterPartitionReply(partitions=tuple(replies)), is_atomic=False)
+
+
+def _alter_one(
+    image: MetadataImage, sender: BrokerId, item: PartitionAlteration
+) -> tuple[PartitionRegistration, PartitionChangeRecord | None]:
+    """The checks in Kafka's order (kraft 2.7), then the change."""
+    topic = image.topics.get_by_id(item.topic_id)
+    if topic is None:
+        raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {item.topic_id}; it may have been deleted")
+    partition = topic.partitions.get(item.partition_id)
+    name = f"{topic.name}-{item.partition_id}"
+    if partition is None:
+        raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist")
+    if item.leader_epoch > partition.leader_epoch or item.partition_epoch > partition.partition_epoch:
+        raise KafkaError.of(
+            ErrorCode.NOT_CONTROLLER,
+            f"{name} is proposed from leader epoch {item.leader_epoch}, partition epoch {item.partition_epoch}, but this "
+            f"controller knows only {partition.leader_epoch} and {partition.partition_epoch}: ask the newer controller",
+        )
+    if item.leader_epoch < partition.leader_epoch:
+        raise KafkaError.of(
+            ErrorCode.FENCED_LEADER_EPOCH,
+            f"{name} has leader epoch {partition.leader_epoch}, not {item.leader_epoch}: "
+            f"broker {partition.leader} leads it since",
+        )
+    if partition.leader != sender:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"{name} is led by broker {partition.leader}; only the leader may alter its ISR"
+        )
+    if item.partition_epoch < partition.partition_epoch:
+        raise KafkaError.of(
+            ErrorCode.INVALID_UPDATE_VERSION,
+            f"{name} has partition epoch {partition.partition_epoch}, not {item.partition_epoch}: "
+            "read the newer metadata and propose again",
+        )
+    new_isr = tuple(member.broker_id for member in item.new_isr)
+    _check_isr(name, partition, new_isr)
+    _check_recovery(name, partition, new_isr, item.leader_recovery_state)
+    _check_members(image, name, item)
+    change = build_change(
+        partition,
+        topic_id=item.topic_id,
+        partition_id=item.partition_id,
+        # the leader is in the new ISR and keeps leading, also while it shuts down: that is another decision's matter
+        is_acceptable=lambda candidate: candidate == sender,
+        target_isr=new_isr,
+        leader_recovery_state=item.leader_recovery_state,
+    )
+    return partition, change
+
+
+def _check_isr(name: str, partition: PartitionRegistration, new_isr: tuple[BrokerId, ...]) -> None:
+    if len(set(new_isr)) != len(new_isr):
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: a broker is twice in the proposed ISR {new_isr}")
+    strangers = [member for member in new_isr if member not in partition.replicas]
+    if strangers:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST,
+            f"{name}: {strangers} of the proposed ISR are not among its replicas {partition.replicas}",
+        )
+    if partition.leader not in new_isr:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"{name}: the proposed ISR {new_isr} lacks the leader {partition.leader}"
+        )
+
+
+def _check_recovery(
+    name: str, partition: PartitionRegistration, new_isr: tuple[BrokerId, ...], proposed: LeaderRecoveryState
+) -> None:
+    if proposed is not LeaderRecoveryState.RECOVERING:
+        return
+    if len(new_isr) > 1:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST,
+            f"{name}: a leader that still recovers from an unclean election must be alone in the ISR, not {new_isr}",
+        )
+    if partition.leader_recovery_state is LeaderRecoveryState.RECOVERED:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: its leader has recovered and cannot recover again")
+
+
+def _check_members(image: MetadataImage, name: str, item: PartitionAlteration) -> None:
+    """Every member must be able to lead, and be the same process the leader means (KIP-903)."""
+    for member in item.new_isr:
+        broker = image.cluster.broker(member.broker_id)
+        if broker is None:
+            reason = "is not registered"
+        elif broker.is_fenced:
+            reason = "is fenced"
+        elif broker.is_in_controlled_shutdown:
+            reason = "is shutting down"
+        elif member.broker_epoch not in (NO_BROKER_EPOCH, broker.epoch):
+            reason = f"is registered with epoch {broker.epoch}, not {member.broker_epoch}: it restarted since"
+        else:
+            continue
+        raise KafkaError.of(
+            ErrorCode.INELIGIBLE_REPLICA,
+            f"{name}: broker {member.broker_id} cannot be in the ISR, it {reason}; propose again without it",
+        )

@@ -1,0 +1,122 @@
+"""Who is alive: heartbeats and connections of brokers, as the active controller has seen them. Never replicated.
+
+May touch:  its arguments.            Must not touch: the image, clock, network.
+Invariants: soft state: a new controller begins with fresh sessions (kraft trap 19); a session belongs to one broker
+            epoch, and what an older process does cannot keep a newer one alive or kill it.
+Read next:  brokers.py for what follows; driver/controller_driver.py, which feeds it.
+
+When is a broker dead?  An open connection that falls silent: after the session time-out. A connection that broke: after the
+disconnect grace, if it does not come back, or at once when a probe finds its listener closed. A broker that never
+connected to this controller (it was just elected): after the session time-out, or when the probe says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
+
+
+@dataclass(slots=True)
+class BrokerSession:
+    """One unfenced or connected broker."""
+
+    broker_epoch: int
+    contact_ms: int
+    """Last heartbeat, or when this controller took over."""
+    metadata_offset: Offset = NO_OFFSET
+    connections: int = 0
+    """Open heartbeat streams; two for a moment when the broker reconnects before its old stream is seen to end."""
+    lost_ms: int | None = None
+    """When the last stream broke; None while connected, or when there never was one."""
+    shutdown_offset: Offset | None = None
+    """Last record of its controlled shutdown; everybody must have read it before the broker may go."""
+
+
+class BrokerSessions:
+    """All sessions of the active controller. Times in ms of any one monotonic clock."""
+
+    def __init__(self, *, session_timeout_ms: int, disconnect_grace_ms: int) -> None:
+        self._session_timeout_ms = session_timeout_ms
+        self._disconnect_grace_ms = disconnect_grace_ms
+        self._sessions: dict[BrokerId, BrokerSession] = {}
+
+    def begin(self, unfenced: Iterable[tuple[BrokerId, int]], *, now_ms: int) -> None:
+        """This controller takes over: every unfenced broker (id, epoch) gets a fresh session; fenced ones get none
+        (KAFKA-19130)."""
+        self._sessions = {
+            broker_id: BrokerSession(broker_epoch=epoch, contact_ms=now_ms) for broker_id, epoch in unfenced
+        }
+
+    def end(self) -> None:
+        """This controller is not active any more."""
+        self._sessions.clear()
+
+    def get(self, broker_id: BrokerId) -> BrokerSession | None:
+        """The broker's session, if it has one."""
+        return self._sessions.get(broker_id)
+
+    def connect(self, broker_id: BrokerId, broker_epoch: int, *, now_ms: int) -> None:
+        """A heartbeat stream of this registration was opened."""
+        session = self._session(broker_id, broker_epoch, now_ms)
+        session.connections += 1
+        session.lost_ms = None
+        session.contact_ms = now_ms
+
+    def disconnect(self, broker_id: BrokerId, broker_epoch: int, *, now_ms: int) -> bool:
+        """A stream of this registration ended; True when it was its last one."""
+        session = self._sessions.get(broker_id)
+        if session is None or session.broker_epoch != broker_epoch or session.connections == 0:
+            return False
+        session.connections -= 1
+        if session.connections > 0:
+            return False
+        session.lost_ms = now_ms
+        return True
+
+    def touch(self, broker_id: BrokerId, broker_epoch: int, *, metadata_offset: Offset, now_ms: int) -> None:
+        """A heartbeat came. The caller has checked the epoch."""
+        session = self._session(broker_id, broker_epoch, now_ms)
+        session.contact_ms = now_ms
+        session.metadata_offset = metadata_offset
+
+    def forget(self, broker_id: BrokerId) -> None:
+        """The registration ended."""
+        self._sessions.pop(broker_id, None)
+
+    def is_live(self, broker_id: BrokerId, *, now_ms: int) -> bool:
+        """Whether a process heartbeats as this broker right now: connected and not silent."""
+        session = self._sessions.get(broker_id)
+        return (
+            session is not None and session.connections > 0 and now_ms - session.contact_ms < self._session_timeout_ms
+        )
+
+    def is_absent(self, broker_id: BrokerId) -> bool:
+        """Whether the broker has a session but no open stream: the case for a probe."""
+        session = self._sessions.get(broker_id)
+        return session is not None and session.connections == 0
+
+    def deadline_ms(self, broker_id: BrokerId) -> int | None:
+        """When the broker is dead unless it is heard of before; None when it has no session."""
+        session = self._sessions.get(broker_id)
+        if session is None:
+            return None
+        deadline = session.contact_ms + self._session_timeout_ms
+        if session.connections == 0 and session.lost_ms is not None:
+            deadline = min(deadline, session.lost_ms + self._disconnect_grace_ms)
+        return deadline
+
+    def lowest_offset(self, broker_ids: Iterable[BrokerId], *, default: Offset) -> Offset:
+        """The lowest metadata offset these brokers reported (-1 from one that reported none), `default` for nobody."""
+        offsets = [
+            session.metadata_offset if (session := self._sessions.get(broker_id)) is not None else NO_OFFSET
+            for broker_id in broker_ids
+        ]
+        return min(offsets, default=default)
+
+    def _session(self, broker_id: BrokerId, broker_epoch: int, now_ms: int) -> BrokerSession:
+        session = self._sessions.get(broker_id)
+        if session is None or session.broker_epoch != broker_epoch:
+            session = self._sessions[broker_id] = BrokerSession(broker_epoch=broker_epoch, contact_ms=now_ms)
+        return session

@@ -1,0 +1,502 @@
+"""Drives the controller: requests in, decisions proposed to the quorum, answers out once they are committed.
+
+May touch:  asyncio, the controller, the quorum's `propose`.   Must not touch: gRPC, files, what a decision means.
+Invariants: decide → replay into the pending image → propose → answer on commit, one request after another; an answer that
+            wrote nothing waits for the last pending record, since it may have read it; losing leadership drops the
+            pending image and fails every waiter with NOT_CONTROLLER.
+Read next:  controller/controller.py for the decisions; controller_service.py, which brings the requests.
+
+Not obvious
+- There is no queue object: a decision never awaits, so the event loop itself is the single file. What queues is the
+  commit, in `_waiters`.
+- The quorum may have committed what we failed with NOT_CONTROLLER. The asker asks the next controller, which knows.
+- A heartbeat counts when it arrives, before any decision and any commit: a quorum that stalls must not make the brokers
+  look dead to the controller once it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from barnabas_quorum.controller.controller import RECORDS_PER_BATCH_MAX, Controller
+from barnabas_quorum.controller.partitions import registered_broker
+from barnabas_quorum.controller.requests import (
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
+    ControllerReply,
+    ControllerRequest,
+    NotActiveController,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
+from barnabas_quorum.record_codec import encode
+from barnabas_quorum.records import Record
+from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
+
+logger = logging.getLogger(__name__)
+
+WAITERS_MAX = 10_000
+"""Answers that may wait for their commit; more are refused, so that a stalled quorum does not fill the memory."""
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+"""Encoded records of one proposal; half of what the quorum's fetch can carry."""
+PROBE_DELAY_MS = 100
+"""From a broken heartbeat stream to the first look at the broker's listener."""
+PROBE_DELAY_AFTER_ELECTION_MS = 250
+"""The same on a new controller: its brokers need a moment to find it."""
+PROBE_INTERVAL_MS = 150
+PROBE_REFUSALS = 2
+"""Refused connections in a row that prove the process dead."""
+PROBE_TIMEOUT_MS = 1000
+
+
+class MetadataWriter(Protocol):
+    """What the driver needs of the quorum (driver/node.py: QuorumNode)."""
+
+    def propose(self, records: Sequence[bytes], *, epoch: Epoch) -> Offset:
+        """Append one atomic batch; the offset of its last record. Raises NotController, BufferExhausted."""
+        ...
+
+
+class BrokerProbe(Protocol):
+    """Looks whether a broker's process is gone; simulation replaces it."""
+
+    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
+        """True only when every endpoint actively refuses connections: nobody listens there any more."""
+        ...
+
+
+class TcpProbe:
+    """BrokerProbe by connecting. A host that does not answer at all proves nothing: the session time-out decides then."""
+
+    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
+        """See BrokerProbe."""
+        for endpoint in endpoints:
+            try:
+                _, writer = await asyncio.wait_for(
+                    asyncio.open_connection(endpoint.host, endpoint.port), PROBE_TIMEOUT_MS / 1000
+                )
+            except ConnectionRefusedError:
+                continue
+            except (OSError, TimeoutError):
+                return False
+            writer.close()
+            return False
+        return bool(endpoints)
+
+
+class HeartbeatConnection:
+    """One open heartbeat stream, as the driver knows it."""
+
+    __slots__ = ("_driver", "broker_epoch", "broker_id", "push")
+
+    def __init__(
+        self,
+        driver: ControllerDriver,
+        broker_id: BrokerId,
+        broker_epoch: int,
+        push: Callable[[BrokerHeartbeatReply | KafkaError], None],
+    ) -> None:
+        self._driver = driver
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.push = push
+        """Sends something the broker did not ask for; after an error the stream ends."""
+
+    def heartbeat(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
+        """Take one in; the future resolves when what came of it is committed."""
+        return self._driver.heartbeat(heartbeat)
+
+    def close(self) -> None:
+        """The stream ended, for whatever reason."""
+        self._driver.disconnect(self)
+
+
+class _Waiter(NamedTuple):
+    offset: Offset
+    future: asyncio.Future[Any]
+    answer: Any
+    """The response, or the KafkaError to raise."""
+
+
+@dataclass(slots=True)
+class ControllerDriverStats:
+    """Counters that metrics pull."""
+
+    decisions: int = 0
+    refusals: int = 0
+    records_proposed: int = 0
+    heartbeats: int = 0
+    brokers_fenced: int = 0
+    fenced_by_probe: int = 0
+    preferred_elections: int = 0
+    times_active: int = 0
+    waiters: int = 0
+
+
+class ControllerDriver:
+    """One controller node's controller. A publisher of the loader (commits come in there); belongs to the control lane."""
+
+    name = "controller"
+
+    def __init__(
+        self, controller: Controller, *, node_id: BrokerId, clock_ms: Callable[[], int], probe: BrokerProbe
+    ) -> None:
+        """`clock_ms` is wall time, for the time stamps of images; sessions use the loop's own clock."""
+        self.controller = controller
+        self.stats = ControllerDriverStats()
+        self.leader_id: BrokerId | None = None
+        """The active controller, as far as this node knows."""
+        self._node_id = node_id
+        self._clock_ms = clock_ms
+        self._probe = probe
+        self._quorum: MetadataWriter | None = None
+        self._waiters: deque[_Waiter] = deque()
+        self._connections: dict[BrokerId, list[HeartbeatConnection]] = {}
+        self._proposals = 0
+        self._tasks: asyncio.TaskGroup | None = None
+        self._sessions_changed = asyncio.Event()
+        self._failure: asyncio.Future[None] | None = None
+
+    def attach(self, quorum: MetadataWriter) -> None:
+        """Give it the quorum member it proposes to; once, before anything runs."""
+        self._quorum = quorum
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self.controller.is_active
+
+    async def run(self) -> None:
+        """Keep the timers of an active controller until cancelled. Raises what broke an invariant: the node must stop."""
+        self._failure = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._fence_stale_brokers())
+                tasks.create_task(self._keep_moving())
+                tasks.create_task(self._balance_leaders())
+                if self.is_active:
+                    self._probe_absent_brokers()
+                await self._failure
+        finally:
+            self._tasks = None
+            self._failure = None
+
+    # --- requests -------------------------------------------------------------------------------------------------------
+
+    async def handle(self, request: ControllerRequest, *, principal: str) -> ControllerReply:
+        """Decide a request and wait for its commit. Raises the KafkaError that refuses it, NotActiveController when this
+        controller is not, or is no longer, the active one."""
+        logger.debug("%s asks %s", principal, request)
+        reply: ControllerReply = await self._submit(lambda: self.controller.decide(request, now_ms=self._now_ms()))
+        return reply
+
+    def connect(
+        self, broker_id: BrokerId, broker_epoch: int, push: Callable[[BrokerHeartbeatReply | KafkaError], None]
+    ) -> HeartbeatConnection:
+        """A broker opened its heartbeat stream. Raises NotActiveController, BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+        self._require_active()
+        registered_broker(self.controller.pending, broker_id, broker_epoch)
+        connection = HeartbeatConnection(self, broker_id, broker_epoch, push)
+        self._connections.setdefault(broker_id, []).append(connection)
+        self.controller.sessions.connect(broker_id, broker_epoch, now_ms=self._now_ms())
+        return connection
+
+    def disconnect(self, connection: HeartbeatConnection) -> None:
+        """A heartbeat stream ended: if it was the broker's last, the grace begins and its listener is probed."""
+        present = self._connections.get(connection.broker_id, [])
+        if connection not in present:
+            return
+        present.remove(connection)
+        if not present:
+            del self._connections[connection.broker_id]
+        was_last = self.controller.sessions.disconnect(
+            connection.broker_id, connection.broker_epoch, now_ms=self._now_ms()
+        )
+        if was_last and self.is_active:
+            self._sessions_changed.set()
+            self._start_probe(connection.broker_id, connection.broker_epoch, PROBE_DELAY_MS)
+
+    def heartbeat(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
+        """Take a heartbeat in at once; the future resolves when what came of it is committed."""
+        self.stats.heartbeats += 1
+        session = self.controller.sessions.get(heartbeat.broker_id)
+        shutdown_before = None if session is None else session.shutdown_offset
+        reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self._now_ms()))
+        session = self.controller.sessions.get(heartbeat.broker_id)
+        if session is not None and session.shutdown_offset not in (None, shutdown_before):
+            # its shutdown waits until everybody has read this far; at the heartbeat interval that would take seconds
+            self._ask_for_reports(session.shutdown_offset, besides=heartbeat.broker_id)
+        return reply
+
+    # --- the quorum's word ----------------------------------------------------------------------------------------------
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Publisher: records are committed; the answers that waited for them leave."""
+        self.controller.commit(image)
+        while self._waiters and self._waiters[0].offset <= image.offset:
+            _resolve(self._waiters.popleft())
+        self.stats.waiters = len(self._waiters)
+
+    def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
+        """The quorum has another leader, or none, or us."""
+        self.leader_id = leader.leader_id
+        if leader.leader_id != self._node_id:
+            self._step_down()
+            return
+        if self.controller.epoch == leader.epoch:
+            return
+        self._step_down()
+        self.controller.claim(epoch=leader.epoch, next_offset=next_offset, now_ms=self._now_ms())
+        self.stats.times_active += 1
+        logger.info("this controller is active in epoch %d, from offset %d", leader.epoch, next_offset)
+        self._submit_unasked(self.controller.bootstrap)
+        self._sessions_changed.set()
+        self._probe_absent_brokers()
+
+    def _step_down(self) -> None:
+        if not self.is_active:
+            return
+        logger.info("this controller is no longer active in epoch %d", self.controller.epoch)
+        self.controller.release()
+        refusal = self._not_active()
+        waiters, self._waiters = self._waiters, deque()
+        self.stats.waiters = 0
+        for waiter in waiters:
+            _resolve(waiter._replace(answer=refusal))
+        connections, self._connections = self._connections, {}
+        for broker_id in sorted(connections):
+            for connection in connections[broker_id]:
+                connection.push(refusal)
+
+    # --- decide, replay, propose, wait ----------------------------------------------------------------------------------
+
+    def _submit(self, decide: Callable[[], ControllerResult[Any]]) -> asyncio.Future[Any]:
+        """Carry out one decision. Never raises what the asker did wrong: that is in the future."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: Any
+        try:
+            self._require_active()
+            if len(self._waiters) >= WAITERS_MAX:
+                raise BufferExhausted(f"{WAITERS_MAX} requests wait for the quorum to commit; try again later")
+            self.stats.decisions += 1
+            result = decide()
+            self._propose(result)
+            answer = result.response
+        except NotController as error:
+            # nothing was read from a pending image that could still be committed here
+            future.set_exception(error)
+            return future
+        except KafkaError as error:
+            self.stats.refusals += 1
+            answer = error
+        except InvariantViolated as error:
+            self._fail(error)
+            raise
+        waiter = _Waiter(self.controller.pending.offset, future, answer)
+        if waiter.offset <= self.controller.committed.offset:
+            _resolve(waiter)
+        else:
+            self._waiters.append(waiter)
+            self.stats.waiters = len(self._waiters)
+        return future
+
+    def _submit_unasked(self, decide: Callable[[], ControllerResult[Any]]) -> None:
+        """A decision that nobody waits for."""
+        self._submit(decide).add_done_callback(_log_refusal)
+
+    def _propose(self, result: ControllerResult[Any]) -> None:
+        for batch in _batches(result):
+            controller, quorum = self.controller, self._quorum
+            assert quorum is not None, "attach() comes before the first request"
+            try:
+                image = controller.replayed([record for record, _ in batch], timestamp_ms=self._clock_ms())
+            except TypeError as error:
+                raise InvariantViolated(f"this controller decided a record that it cannot replay: {error}") from error
+            try:
+                last_offset = quorum.propose([data for _, data in batch], epoch=controller.epoch)
+            except NotController as error:
+                self._step_down()
+                raise self._not_active() from error
+            if last_offset != image.offset:
+                raise InvariantViolated(
+                    f"the quorum gave offset {last_offset} to a record that this controller decided as {image.offset}"
+                )
+            controller.accept(image)
+            self._proposals += 1
+            self.stats.records_proposed += len(batch)
+
+    def _require_active(self) -> None:
+        if not self.is_active:
+            raise self._not_active()
+
+    def _not_active(self) -> NotActiveController:
+        leader = self.leader_id if self.leader_id != self._node_id else None
+        known = "no leader is known" if leader is None else f"controller {leader} is"
+        return NotActiveController(f"controller {self._node_id} is not active, {known}", leader_id=leader)
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _now_ms(self) -> int:
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    # --- what an active controller does unasked -------------------------------------------------------------------------
+
+    async def _fence_stale_brokers(self) -> None:
+        while True:
+            self._sessions_changed.clear()
+            deadline_ms: int | None = None
+            if self.is_active:
+                stale = self.controller.stale_broker(now_ms=self._now_ms())
+                if stale is not None:
+                    self._fence(stale, "its heartbeats stopped")
+                    await asyncio.sleep(0)  # one broker at a time; heartbeats that came meanwhile go first
+                    continue
+                deadline_ms = self.controller.next_deadline_ms()
+            wait_ms = None if deadline_ms is None else max(deadline_ms - self._now_ms(), 1)
+            try:
+                await asyncio.wait_for(self._sessions_changed.wait(), None if wait_ms is None else wait_ms / 1000)
+            except TimeoutError:
+                continue
+
+    def _fence(self, broker_id: BrokerId, reason: str) -> None:
+        logger.warning("broker %d is fenced: %s", broker_id, reason)
+        self.stats.brokers_fenced += 1
+        self._submit_unasked(lambda: self.controller.fence(broker_id))
+
+    async def _keep_moving(self) -> None:
+        """A no-op record per idle interval (KIP-835)."""
+        interval_ms = self.controller.config.idle_interval_ms
+        if interval_ms == 0:
+            return
+        while True:
+            proposals = self._proposals
+            await asyncio.sleep(interval_ms / 1000)
+            # one that is still uncommitted says already that the quorum is stuck
+            is_idle = proposals == self._proposals and not self._waiters
+            if self.is_active and is_idle:
+                self._submit_unasked(self.controller.idle)
+
+    async def _balance_leaders(self) -> None:
+        config = self.controller.config
+        if not config.auto_leader_rebalance_enable:
+            return
+        while True:
+            await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
+            if self.is_active:
+                self._submit_unasked(self._decide_balance)
+
+    def _decide_balance(self) -> ControllerResult[int]:
+        result = self.controller.balance_leaders()
+        if result.response:
+            logger.info("%d partitions go back to their preferred leaders", result.response)
+            self.stats.preferred_elections += result.response
+        return result
+
+    def _ask_for_reports(self, offset: Offset | None, *, besides: BrokerId) -> None:
+        assert offset is not None
+        for broker_id in sorted(self._connections):
+            if broker_id != besides:
+                for connection in self._connections[broker_id]:
+                    connection.push(BrokerHeartbeatReply(report_offset=offset))
+
+    # --- probes ---------------------------------------------------------------------------------------------------------
+
+    def _probe_absent_brokers(self) -> None:
+        for broker in self.controller.pending.cluster.sorted_brokers():
+            if not broker.is_fenced and self.controller.sessions.is_absent(broker.id):
+                self._start_probe(broker.id, broker.epoch, PROBE_DELAY_AFTER_ELECTION_MS)
+
+    def _start_probe(self, broker_id: BrokerId, broker_epoch: int, delay_ms: int) -> None:
+        if self._tasks is not None:
+            self._tasks.create_task(self._probe_until_known(broker_id, broker_epoch, delay_ms))
+
+    async def _probe_until_known(self, broker_id: BrokerId, broker_epoch: int, delay_ms: int) -> None:
+        """Look at the listener of an absent broker until it is back, fenced, or proven dead."""
+        refusals = 0
+        while True:
+            await asyncio.sleep(delay_ms / 1000)
+            broker = self.controller.pending.cluster.broker(broker_id)
+            is_question = (
+                self.is_active
+                and broker is not None
+                and broker.epoch == broker_epoch
+                and not broker.is_fenced
+                and self.controller.sessions.is_absent(broker_id)
+            )
+            if not is_question or broker is None:
+                return
+            if refusals == PROBE_REFUSALS:
+                self.stats.fenced_by_probe += 1
+                self._fence(broker_id, "its connection broke and its listener refuses connections")
+                return
+            refusals = refusals + 1 if await self._probe.is_refused(broker.endpoints) else 0
+            # the state is looked at anew above, whatever happened during the probe
+            delay_ms = 0 if refusals == PROBE_REFUSALS else PROBE_INTERVAL_MS
+
+
+class MetadataListener:
+    """QuorumListener of every node: committed batches go to the loader, the leader's name to whoever needs it."""
+
+    def __init__(
+        self, loader: MetadataLoader, *, leader_observers: Sequence[Callable[[LeaderAndEpoch, Offset], None]]
+    ) -> None:
+        """`leader_observers` in the order in which they are told: ControllerDriver.on_leader_change on a controller,
+        BrokerLifecycle.on_leader_change on a broker."""
+        self.loader = loader
+        self.leader_observers = tuple(leader_observers)
+
+    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
+        """See QuorumListener."""
+        self.loader.on_commit(batches)
+
+    def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
+        """See QuorumListener."""
+        for observer in self.leader_observers:
+            observer(leader, next_offset)
+
+
+def _batches(result: ControllerResult[Any]) -> list[list[tuple[Record, bytes]]]:
+    """The records with their encoding, cut into batches. Raises BatchTooLarge when an atomic result does not fit one."""
+    batches: list[list[tuple[Record, bytes]]] = []
+    size = 0
+    for record in result.records:
+        data = encode(record)
+        is_full = not batches or len(batches[-1]) == RECORDS_PER_BATCH_MAX or size + len(data) > BATCH_BYTES_MAX
+        if is_full:
+            batches.append([])
+            size = 0
+        batches[-1].append((record, data))
+        size += len(data)
+    if result.is_atomic and len(batches) > 1:
+        raise BatchTooLarge(
+            f"the request needs {len(result.records)} records, more than fit into one batch "
+            f"({RECORDS_PER_BATCH_MAX} records, {BATCH_BYTES_MAX} bytes); send it in parts"
+        )
+    return batches
+
+
+def _resolve(waiter: _Waiter) -> None:
+    if waiter.future.done():  # its asker went away
+        return
+    if isinstance(waiter.answer, Exception):
+        waiter.future.set_exception(waiter.answer)
+    else:
+        waiter.future.set_result(waiter.answer)
+
+
+def _log_refusal(future: asyncio.Future[Any]) -> None:
+    error = None if future.cancelled() else future.exception()
+    if isinstance(error, KafkaError) and error.code is not ErrorCode.NOT_CONTROLLER:
+        logger.error("a decision of the controller itself was refused: %s", error)
