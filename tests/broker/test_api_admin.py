@@ -1,0 +1,521 @@
+"""Metadata, topics, configs, cluster and quorum as a client sees them; changes go to a controller that remembers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.api.services import BrokerKey
+from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_quorum.controller.requests import (
+    AlteredConfig,
+    ConfigOperation,
+    CreatedTopic,
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
+    DeletedTopic,
+    DeleteTopics,
+    DeleteTopicsReply,
+    GrownTopic,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsReply,
+)
+from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
+from barnabas_quorum.image.metadata import MetadataDelta
+from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_quorum.records import ConfigRecord, ConfigResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.messages.alter_configs import AlterableConfig as ReplacedConfig
+from barnabas_wire.kafka.messages.alter_configs import AlterConfigsRequest
+from barnabas_wire.kafka.messages.alter_configs import AlterConfigsResource as ReplacedResource
+from barnabas_wire.kafka.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from barnabas_wire.kafka.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from barnabas_wire.kafka.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from barnabas_wire.kafka.messages.describe_cluster import DescribeClusterRequest
+from barnabas_wire.kafka.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from barnabas_wire.kafka.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from barnabas_wire.kafka.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestCursor,
+    TopicRequest,
+)
+from barnabas_wire.kafka.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
+from barnabas_wire.kafka.messages.list_config_resources import ListConfigResourcesRequest
+from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.broker.listener_fixture import (
+    CLUSTER_ID,
+    TOPIC,
+    TOPIC_ID,
+    RawClient,
+    make_image,
+    make_services,
+    running_server,
+)
+
+
+class RememberingController:
+    """Says yes to everything but names that begin with "bad", and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    @staticmethod
+    def _judge(name: str | None) -> KafkaError | None:
+        if name is not None and name.startswith("bad"):
+            return KafkaError.of(ErrorCode.POLICY_VIOLATION, f"{name} is bad")
+        return None
+
+    async def create_topics(self, request: CreateTopics) -> CreateTopicsReply:
+        self.asked.append(request)
+        return CreateTopicsReply(
+            topics=tuple(
+                CreatedTopic(
+                    name=topic.name,
+                    error=self._judge(topic.name),
+                    topic_id=TOPIC_ID,
+                    partition_count=topic.partition_count,
+                    replication_factor=topic.replication_factor,
+                    configs=topic.configs,
+                )
+                for topic in request.topics
+            )
+        )
+
+    async def delete_topics(self, request: DeleteTopics) -> DeleteTopicsReply:
+        self.asked.append(request)
+        return DeleteTopicsReply(
+            topics=tuple(
+                DeletedTopic(name=topic.name or "found-by-id", topic_id=TOPIC_ID, error=self._judge(topic.name))
+                for topic in request.topics
+            )
+        )
+
+    async def create_partitions(self, request: CreatePartitions) -> CreatePartitionsReply:
+        self.asked.append(request)
+        return CreatePartitionsReply(
+            topics=tuple(GrownTopic(name=topic.name, error=self._judge(topic.name)) for topic in request.topics)
+        )
+
+    async def incremental_alter_configs(self, request: IncrementalAlterConfigs) -> IncrementalAlterConfigsReply:
+        self.asked.append(request)
+        return IncrementalAlterConfigsReply(
+            resources=tuple(
+                AlteredConfig(
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                    error=self._judge(resource.resource_name),
+                )
+                for resource in request.resources
+            )
+        )
+
+
+def configured_image() -> Any:
+    delta = MetadataDelta(make_image())
+    for kind, name, key, value in (
+        (ConfigResourceType.TOPIC, TOPIC, "retention.ms", "1000"),
+        (ConfigResourceType.BROKER, "", "log.segment.bytes", "2000000"),
+        (ConfigResourceType.BROKER, "1", "message.max.bytes", "3000000"),
+    ):
+        delta.replay(ConfigRecord(resource_type=kind, resource_name=name, key=key, value=value))
+    return delta.apply(Offset(20), Epoch(1), 2_000)
+
+
+KEYS = (
+    BrokerKey("log.retention.ms", "5000", "604800000", "int", "how long", True),
+    BrokerKey("log.segment.bytes", "1073741824", "1073741824", "int", "how large", False),
+    BrokerKey("node.id", "1", None, "int", "who", True),
+)
+
+
+@pytest.mark.parametrize("version", range(14))
+async def test_metadata_names_brokers_leaders_and_replicas_in_every_version(version: int) -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        request = MetadataRequest(topics=[] if version == 0 else None)
+        for _ in range(2):  # the second answer comes from the cache
+            answer = await client.call(request, version)
+            assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [(1, "127.0.0.1", 9092)]
+            (topic,) = answer.topics
+            assert topic.name == TOPIC
+            assert [part.partition_index for part in topic.partitions] == [0, 1, 2]
+            part = topic.partitions[0]
+            assert (part.error_code, part.leader_id, part.replica_nodes, part.isr_nodes) == (0, 1, [1, 2], [1])
+            if version >= 1:
+                assert answer.controller_id == 1
+            if version >= 2:
+                assert answer.cluster_id == CLUSTER_ID
+            if version >= 5:
+                assert part.offline_replicas == [2]
+            if version >= 7:
+                assert part.leader_epoch == 4
+            if version >= 10:
+                assert topic.topic_id == TOPIC_ID
+
+
+async def test_the_cached_answer_goes_with_the_image_it_was_made_from() -> None:
+    cache = MetadataCache(make_image())
+    async with running_server(make_services(metadata=cache)) as server:
+        client = await RawClient.connect(server)
+        assert len((await client.call(MetadataRequest(topics=None), 12)).topics[0].partitions) == 3
+        cache._image = make_image(partitions=5)
+        assert len((await client.call(MetadataRequest(topics=None), 12)).topics[0].partitions) == 5
+
+
+async def test_an_empty_list_names_no_topic_and_unknown_names_and_ids_have_their_errors() -> None:
+    services = make_services(config=ApiConfig(auto_create_topics_enable=False))
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        assert (await client.call(MetadataRequest(topics=[]), 12)).topics == []
+        stranger = Uuid(b"no-such-topic-id")
+        asked = [
+            MetadataRequestTopic(name="nowhere"),
+            MetadataRequestTopic(name="a/b"),
+            MetadataRequestTopic(name=None, topic_id=stranger),
+            MetadataRequestTopic(name=None, topic_id=TOPIC_ID),
+        ]
+        answer = await client.call(MetadataRequest(topics=asked), 12)
+        assert [(topic.error_code, topic.name) for topic in answer.topics] == [
+            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "nowhere"),
+            (ErrorCode.INVALID_TOPIC_EXCEPTION, "a/b"),
+            (ErrorCode.UNKNOWN_TOPIC_ID, None),
+            (0, TOPIC),
+        ]
+
+
+async def test_asking_creates_a_topic_where_both_sides_allow_it() -> None:
+    controller = RememberingController()
+    services = make_services(controller=controller, config=ApiConfig(num_partitions=4, default_replication_factor=2))
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        names = ["new", TOPIC, "bad-new", "__consumer_offsets", "in valid"]
+        asked = [MetadataRequestTopic(name=name) for name in names]
+        answer = await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=True), 12)
+        assert [topic.error_code for topic in answer.topics] == [
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            0,
+            ErrorCode.POLICY_VIOLATION,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ]
+        (call,) = controller.asked
+        assert [(topic.name, topic.partition_count, topic.replication_factor) for topic in call.topics] == [
+            ("new", 4, 2),
+            ("bad-new", 4, 2),
+        ]
+        await client.call(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12)
+        assert len(controller.asked) == 1
+
+
+async def test_metadata_has_the_addresses_of_the_listener_that_was_asked() -> None:
+    async with running_server(make_services(), listener="OTHER") as server:
+        client = await RawClient.connect(server, "OTHER")
+        answer = await client.call(MetadataRequest(topics=[]), 12)
+        assert [(broker.host, broker.port) for broker in answer.brokers] == [("other.example", 1001)]
+
+
+async def test_partitions_are_described_page_by_page() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=TOPIC), TopicRequest(name="absent")], response_partition_limit=2
+        )
+        first = await client.call(request, 0)
+        assert [topic.name for topic in first.topics] == ["absent", TOPIC]
+        assert first.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert [part.partition_index for part in first.topics[1].partitions] == [0, 1]
+        assert (first.next_cursor.topic_name, first.next_cursor.partition_index) == (TOPIC, 2)
+        request.cursor = DescribeTopicPartitionsRequestCursor(topic_name=TOPIC, partition_index=2)
+        second = await client.call(request, 0)
+        assert [part.partition_index for part in second.topics[0].partitions] == [2]
+        assert second.next_cursor is None
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_topics_are_created_with_defaults_and_refused_one_by_one(version: int) -> None:
+    controller = RememberingController()
+    services = make_services(controller=controller, config=ApiConfig(num_partitions=6, default_replication_factor=3))
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        config = CreatableTopicConfig(name="retention.ms", value="77")
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(name="plain", num_partitions=-1, replication_factor=-1, configs=[config]),
+                CreatableTopic(
+                    name="placed",
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])],
+                ),
+                CreatableTopic(name="twice", num_partitions=1, replication_factor=1),
+                CreatableTopic(name="twice", num_partitions=1, replication_factor=1),
+                CreatableTopic(name="bad", num_partitions=1, replication_factor=1),
+            ],
+            timeout_ms=5000,
+        )
+        answer = await client.call(request, version)
+        assert {topic.name: topic.error_code for topic in answer.topics} == {
+            "plain": 0,
+            "placed": 0,
+            "twice": ErrorCode.INVALID_REQUEST,
+            "bad": ErrorCode.POLICY_VIOLATION,
+        }
+        (call,) = controller.asked
+        assert [(topic.name, topic.partition_count, topic.replication_factor) for topic in call.topics] == [
+            ("plain", 6, 3),
+            ("placed", -1, -1),
+            ("bad", 1, 1),
+        ]
+        assert call.topics[1].assignments == {0: (1, 2)}
+        if version >= 5:
+            configs = {config.name: (config.value, config.config_source) for config in answer.topics[0].configs}
+            assert configs["retention.ms"] == ("77", 1)
+            assert configs["cleanup.policy"] == ("delete", 5)
+        if version >= 7:
+            assert answer.topics[0].topic_id == TOPIC_ID
+
+
+async def test_a_controller_that_cannot_be_reached_refuses_every_topic() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        created = await client.call(CreateTopicsRequest(topics=[CreatableTopic(name="a"), CreatableTopic(name="b")]), 7)
+        assert [(topic.name, topic.error_code) for topic in created.topics] == [
+            ("a", ErrorCode.NOT_CONTROLLER),
+            ("b", ErrorCode.NOT_CONTROLLER),
+        ]
+        deleted = await client.call(DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000), 5)
+        assert deleted.responses[0].error_code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+async def test_topics_are_deleted_by_name_and_by_id(version: int) -> None:
+    controller = RememberingController()
+    async with running_server(make_services(controller=controller)) as server:
+        client = await RawClient.connect(server)
+        request = DeleteTopicsRequest(topic_names=["one", "bad", "two", "two"], timeout_ms=1000)
+        if version >= 6:
+            request = DeleteTopicsRequest(
+                topics=[
+                    DeleteTopicState(name="one"),
+                    DeleteTopicState(name=None, topic_id=TOPIC_ID),
+                    DeleteTopicState(name="both", topic_id=TOPIC_ID),
+                ],
+                timeout_ms=1000,
+            )
+        answer = await client.call(request, version)
+        found = [(result.name, result.error_code) for result in answer.responses]
+        if version >= 6:
+            assert found == [("one", 0), ("found-by-id", 0), ("both", ErrorCode.INVALID_REQUEST)]
+            assert [topic.topic_id for topic in controller.asked[0].topics] == [ZERO_UUID, TOPIC_ID]
+        else:
+            assert found == [("one", 0), ("bad", ErrorCode.POLICY_VIOLATION), ("two", ErrorCode.INVALID_REQUEST)]
+
+
+async def test_deletion_may_be_switched_off() -> None:
+    services = make_services(controller=RememberingController(), config=ApiConfig(delete_topic_enable=False))
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(DeleteTopicsRequest(topic_names=["one"], timeout_ms=1000), 5)
+        assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+
+
+async def test_topics_grow() -> None:
+    controller = RememberingController()
+    async with running_server(make_services(controller=controller)) as server:
+        client = await RawClient.connect(server)
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsTopic(name="one", count=9, assignments=None),
+                CreatePartitionsTopic(name="bad", count=2),
+            ],
+            timeout_ms=1000,
+        )
+        for version in range(4):
+            answer = await client.call(request, version)
+            assert [(result.name, result.error_code) for result in answer.results] == [
+                ("one", 0),
+                ("bad", ErrorCode.POLICY_VIOLATION),
+            ]
+        assert controller.asked[0].topics[0].partition_count == 9
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_a_topics_configs_say_where_each_value_comes_from(version: int) -> None:
+    services = make_services(metadata=MetadataCache(configured_image()), broker_keys=lambda: KEYS)
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=None),
+                DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=["retention.ms"]),
+                DescribeConfigsResource(resource_type=2, resource_name="absent", configuration_keys=None),
+                DescribeConfigsResource(resource_type=8, resource_name="1", configuration_keys=None),
+            ],
+            include_synonyms=True,
+        )
+        answer = await client.call(request, version)
+        everything, one, absent, loggers = answer.results
+        found = {config.name: (config.value, config.config_source) for config in everything.configs}
+        assert found["retention.ms"] == ("1000", 1)
+        assert found["segment.bytes"] == ("2000000", 3)
+        assert found["max.message.bytes"] == ("3000000", 2)
+        assert found["min.insync.replicas"] == ("1", 5)
+        assert "cleanup.policy" in found
+        (retention,) = one.configs
+        assert [(synonym.value, synonym.source) for synonym in retention.synonyms] == [
+            ("1000", 1),
+            ("5000", 4),
+            ("604800000", 5),
+        ]
+        assert absent.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert loggers.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_broker_describes_itself_and_what_holds_for_all() -> None:
+    services = make_services(metadata=MetadataCache(configured_image()), broker_keys=lambda: KEYS)
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        resources = [
+            DescribeConfigsResource(resource_type=4, resource_name=name, configuration_keys=None)
+            for name in ("1", "", "2")
+        ]
+        answer = await client.call(DescribeConfigsRequest(resources=resources), 4)
+        own, everyone, other = answer.results
+        found = {config.name: (config.value, config.config_source, config.read_only) for config in own.configs}
+        assert found["log.segment.bytes"] == ("2000000", 3, False)
+        assert found["log.retention.ms"] == ("5000", 4, False)
+        assert found["node.id"] == ("1", 4, True)
+        assert [(config.name, config.value) for config in everyone.configs] == [("log.segment.bytes", "2000000")]
+        assert other.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_configs_are_changed_one_by_one_or_replaced() -> None:
+    controller = RememberingController()
+    services = make_services(controller=controller, metadata=MetadataCache(configured_image()))
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=2,
+                    resource_name=TOPIC,
+                    configs=[AlterableConfig(name="retention.ms", config_operation=1, value=None)],
+                ),
+                AlterConfigsResource(resource_type=16, resource_name="metrics"),
+                AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="t",
+                    configs=[AlterableConfig(name="k", config_operation=9, value="v")],
+                ),
+                AlterConfigsResource(resource_type=2, resource_name="bad"),
+            ]
+        )
+        answer = await client.call(request, 1)
+        assert [(result.resource_name, result.error_code) for result in answer.responses] == [
+            (TOPIC, 0),
+            ("metrics", ErrorCode.INVALID_REQUEST),
+            ("t", ErrorCode.INVALID_REQUEST),
+            ("bad", ErrorCode.POLICY_VIOLATION),
+        ]
+        assert controller.asked[0].resources[0].changes[0].operation is ConfigOperation.DELETE
+
+        replace = AlterConfigsRequest(
+            resources=[
+                ReplacedResource(
+                    resource_type=2, resource_name=TOPIC, configs=[ReplacedConfig(name="segment.ms", value="5")]
+                )
+            ]
+        )
+        assert (await client.call(replace, 2)).responses[0].error_code == 0
+        changes = controller.asked[1].resources[0].changes
+        assert [(change.key, change.operation, change.value) for change in changes] == [
+            ("segment.ms", ConfigOperation.SET, "5"),
+            ("retention.ms", ConfigOperation.DELETE, None),
+        ]
+
+
+async def test_config_resources_are_listed() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        everything = await client.call(ListConfigResourcesRequest(resource_types=[]), 1)
+        found = [(resource.resource_type, resource.resource_name) for resource in everything.config_resources]
+        assert found == [(2, TOPIC), (4, "1"), (4, "2")]
+        assert (await client.call(ListConfigResourcesRequest(), 0)).config_resources == []
+
+
+async def test_the_cluster_is_described() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        for version in range(3):
+            answer = await client.call(DescribeClusterRequest(), version)
+            assert (answer.cluster_id, answer.controller_id) == (CLUSTER_ID, 1)
+            assert [broker.broker_id for broker in answer.brokers] == [1]
+        fenced = await client.call(DescribeClusterRequest(include_fenced_brokers=True), 2)
+        assert [(broker.broker_id, broker.is_fenced) for broker in fenced.brokers] == [(1, False), (2, True)]
+        controllers = await client.call(DescribeClusterRequest(endpoint_type=2), 1)
+        assert controllers.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+
+
+async def test_the_quorum_is_described() -> None:
+    voter = ReplicaDescription(
+        key=ReplicaKey(BrokerId(1), Uuid(b"directory-of-1..")),
+        log_end_offset=Offset(12),
+        last_fetch_ms=-1,
+        last_caught_up_ms=-1,
+    )
+    description = QuorumDescription(
+        leader_id=BrokerId(1), epoch=Epoch(3), high_watermark=Offset(11), voters=(voter,), observers=()
+    )
+
+    async def from_the_leader() -> QuorumDescription:
+        return description
+
+    for source in (lambda: description, from_the_leader):
+        async with running_server(make_services(quorum_description=source)) as server:
+            client = await RawClient.connect(server)
+            request = DescribeQuorumRequest(
+                topics=[
+                    DescribeQuorumRequestTopicData(
+                        topic_name=name, partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
+                    )
+                    for name in ("__cluster_metadata", "other")
+                ]
+            )
+            for version in range(3):
+                answer = await client.call(request, version)
+                ours, other = (topic.partitions[0] for topic in answer.topics)
+                assert (ours.leader_id, ours.leader_epoch, ours.high_watermark) == (1, 3, 11)
+                assert [(replica.replica_id, replica.log_end_offset) for replica in ours.current_voters] == [(1, 12)]
+                assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_producer_ids_are_given_once_and_transactions_refused() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        given = []
+        for version in range(7):
+            answer = await client.call(InitProducerIdRequest(transactional_id=None), version)
+            assert (answer.error_code, answer.producer_epoch) == (0, 0)
+            given.append(answer.producer_id)
+        assert len(set(given)) == 7
+        refused = await client.call(InitProducerIdRequest(transactional_id="mine"), 4)
+        assert (refused.error_code, refused.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)

@@ -1,0 +1,221 @@
+"""Produce and Fetch at the edge: topic ids, refusals per partition, leader hints, old versions, sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from barnabas_replication.requests import AppendEntry, AppendOutcome, CurrentLeader, DivergingEpoch, FetchOutcome
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.broker.listener_fixture import (
+    TOPIC,
+    TOPIC_ID,
+    RawClient,
+    RememberingReplicas,
+    make_services,
+    running_server,
+)
+
+STRANGER = Uuid(b"no-such-topic-id")
+
+
+class NotLeading(RememberingReplicas):
+    """Refuses everything, naming broker 1 as leader."""
+
+    def append_records(self, entries: Sequence[AppendEntry], **rest: Any) -> None:
+        error = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
+        hint = CurrentLeader(BrokerId(1), Epoch(5))
+        rest["respond"]([AppendOutcome(e.topic, e.partition, error, current_leader=hint) for e in entries])
+
+    def outcomes(self, partitions: Sequence[Any]) -> list[FetchOutcome]:
+        error = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
+        hint = CurrentLeader(BrokerId(1), Epoch(5))
+        return [FetchOutcome(p.topic, p.topic_id, p.partition, error, current_leader=hint) for p in partitions]
+
+
+def topic(*partitions: int, name: str = TOPIC, topic_id: Uuid = TOPIC_ID) -> TopicProduceData:
+    data = [PartitionProduceData(index=index, records=b"records") for index in partitions]
+    return TopicProduceData(name=name, topic_id=topic_id, partition_data=data)
+
+
+def asked(*partitions: int, name: str = TOPIC, topic_id: Uuid = TOPIC_ID) -> FetchTopic:
+    found = [FetchPartition(partition=index, partition_max_bytes=1000) for index in partitions]
+    return FetchTopic(topic=name, topic_id=topic_id, partitions=found)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_every_partition_is_answered_in_every_version(version: int) -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(ProduceRequest(acks=-1, topic_data=[topic(0, 1, 2)]), version)
+        (told,) = answer.responses
+        assert (told.topic_id if version >= 13 else told.name) == (TOPIC_ID if version >= 13 else TOPIC)
+        found = [(part.index, part.error_code, part.base_offset) for part in told.partition_responses]
+        assert found == [(0, 0, 0), (1, 0, 1), (2, 0, 2)]
+        assert replicas.appended == [(TOPIC, index, b"records") for index in range(3)]
+
+
+async def test_an_unknown_topic_id_is_refused_beside_a_known_one() -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        request = ProduceRequest(acks=1, topic_data=[topic(4, topic_id=STRANGER), topic(1)])
+        answer = await client.call(request, 13)
+        assert [told.topic_id for told in answer.responses] == [STRANGER, TOPIC_ID]
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert answer.responses[1].partition_responses[0].error_code == 0
+        assert [index for _, index, _ in replicas.appended] == [1]
+
+        fetched = await client.call(
+            FetchRequest(max_wait_ms=10_000, topics=[asked(4, topic_id=STRANGER), asked(0)]), 17
+        )
+        assert [told.topic_id for told in fetched.responses] == [STRANGER, TOPIC_ID]
+        assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert fetched.responses[1].partitions[0].error_code == 0
+        assert replicas.fetches[-1][0].max_wait_ms == 0  # an error must not wait
+
+
+async def test_only_unknown_ids_never_reach_the_replicas() -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(ProduceRequest(acks=1, topic_data=[topic(0, topic_id=STRANGER)]), 13)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        fetched = await client.call(FetchRequest(topics=[asked(0, topic_id=STRANGER)]), 17)
+        assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert not replicas.appended
+        assert not replicas.fetches
+
+
+@pytest.mark.parametrize("version", [9, 10, 13])
+async def test_a_refused_producer_is_told_who_leads_and_where(version: int) -> None:
+    async with running_server(make_services(replica_manager=NotLeading())) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(ProduceRequest(acks=1, topic_data=[topic(0)]), version)
+        part = answer.responses[0].partition_responses[0]
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert part.error_message == "moved"
+        if version >= 10:
+            assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (1, 5)
+            assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [(1, "127.0.0.1", 9092)]
+        else:
+            assert not answer.node_endpoints
+        assert server.stats.errors[(ApiKey.PRODUCE, ErrorCode.NOT_LEADER_OR_FOLLOWER)] == 1
+
+
+async def test_hints_name_the_listener_that_was_asked() -> None:
+    async with running_server(make_services(replica_manager=NotLeading()), listener="OTHER") as server:
+        client = await RawClient.connect(server, "OTHER")
+        answer = await client.call(ProduceRequest(acks=1, topic_data=[topic(0)]), 10)
+        assert [(node.host, node.port) for node in answer.node_endpoints] == [("other.example", 1001)]
+
+
+@pytest.mark.parametrize("version", [11, 12, 15, 16, 18])
+async def test_a_refused_consumer_is_told_who_leads_and_where(version: int) -> None:
+    async with running_server(make_services(replica_manager=NotLeading())) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(FetchRequest(topics=[asked(0)]), version)
+        part = answer.responses[0].partitions[0]
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if version >= 12:
+            assert (part.current_leader.leader_id, part.current_leader.leader_epoch) == (1, 5)
+        if version >= 16:
+            assert [(node.node_id, node.port) for node in answer.node_endpoints] == [(1, 9092)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_versions_0_to_2_of_produce_are_refused_in_their_own_layout(version: int) -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        body = struct.pack(">hiih3siii", 1, 1000, 1, 3, b"old", 1, 6, 4) + b"data"
+        frame = struct.pack(">hhih", ApiKey.PRODUCE, version, 5, -1) + body
+        await client.send(struct.pack(">i", len(frame)) + frame)
+        answer = await client.read_frame()
+        wanted = struct.pack(">iih3siihq", 5, 1, 3, b"old", 1, 6, ErrorCode.UNSUPPORTED_VERSION, -1)
+        wanted += struct.pack(">q", -1) if version == 2 else b""
+        wanted += struct.pack(">i", 0) if version >= 1 else b""
+        assert answer == wanted
+        assert not replicas.appended
+
+
+async def test_transactional_produce_is_refused() -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(
+            ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic(0), topic(1, name="more")]), 9
+        )
+        codes = [part.error_code for told in answer.responses for part in told.partition_responses]
+        assert codes == [ErrorCode.INVALID_TXN_STATE] * 2
+        assert not replicas.appended
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+async def test_every_partition_of_a_fetch_is_answered_in_every_version(version: int) -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(FetchRequest(isolation_level=1, topics=[asked(2, 0)]), version)
+        (told,) = answer.responses
+        assert [(part.partition_index, part.high_watermark) for part in told.partitions] == [(2, 7), (0, 7)]
+        assert [bytes(part.records) for part in told.partitions] == [b"", b""]  # never null
+        assert told.partitions[0].aborted_transactions == []
+        assert replicas.fetches[0][0].is_read_committed
+
+
+async def test_a_followers_identity_is_read_from_where_its_version_puts_it() -> None:
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        await client.call(FetchRequest(replica_id=3, topics=[asked(0)]), 12)
+        await client.call(
+            FetchRequest(replica_state=ReplicaState(replica_id=3, replica_epoch=44), topics=[asked(0)]), 17
+        )
+        (first, _), (second, _) = replicas.fetches
+        assert (first.replica_id, first.replica_epoch) == (3, -1)
+        assert (second.replica_id, second.replica_epoch) == (3, 44)
+
+
+async def test_divergence_is_told() -> None:
+    class Diverging(RememberingReplicas):
+        def outcomes(self, partitions: Sequence[Any]) -> list[FetchOutcome]:
+            diverging = DivergingEpoch(Epoch(3), Offset(17))
+            return [
+                FetchOutcome(p.topic, p.topic_id, p.partition, None, Offset(20), diverging_epoch=diverging)
+                for p in partitions
+            ]
+
+    async with running_server(make_services(replica_manager=Diverging())) as server:
+        client = await RawClient.connect(server)
+        answer = await client.call(FetchRequest(topics=[asked(0)]), 12)
+        epoch = answer.responses[0].partitions[0].diverging_epoch
+        assert (epoch.epoch, epoch.end_offset) == (3, 17)
+
+
+async def test_no_fetch_session_is_ever_opened() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        opened = await client.call(FetchRequest(session_id=0, session_epoch=0, topics=[asked(0)]), 12)
+        assert (opened.error_code, opened.session_id) == (0, 0)
+        assert len(opened.responses) == 1
+        stale = await client.call(FetchRequest(session_id=99, session_epoch=5), 12)
+        assert stale.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        closing = await client.call(FetchRequest(session_id=99, session_epoch=-1), 12)
+        assert closing.error_code == 0
+
+
+async def test_an_empty_produce_is_answered() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        answer = await asyncio.wait_for(client.call(ProduceRequest(acks=1), 9), 10)
+        assert answer.responses == []

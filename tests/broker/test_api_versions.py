@@ -1,0 +1,92 @@
+"""ApiVersions is the table itself, and answers also those who ask in a version of the future."""
+
+from __future__ import annotations
+
+import struct
+
+from barnabas_broker.api import registry
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas_wire.kafka.schema import decode_response, message_classes
+from tests.broker.listener_fixture import RawClient, make_services, running_server
+
+ADVERTISED = {
+    ApiKey.PRODUCE: (0, 13),
+    ApiKey.FETCH: (4, 18),
+    ApiKey.LIST_OFFSETS: (1, 11),
+    ApiKey.METADATA: (0, 13),
+    ApiKey.OFFSET_COMMIT: (2, 9),
+    ApiKey.OFFSET_FETCH: (1, 9),
+    ApiKey.FIND_COORDINATOR: (0, 6),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (0, 5),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.DESCRIBE_GROUPS: (0, 6),
+    ApiKey.LIST_GROUPS: (0, 5),
+    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.CREATE_TOPICS: (2, 7),
+    ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.DELETE_RECORDS: (0, 2),
+    ApiKey.INIT_PRODUCER_ID: (0, 6),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+    ApiKey.DESCRIBE_CONFIGS: (1, 4),
+    ApiKey.ALTER_CONFIGS: (0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
+    ApiKey.DELETE_GROUPS: (0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.DESCRIBE_QUORUM: (0, 2),
+    ApiKey.DESCRIBE_CLUSTER: (0, 2),
+    ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+}
+"""At least this much; the lowest versions are what old clients need to see (librdkafka up to 2.8, kafkajs, Java)."""
+
+
+def test_the_table_covers_what_clients_need_and_nothing_that_no_message_declares() -> None:
+    registry.load_handlers()
+    for key, (low, high) in ADVERTISED.items():
+        api = registry.APIS[key]
+        assert api.min_version == low, key.name
+        assert api.max_version >= high, key.name
+    for key, api in registry.APIS.items():
+        request_class, _ = message_classes(key)
+        assert api.max_version <= request_class.MAX_VERSION, api.key.name
+        assert api.min_version >= request_class.MIN_VERSION or key == ApiKey.PRODUCE, api.key.name
+
+
+async def test_every_version_is_answered_with_the_whole_table() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        for version in range(5):
+            answer = await client.call(ApiVersionsRequest(), version)
+            ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+            assert ranges == {key: (api.min_version, api.max_version) for key, api in registry.APIS.items()}
+            assert answer.error_code == 0
+            if version >= 3:
+                assert answer.finalized_features_epoch == 10
+                assert all(feature.min_version > 0 for feature in answer.supported_features)
+
+
+async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_and_our_ranges() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        # A header as the client believes it to be: flexible, with whatever body follows.
+        body = struct.pack(">hhih", ApiKey.API_VERSIONS, 99, 7, -1) + b"\0" + b"\x05java\x034.9\0"
+        await client.send(struct.pack(">i", len(body)) + body)
+        frame = await client.read_frame()
+        assert struct.unpack_from(">i", frame)[0] == 7
+        answer = decode_response(ApiVersionsResponse, 0, memoryview(frame), 4)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        own = [entry for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
+        assert (own[0].min_version, own[0].max_version) == (0, 4)
+        assert (await client.call(ApiVersionsRequest(), 4)).error_code == 0  # and the connection lives
+
+
+async def test_it_may_be_asked_again_at_any_time() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        for _ in range(3):
+            assert (await client.call(ApiVersionsRequest(), 3)).error_code == 0
