@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -71,17 +72,21 @@ def test_a_message_cut_at_any_byte_is_malformed(cls: type[Any], version: int) ->
 def test_flipped_bytes_give_a_message_or_malformed_and_never_much_memory(cls: type[Any], version: int) -> None:
     random = Random(f"flip {cls.__name__} {version}")
     data = bytearray(encode(oracle.generate(cls, version, random, size=2), version))[:4000]
-    bombs = (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\xff\xff\xff\xfe")
+    bombs = (
+        b"\xff\xff\xff\xff\x0f",
+        b"\xff\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        b"\x80\x00\x00\x00",
+        b"\xff\xff\xff\xfe",
+    )
     tracemalloc.start()
     try:
         for _ in range(150):
             position = random.randrange(len(data) + 1)
             bomb = random.choice((*bombs, random.randbytes(1)))
             hostile = data[:position] + bomb + data[position + len(bomb) :]
-            try:
+            with suppress(MalformedMessage):
                 schema.decode(cls, version, memoryview(hostile))
-            except MalformedMessage:
-                pass
         assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
     finally:
         tracemalloc.stop()
@@ -91,13 +96,13 @@ def test_flipped_bytes_give_a_message_or_malformed_and_never_much_memory(cls: ty
 @pytest.mark.parametrize("count", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x07", b"\x80\x80\x80\x80\x80\x01"])
 def test_a_five_byte_compact_length_is_malformed(version: int, count: bytes) -> None:
     """The bytes that abort a process which allocates by the claimed count."""
-    with pytest.raises(MalformedMessage):
+    with pytest.raises(MalformedMessage, match=r"varint|MetadataRequest.topics"):
         schema.decode_request(ApiKey.METADATA, version, memoryview(count + bytes(40)))
 
 
 @pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1, 1 << 20])
 def test_a_legacy_count_that_cannot_be_is_malformed(count: int) -> None:
-    with pytest.raises(MalformedMessage):
+    with pytest.raises(MalformedMessage, match=r"MetadataRequest.topics: -?\d+ does not fit"):
         schema.decode_request(ApiKey.METADATA, 4, memoryview(count.to_bytes(4, "big", signed=True) + bytes(20)))
 
 

@@ -122,15 +122,19 @@ class FrameDecoder:
     the rest of such a frame straight into that memory: a large response is then copied by the kernel only.
     """
 
-    __slots__ = ("_body", "_filled", "_frame_bytes_max", "_kept", "_size", "_size_bytes")
+    __slots__ = ("_body", "_filled", "_frame_bytes_max", "_kept", "_retired", "_reuses_memory", "_size", "_size_bytes")
 
     def __init__(self, *, frame_bytes_max: int, reuses_memory: bool = False) -> None:
         """frame_bytes_max: larger frames, size prefix not counted, are refused with MalformedMessage.
 
-        reuses_memory: a gathered frame is valid only until the next one begins; saves clearing fresh memory for each.
+        reuses_memory: a gathered frame is valid only until the next `feed`; saves clearing fresh memory for each.
         """
         self._frame_bytes_max = frame_bytes_max
-        self._kept: bytearray | None = bytearray() if reuses_memory else None
+        self._reuses_memory = reuses_memory
+        self._kept = bytearray()
+        """Memory for the next frame to be gathered, when it is large enough."""
+        self._retired: bytearray | None = None
+        """Memory of a frame handed out since the last `feed`."""
         self._size_bytes = bytearray()
         """The size prefix as far as it has come, when the stream stopped within it."""
         self._body: bytearray | None = None
@@ -145,6 +149,8 @@ class FrameDecoder:
     def feed(self, data: Buffer) -> list[memoryview]:
         """Take the next bytes of the stream; returns the frames they complete. Raises MalformedMessage for a bad size."""
         view = data if isinstance(data, memoryview) else memoryview(data)
+        if self._retired is not None:
+            self._kept, self._retired = self._retired, None
         frames: list[memoryview] = []
         position, end = 0, len(view)
         while position < end:
@@ -191,8 +197,8 @@ class FrameDecoder:
         if self._filled < self._size:
             return None
         frame = memoryview(self._body)[: self._size]
-        if self._kept is not None:
-            self._kept = self._body
+        if self._reuses_memory:
+            self._retired = self._body
         self._body = None
         return frame
 
@@ -205,8 +211,8 @@ class FrameDecoder:
         self._size = size
         self._filled = 0
         reserve = min(size, max(RESERVED_BYTES_MIN, RESERVE_FACTOR * ready))
-        if self._kept is not None and len(self._kept) >= reserve:
-            self._body = self._kept
+        if len(self._kept) >= reserve:
+            self._body, self._kept = self._kept, bytearray()
         else:
             self._body = bytearray(reserve)
 

@@ -134,7 +134,7 @@ def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
 
 def _compress_lz4(data: Buffer) -> bytes:
     compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(data)
+    compressor.compress(bytes(data))  # it takes no memoryview
     return bytes(compressor.finish())
 
 

@@ -16,7 +16,19 @@ from enum import IntEnum
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
-from barnabas_wire.kafka.schema import Message, array, decode, encode_request, int16, int32, int64, string, struct, uint16, uuid
+from barnabas_wire.kafka.schema import (
+    Message,
+    array,
+    decode,
+    encode_request,
+    int16,
+    int32,
+    int64,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 
 _KEY = struct_module.Struct(">hh")
 LEADER_CHANGE_VERSION = 1

@@ -1,0 +1,53 @@
+"""Control record keys and LeaderChange against kio."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from kio.schema.leader_change_message.v1.data import LeaderChangeMessage as KioLeaderChange
+from kio.schema.leader_change_message.v1.data import Voter as KioVoter
+
+from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.records.control import (
+    ControlRecordType,
+    LeaderChangeMessage,
+    Voter,
+    decode_control_key,
+    decode_leader_change,
+    encode_control_key,
+    encode_leader_change,
+)
+from tests.proto import oracle
+
+
+def test_control_keys() -> None:
+    assert encode_control_key(ControlRecordType.LEADER_CHANGE) == b"\0\0\0\2"
+    assert decode_control_key(memoryview(b"\0\0\0\1")) == ControlRecordType.COMMIT
+    assert decode_control_key(b"\0\1\0\x63more") == 99, "newer keys and types are told, not refused"
+    for key in (b"", b"\0\0\0", b"\xff\xff\0\1"):
+        with pytest.raises(MalformedMessage):
+            decode_control_key(key)
+
+
+def test_leader_change_is_kios() -> None:
+    directories = [Uuid(bytes([number]) * 16) for number in (1, 2)]
+    ours = LeaderChangeMessage(
+        leader_id=1,
+        voters=[Voter(1, directories[0]), Voter(2, directories[1])],
+        granting_voters=[Voter(1, directories[0])],
+    )
+    theirs = [
+        KioVoter(voter_id=id_, voter_directory_id=uuid.UUID(bytes=bytes(raw)))
+        for id_, raw in zip((1, 2), directories, strict=True)
+    ]
+    data = encode_leader_change(ours)
+    entity = KioLeaderChange(version=1, leader_id=1, voters=tuple(theirs), granting_voters=tuple(theirs[:1]))
+    assert oracle.kio_encode(entity) == data
+    assert decode_leader_change(memoryview(data)) == ours
+    for cut in range(len(data)):
+        with pytest.raises(MalformedMessage):
+            decode_leader_change(data[:cut])
+    with pytest.raises(MalformedMessage):
+        decode_leader_change(b"\0\7" + data[2:])
