@@ -1,0 +1,112 @@
+"""The Kafka side of the commands: run work against the brokers, and the few formats that clients agree on among themselves.
+
+May touch:  barnabas_wire.client, an event loop of its own.    Must not touch: printing, the admin service.
+Invariants: a key goes to the partition that Kafka's own producers choose; an assignment that cannot be read is unknown.
+Read next:  commands/records.py, commands/group.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from barnabas_admin.invocation import Invocation
+from barnabas_admin.output import talk
+from barnabas_wire.client.cluster import ClusterClient
+from barnabas_wire.client.metadata import EARLIEST, LATEST
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import TopicPartition
+
+T = TypeVar("T")
+
+CLIENT_ID = "barnabas-cli"
+OFFSETS_TIMEOUT_S = 3.0
+
+
+def run_with_cluster(
+    invocation: Invocation, work: Callable[[ClusterClient], Awaitable[T]], *, timeout_s: float | None = None
+) -> T:
+    """Run `work` on a loop of its own with a client of the invocation's brokers; `timeout_s` bounds each request."""
+    servers = invocation.bootstrap_servers()
+
+    async def run() -> T:
+        client = ClusterClient(servers, client_id=CLIENT_ID, timeout_s=timeout_s or invocation.timeout_s)
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
+
+
+def partition_offsets(
+    invocation: Invocation, wanted: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """(log start offset, high watermark) of each partition; empty, with a word on stderr, when the leaders do not tell."""
+
+    async def work(client: ClusterClient) -> dict[tuple[str, int], tuple[int, int]]:
+        partitions = [TopicPartition(topic, index) for topic, index in wanted]
+        starts = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
+        return {(p.topic, p.partition): (int(starts[p].offset), int(ends[p].offset)) for p in partitions}
+
+    if not wanted:
+        return {}
+    try:
+        return run_with_cluster(invocation, work, timeout_s=min(OFFSETS_TIMEOUT_S, invocation.timeout_s))
+    except (KafkaError, OSError) as error:
+        talk(f"offsets are not known: {error}")
+        return {}
+
+
+def partition_for_key(key: bytes, partitions: int) -> int:
+    """The partition of a key, as Kafka's producers choose it: murmur2, sign bit cut, modulo."""
+    return (murmur2(key) & 0x7FFF_FFFF) % partitions
+
+
+def murmur2(data: bytes) -> int:
+    """MurmurHash2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2), unsigned."""
+    multiplier, mask = 0x5BD1E995, 0xFFFF_FFFF
+    value = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) & ~3
+    for position in range(0, whole, 4):
+        word = int.from_bytes(data[position : position + 4], "little") * multiplier & mask
+        word = (word ^ word >> 24) * multiplier & mask
+        value = (value * multiplier & mask) ^ word
+    tail = data[whole:]
+    if tail:
+        value = (value ^ int.from_bytes(tail, "little")) * multiplier & mask
+    value = (value ^ value >> 13) * multiplier & mask
+    return value ^ value >> 15
+
+
+def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
+    """The partitions in a consumer's assignment (ConsumerProtocolAssignment, any version); empty when unreadable.
+
+    Layout: int16 version, int32 topics × (int16 length, name, int32 partitions × int32); the rest is not read.
+    """
+    found: list[TopicPartition] = []
+    try:
+        position = 2
+        topics, position = _read_count(assignment, position)
+        for _ in range(topics):
+            size = int.from_bytes(assignment[position : position + 2], "big")
+            name = assignment[position + 2 : position + 2 + size].decode()
+            count, position = _read_count(assignment, position + 2 + size)
+            for _ in range(count):
+                found.append(TopicPartition(name, int.from_bytes(assignment[position : position + 4], "big")))
+                position += 4
+    except (ValueError, UnicodeDecodeError):
+        return []
+    return found
+
+
+def _read_count(data: bytes, position: int) -> tuple[int, int]:
+    """An array's length; ValueError when the bytes that remain cannot hold it."""
+    if position + 4 > len(data):
+        raise ValueError("cut off")
+    count = int.from_bytes(data[position : position + 4], "big", signed=True)
+    if not 0 <= count <= (len(data) - position - 4) // 4:
+        raise ValueError("more items than bytes")
+    return count, position + 4

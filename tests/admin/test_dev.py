@@ -1,0 +1,125 @@
+"""Laws of `barnabas dev`: what it gives its command, what it says of a dead node, and that nothing stays. Fake nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from barnabas_admin.local_cluster import PORTS_SPAN, find_base_port
+from barnabas_admin.main import cli
+from tests.admin.conftest import FAKE_SERVER
+
+pytestmark = pytest.mark.usefixtures("fake_server")
+
+RUN_WITH_FAKE_SERVER = f"""
+import sys
+from barnabas_admin import local_cluster, main
+local_cluster.server_command = lambda *arguments: [sys.executable, {str(FAKE_SERVER)!r}, *arguments]
+main.main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def context_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "state" / "context.json"
+    monkeypatch.setenv("BARNABAS_CONTEXT", str(path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    return path
+
+
+def dev(*arguments: str, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(cli, ["dev", *arguments], catch_exceptions=False)
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def test_exec_gets_the_addresses_and_gives_its_exit_status(tmp_path: Path, context_file: Path) -> None:
+    port = find_base_port()
+    seen = tmp_path / "seen"
+    command = f'cp "$BARNABAS_CONTEXT" {seen}.json; echo "$BARNABAS_BROKERS $BARNABAS_ADMIN" > {seen}; exit 7'
+    result = dev("-n", "2", "--data", str(tmp_path / "d"), "--port", str(port), "--exec", command, exit_code=7)
+    brokers = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    admin = f"127.0.0.1:{port + 40},127.0.0.1:{port + 41}"
+    assert seen.read_text() == f"{brokers} {admin}\n"
+    context = json.loads(Path(f"{seen}.json").read_text())
+    assert (context["brokers"], context["admin"], context["pid"]) == (brokers, admin, os.getpid())
+    assert not context_file.exists()
+    assert result.stdout == ""
+    assert "2 nodes" in result.stderr
+
+
+def test_exec_of_several_words_runs_without_a_shell(tmp_path: Path) -> None:
+    script = "import sys; sys.exit(0 if sys.argv[1:] == ['-n', '$HOME'] else 9)"
+    port = str(find_base_port())
+    dev("--ephemeral", "-n", "1", "--port", port, "--exec", sys.executable, "-c", script, "-n", "$HOME")
+    dev("--ephemeral", "-n", "1", "--port", port, "--exec", "no-such-program", "x", exit_code=127)
+
+
+def test_an_ephemeral_cluster_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    dev("--ephemeral", "-n", "1", "--port", str(find_base_port()), "--exec", f"ls {tmp_path} > {tmp_path}/listing")
+    assert "barnabas-dev-" in (tmp_path / "listing").read_text()
+    assert not list(tmp_path.glob("barnabas-dev-*"))
+
+
+def test_a_second_run_is_the_same_cluster_on_another_port(tmp_path: Path) -> None:
+    port = find_base_port()
+    for number in (0, 1):
+        copy = f"cp {tmp_path}/share/barnabas/dev/cluster.json {tmp_path}/{number}.json"
+        arguments = ["-n", "1"] if number == 0 else []
+        dev(*arguments, "--port", str(port + number * (PORTS_SPAN // 8)), "--exec", copy)
+    assert (tmp_path / "0.json").read_text() == (tmp_path / "1.json").read_text()
+
+
+def test_a_node_that_dies_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
+    file = tmp_path / "d" / "node-1" / "server.properties"
+    command = f"pkill -9 -f {file}; sleep 0.5; pgrep -c -f {tmp_path}/d/node-2/server.properties > {tmp_path}/alive"
+    words = "fake.words=I was about to say something"
+    port = str(find_base_port())
+    # The shell's own command line holds the path too, so that pkill must not match it.
+    command = command.replace("node-1", "node-[1]").replace("node-2", "node-[2]")
+    result = dev("-n", "2", "--data", str(tmp_path / "d"), "--port", port, "--set", words, "--exec", command)
+    assert "node 1 was killed by SIGKILL; it last said:\n  | I was about to say something" in result.stderr
+    assert "node 2 was" not in result.stderr
+    assert (tmp_path / "alive").read_text().strip() == "1"
+
+
+def test_ctrl_c_stops_every_node(tmp_path: Path) -> None:
+    port = str(find_base_port())
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN_WITH_FAKE_SERVER, "dev", "-n", "2", "--ephemeral", "--port", port, "-o", "json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    ready = json.loads(process.stdout.readline())
+    assert (ready["event"], ready["api_version"], len(ready["nodes"])) == ("ready", "v1", 2)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, output, errors) == (0, "", "")
+    for node in ready["nodes"]:
+        with pytest.raises(ProcessLookupError):
+            os.kill(node["pid"], 0)
+    assert not Path(ready["directory"]).exists()
+
+
+def test_a_cluster_that_cannot_start_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    result = dev("-n", "1", "--ephemeral", "--port", str(find_base_port()), "--set", "fake.die=3", exit_code=1)
+    assert "node 1 exited with status 3 before the cluster was ready" in result.stderr
+
+
+def test_usage(tmp_path: Path) -> None:
+    dev("--data", str(tmp_path), "--ephemeral", exit_code=2)
+    dev("--exec", exit_code=2)
+    dev("ls", exit_code=2)
+    dev("--set", "nothing", exit_code=2)
+    dev("-n", "11", exit_code=2)

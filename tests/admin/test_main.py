@@ -1,0 +1,229 @@
+"""Laws of the command tree: help loads nothing heavy, its lines agree with the commands, JSON and exit codes hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from barnabas_admin.main import LazyGroup, cli
+from barnabas_quorum.records import ConfigResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from tests.admin.admin_server import AdminServer
+from tests.admin.images import make_image, make_quorum
+
+HEAVY = ("grpc", "google.protobuf", "rich", "asyncio", "prometheus_client", "cramjam", "barnabas_broker")
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+@pytest.fixture
+def run(admin_server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("BARNABAS_ADMIN", admin_server.address)
+    return Run()
+
+
+class Run:
+    """Runs one command in this process."""
+
+    def __call__(self, *arguments: str, exit_code: int = 0) -> Result:
+        result = CliRunner().invoke(cli, list(arguments), catch_exceptions=False)
+        assert result.exit_code == exit_code, result.output
+        return result
+
+    def json(self, *arguments: str, exit_code: int = 0) -> dict[str, object]:
+        found = json.loads(self(*arguments, "-o", "json", exit_code=exit_code).stdout)
+        assert found.pop("api_version") == "v1"
+        return dict(found)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = f"""
+import sys
+sys.argv = ["barnabas", *{arguments!r}]
+from barnabas_admin.main import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    print(f"barnabas {' '.join(arguments)}: {1000 * (time.perf_counter() - started):.0f} ms")
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
+    found = dict(commands(cli))
+    assert {" ".join(path) for path, command in found.items() if not isinstance(command, click.Group)} == {
+        "dev",
+        *(f"storage {verb}" for verb in ("format", "info", "random-uuid")),
+        *(f"cluster {verb}" for verb in ("info", "health")),
+        *(f"quorum {verb}" for verb in ("status", "replicas")),
+        "broker list",
+        *(f"topic {v}" for v in ("create", "list", "describe", "alter", "config", "add-partitions", "delete")),
+        *(f"topic {verb}" for verb in ("produce", "consume")),
+        *(f"group {verb}" for verb in ("list", "describe")),
+    }
+    for path, command in found.items():
+        group = found[path[:-1]] if len(path) > 1 else cli
+        assert isinstance(group, LazyGroup)
+        if path[-1] in group.entries:
+            assert command.help is not None
+            assert command.help.startswith(group.entries[path[-1]][1]), path
+            assert command.name == path[-1]
+
+
+def test_every_command_has_json() -> None:
+    for path, command in commands(cli):
+        if not isinstance(command, click.Group):
+            (option,) = [item for item in command.params if item.name == "output"]
+            assert isinstance(option.type, click.Choice)
+            assert list(option.type.choices) == ["text", "json"], path
+
+
+def test_health_ends_with_ten_and_reasons_when_unwell(admin_server: AdminServer, run: Run) -> None:
+    assert run("cluster", "health").stdout.startswith("HEALTH   HEALTHY\n")
+    admin_server.node.image = make_image(fenced=(3,), topics={"t": [((1, 2, 3), (1, 2), 1)]})
+    result = run("cluster", "health", exit_code=10)
+    assert result.stdout.splitlines() == [
+        "HEALTH   UNHEALTHY   (broker_down, under_replicated)",
+        "controller 1 (epoch 4)   voters 1 2 3   brokers 1 2 [3 fenced]",
+        "partitions 1   leaderless 0   under_min_isr 0   under_replicated 1   not_preferred_leader 0",
+    ]
+    assert run.json("cluster", "health", exit_code=10)["reasons"] == ["broker_down", "under_replicated"]
+
+
+def test_the_controller_is_marked_in_the_broker_table(run: Run) -> None:
+    lines = run("broker", "list").stdout.splitlines()
+    assert lines[0].split() == ["BROKER", "STATE", "ENDPOINT", "RACK", "EPOCH", "LEADERS", "REPLICAS"]
+    assert [line.split()[0] for line in lines[1:]] == ["1*", "2", "3"]
+    brokers = run.json("broker", "list")["brokers"]
+    assert isinstance(brokers, list)
+    assert brokers[1] == {
+        "id": 2,
+        "state": "active",
+        "endpoint": "127.0.0.1:9093",
+        "rack": "rack-2",
+        "broker_epoch": 20,
+        "leaders": 0,
+        "replicas": 0,
+    }
+
+
+def test_quorum_tells_lags_and_leaves_out_what_is_not_known(admin_server: AdminServer, run: Run) -> None:
+    admin_server.node.quorum = make_quorum(ends=(101, -1, 90), observers=(4,))
+    status = run.json("quorum", "status")
+    assert (status["leader_id"], status["max_follower_lag"]) == (1, 11)
+    rows = run("quorum", "replicas").stdout.splitlines()
+    assert rows[1].split()[:4] == ["1", "leader", "101", "0"]
+    assert rows[2].split()[:4] == ["2", "voter", "-", "-"]
+    assert rows[3].split()[:4] == ["3", "voter", "90", "11"]
+    assert rows[4].split()[:2] == ["4", "observer"]
+
+
+def test_cluster_info(run: Run) -> None:
+    info = run.json("cluster", "info")
+    assert (info["controller_id"], info["metadata_offset"]) == (1, 100)
+    assert info["controllers"] == [{"id": i, "endpoint": f"127.0.0.1:{9111 + i}"} for i in (1, 2, 3)]
+    assert "answered_by" in run("cluster", "info").stdout
+
+
+def test_create_tells_each_topic_and_ends_with_three_when_one_exists(run: Run) -> None:
+    result = run("topic", "create", "fine", "taken", "-p", "6", "-c", "retention.ms=5", exit_code=3)
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["TOPIC", "STATUS"],
+        ["fine", "created"],
+        ["taken", "TOPIC_ALREADY_EXISTS"],
+    ]
+    assert "error: TOPIC_ALREADY_EXISTS: topic 'taken' exists already" in result.stderr
+    assert "hint: " in result.stderr
+    assert "unchanged" in run("topic", "create", "taken", "--if-not-exists").stdout
+
+
+def test_dry_changes_nothing(admin_server: AdminServer, run: Run) -> None:
+    assert "would create" in run("topic", "create", "t", "--dry").stdout
+    assert admin_server.controller.validate_only
+    admin_server.node.image = make_image(topics={"t": [((1,), (1,), 1)]})
+    assert run("topic", "add-partitions", "t", "-n", "2", "--dry").stdout == "t: would have 3 partitions\n"
+    assert run("topic", "alter", "t", "-c", "retention.ms=7", "--dry").stdout == "t: would set retention.ms=7\n"
+
+
+def test_describe_shows_partitions_and_ends_with_three_for_the_unknown(admin_server: AdminServer, run: Run) -> None:
+    admin_server.node.image = make_image(
+        topics={"t": [((1, 2, 3), (1, 2), 1)]},
+        configs={(ConfigResourceType.TOPIC, "t"): {"retention.ms": "1000"}},
+    )
+    result = run("topic", "describe", "t", "nope", "--no-offsets", exit_code=3)
+    assert "overrides   retention.ms=1000" in result.stdout
+    assert result.stdout.splitlines()[-1].split() == (
+        ["0", "1", "5", "1,2,3", "1,2", "-", "-", "-", "under-replicated,at-min-isr"]
+    )
+    assert "topic 'nope' does not exist" in result.stderr
+
+
+def test_list_and_config_of_topics(admin_server: AdminServer, run: Run) -> None:
+    admin_server.node.image = make_image(topics={"t": [((1, 2, 3), (1, 2, 3), 1)]})
+    assert run("topic", "list").stdout.splitlines()[1].split()[:3] == ["t", "1", "3"]
+    rows = [line.split() for line in run("topic", "config", "t").stdout.splitlines()]
+    assert rows[1:] == [["min.insync.replicas", "2", "static"], ["retention.ms", "604800000", "default"]]
+
+
+def test_delete_wants_a_yes(admin_server: AdminServer, run: Run) -> None:
+    assert "--yes" in run("topic", "delete", "t", exit_code=2).stderr
+    assert admin_server.controller.asked == []
+    assert "deleted" in run("topic", "delete", "t", "--yes").stdout
+    run("topic", "delete", "absent", "--yes", exit_code=3)
+    run("topic", "delete", "absent", "--yes", "--if-exists")
+
+
+def test_an_error_in_json_has_code_message_hint_and_retriable(admin_server: AdminServer, run: Run) -> None:
+    admin_server.controller.refuse = KafkaError.of(ErrorCode.NOT_CONTROLLER, "no controller is active")
+    result = run("topic", "create", "t", "-o", "json", exit_code=1)
+    assert result.stdout == ""
+    assert json.loads(result.stderr) == {
+        "api_version": "v1",
+        "error": {
+            "code": 41,
+            "name": "NOT_CONTROLLER",
+            "message": "no controller is active",
+            "hint": "an election is under way: try again, or see `barnabas quorum status`",
+            "retriable": True,
+        },
+    }
+
+
+def test_a_time_out_ends_with_four(admin_server: AdminServer, run: Run) -> None:
+    admin_server.controller.refuse = KafkaError.of(ErrorCode.REQUEST_TIMED_OUT, "too slow")
+    run("topic", "create", "t", exit_code=4)
+
+
+def test_without_any_address_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.delenv("BARNABAS_ADMIN", raising=False)
+    monkeypatch.setenv("BARNABAS_CONTEXT", f"{tmp_path}/none.json")
+    result = Run()("cluster", "info", exit_code=1)
+    assert "no cluster is known" in result.stderr
+    assert "barnabas dev" in result.stderr
+
+
+def test_usage_errors_end_with_two(run: Run) -> None:
+    run("topic", "add-partitions", "t", exit_code=2)
+    run("topic", "alter", "t", exit_code=2)
+    run("topic", "create", "t", "-c", "novalue", exit_code=2)
+    run("nonsense", exit_code=2)

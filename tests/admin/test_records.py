@@ -1,0 +1,121 @@
+"""Laws of lines and records: what consume prints is what produce reads, keys go where Kafka's producers send them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import pytest
+
+from barnabas_admin.commands.records import (
+    BATCH_BYTES_MAX,
+    Line,
+    _batches,
+    _print_record,
+    parse_json_line,
+    parse_offset,
+    parse_text_line,
+)
+from barnabas_admin.errors import AdminError
+from barnabas_admin.kafka import assigned_partitions, murmur2, partition_for_key
+from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.records.batch import Record
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "key", "value"),
+    [
+        (b"plain", None, None, b"plain"),
+        (b"k:v:w", b":", b"k", b"v:w"),
+        (b"no separator", b":", None, b"no separator"),
+        (b":v", b":", b"", b"v"),
+        (b"", None, None, b""),
+    ],
+)
+def test_a_line_of_text(text: bytes, separator: bytes | None, key: bytes | None, value: bytes) -> None:
+    assert parse_text_line(text, separator) == Line(key, value, ())
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(7, 1234, b"k", "grüße".encode(), (("h", b"x"), ("h", None))),
+        Record(8, -1, None, None),
+        Record(9, 0, b"\xff\x00", b"\xfe", (("bin", b"\x80"),)),
+        Record(10, 5, b"", b""),
+    ],
+)
+def test_what_consume_prints_produce_reads(record: Record, capsysbinary: Any) -> None:
+    _print_record("t", 3, record, None, is_json=True)
+    text = capsysbinary.readouterr().out
+    fields = json.loads(text)
+    assert (fields["topic"], fields["partition"], fields["offset"]) == ("t", 3, record.offset)
+    line = parse_json_line(text)
+    assert line == Line(record.key, record.value, record.headers, 3, record.timestamp_ms)
+
+
+def test_json_that_is_no_record_is_shown() -> None:
+    for text in (b"nonsense", b"[1]", b'{"value_base64": "%%%"}', b'{"headers": [{}]}'):
+        with pytest.raises(AdminError, match="not a record in JSON"):
+            parse_json_line(text)
+
+
+def test_text_output_puts_the_key_before_the_separator(capsysbinary: Any) -> None:
+    _print_record("t", 0, Record(0, 0, b"k", b"v"), "=>", is_json=False)
+    _print_record("t", 0, Record(1, 0, None, None), None, is_json=False)
+    assert capsysbinary.readouterr().out == b"k=>v\n\n"
+
+
+def test_batches_are_bounded_and_keep_order() -> None:
+    size = BATCH_BYTES_MAX // 3
+    batches = list(_batches([Line(None, b"%d" % i + b"x" * size, ()) for i in range(7)]))
+    assert [len(batch) for batch in batches] == [2, 2, 2, 1]
+    assert [record.offset for record in batches[0]] == [0, 1]
+    assert [record.value[:1] for batch in batches for record in batch if record.value] == [b"%d" % i for i in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    # org.apache.kafka.common.utils.UtilsTest.testMurmur2
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected & 0xFFFF_FFFF
+    assert partition_for_key(key, 7) == (expected & 0x7FFF_FFFF) % 7
+
+
+def test_offsets() -> None:
+    assert parse_offset("start") == ("start", 0)
+    assert parse_offset("end") == ("end", 0)
+    assert parse_offset("47") == ("absolute", 47)
+    assert parse_offset("-3") == ("before_end", 3)
+    assert parse_offset("@1700000000000") == ("time", 1_700_000_000_000)
+    for text in ("", "later", "@", "-", "+1", "1.5"):
+        with pytest.raises(click.UsageError):
+            parse_offset(text)
+
+
+ASSIGNMENT = (
+    b"\x00\x01"
+    + b"\x00\x00\x00\x01"
+    + b"\x00\x02ab"
+    + b"\x00\x00\x00\x02"
+    + b"\x00\x00\x00\x00\x00\x00\x00\x05"
+    + b"\xff" * 4
+)
+
+
+def test_an_assignment_is_read_and_a_broken_one_is_unknown() -> None:
+    assert assigned_partitions(ASSIGNMENT) == [TopicPartition("ab", 0), TopicPartition("ab", 5)]
+    assert assigned_partitions(b"") == []
+    for size in range(len(ASSIGNMENT) - 4):
+        assert assigned_partitions(ASSIGNMENT[:size]) == []
+    assert assigned_partitions(b"\x00\x01\x7f\xff\xff\xff") == []
