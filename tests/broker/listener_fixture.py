@@ -150,7 +150,7 @@ class NoController:
     """Refuses everything, as while no controller is known."""
 
     def __getattr__(self, name: str) -> Any:
-        async def refuse(request: Any) -> Any:
+        async def refuse(*asked: Any, **options: Any) -> Any:
             raise KafkaError.of(ErrorCode.NOT_CONTROLLER, "no controller")
 
         return refuse

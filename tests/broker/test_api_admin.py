@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,15 +15,11 @@ from barnabas_quorum.controller.requests import (
     ConfigOperation,
     CreatedTopic,
     CreatePartitions,
-    CreatePartitionsReply,
     CreateTopics,
-    CreateTopicsReply,
     DeletedTopic,
     DeleteTopics,
-    DeleteTopicsReply,
     GrownTopic,
     IncrementalAlterConfigs,
-    IncrementalAlterConfigsReply,
 )
 from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
 from barnabas_quorum.image.metadata import MetadataDelta
@@ -84,48 +81,44 @@ class RememberingController:
             return KafkaError.of(ErrorCode.POLICY_VIOLATION, f"{name} is bad")
         return None
 
-    async def create_topics(self, request: CreateTopics) -> CreateTopicsReply:
-        self.asked.append(request)
-        return CreateTopicsReply(
-            topics=tuple(
-                CreatedTopic(
-                    name=topic.name,
-                    error=self._judge(topic.name),
-                    topic_id=TOPIC_ID,
-                    partition_count=topic.partition_count,
-                    replication_factor=topic.replication_factor,
-                    configs=topic.configs,
-                )
-                for topic in request.topics
+    async def create_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        options.pop("principal", None)
+        self.asked.append(CreateTopics(topics=tuple(topics), **options))
+        return tuple(
+            CreatedTopic(
+                name=topic.name,
+                error=self._judge(topic.name),
+                topic_id=TOPIC_ID,
+                partition_count=topic.partition_count,
+                replication_factor=topic.replication_factor,
+                configs=topic.configs,
             )
+            for topic in topics
         )
 
-    async def delete_topics(self, request: DeleteTopics) -> DeleteTopicsReply:
-        self.asked.append(request)
-        return DeleteTopicsReply(
-            topics=tuple(
-                DeletedTopic(name=topic.name or "found-by-id", topic_id=TOPIC_ID, error=self._judge(topic.name))
-                for topic in request.topics
-            )
+    async def delete_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        options.pop("principal", None)
+        self.asked.append(DeleteTopics(topics=tuple(topics), **options))
+        return tuple(
+            DeletedTopic(name=topic.name or "found-by-id", topic_id=TOPIC_ID, error=self._judge(topic.name))
+            for topic in topics
         )
 
-    async def create_partitions(self, request: CreatePartitions) -> CreatePartitionsReply:
-        self.asked.append(request)
-        return CreatePartitionsReply(
-            topics=tuple(GrownTopic(name=topic.name, error=self._judge(topic.name)) for topic in request.topics)
-        )
+    async def create_partitions(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        options.pop("principal", None)
+        self.asked.append(CreatePartitions(topics=tuple(topics), **options))
+        return tuple(GrownTopic(name=topic.name, error=self._judge(topic.name)) for topic in topics)
 
-    async def incremental_alter_configs(self, request: IncrementalAlterConfigs) -> IncrementalAlterConfigsReply:
-        self.asked.append(request)
-        return IncrementalAlterConfigsReply(
-            resources=tuple(
-                AlteredConfig(
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                    error=self._judge(resource.resource_name),
-                )
-                for resource in request.resources
+    async def incremental_alter_configs(self, resources: Sequence[Any], **options: Any) -> tuple[Any, ...]:
+        options.pop("principal", None)
+        self.asked.append(IncrementalAlterConfigs(resources=tuple(resources), **options))
+        return tuple(
+            AlteredConfig(
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                error=self._judge(resource.resource_name),
             )
+            for resource in resources
         )
 
 

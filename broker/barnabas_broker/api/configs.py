@@ -22,7 +22,6 @@ from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
-    IncrementalAlterConfigs,
 )
 from barnabas_quorum.image.configs import ConfigResource
 from barnabas_quorum.records import ConfigResourceType
@@ -215,9 +214,10 @@ async def _alter(
         except KafkaError as error:
             outcomes[key] = error
     if sent:
-        call = IncrementalAlterConfigs(resources=tuple(sent.values()), validate_only=validate_only)
-        reply = await services.controller.incremental_alter_configs(call)
-        for key, altered in zip(sent, reply.resources, strict=True):
+        altered_all = await services.controller.incremental_alter_configs(
+            tuple(sent.values()), validate_only=validate_only
+        )
+        for key, altered in zip(sent, altered_all, strict=True):
             outcomes[key] = altered.error
     return outcomes
 

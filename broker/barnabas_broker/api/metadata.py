@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Iterable
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
+from barnabas_quorum.controller.requests import CreatableTopic
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -114,21 +114,19 @@ async def _create_and_answer(
     services: BrokerServices, context: RequestContext, asked: list[MetadataRequestTopic], missing: list[str]
 ) -> MetadataResponse:
     config = services.config
-    request = CreateTopics(
-        topics=tuple(
-            CreatableTopic(
-                name=name, partition_count=config.num_partitions, replication_factor=config.default_replication_factor
-            )
-            for name in missing
+    wanted = [
+        CreatableTopic(
+            name=name, partition_count=config.num_partitions, replication_factor=config.default_replication_factor
         )
-    )
+        for name in missing
+    ]
     refused: dict[str, int] = {}
     try:
-        reply = await services.controller.create_topics(request)
+        created = await services.controller.create_topics(wanted, principal=context.principal)
     except KafkaError:
         refused = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))  # retriable: the client asks again
     else:
-        for topic in reply.topics:
+        for topic in created:
             exists = topic.error is None or topic.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
             refused[topic.name] = int(ErrorCode.LEADER_NOT_AVAILABLE if exists else topic.error.code)  # type: ignore[union-attr]
     response = _answer(services, context, services.metadata.image, asked)

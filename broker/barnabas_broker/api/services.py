@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.api.context import ANONYMOUS
 from barnabas_broker.api.metadata_bodies import MetadataBodies
 from barnabas_quorum.controller.requests import (
-    CreatePartitions,
-    CreatePartitionsReply,
-    CreateTopics,
-    CreateTopicsReply,
-    DeleteTopics,
-    DeleteTopicsReply,
-    IncrementalAlterConfigs,
-    IncrementalAlterConfigsReply,
+    AlteredConfig,
+    ConfigAlteration,
+    CreatableTopic,
+    CreatedTopic,
+    DeletedTopic,
+    GrownTopic,
+    TopicGrowth,
+    TopicReference,
 )
 from barnabas_wire.kafka.ids import BrokerId
 
@@ -39,15 +40,24 @@ class MetadataSource(Protocol):
 
 
 class ControllerVerbs(Protocol):
-    """What handlers ask of the active controller (broker/controller_client.py). Each raises KafkaError when it fails whole."""
+    """What handlers ask of the active controller (broker/controller_client.py): one outcome per item, in order; each raises
+    KafkaError when it fails whole."""
 
-    async def create_topics(self, request: CreateTopics) -> CreateTopicsReply: ...
+    async def create_topics(
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool = False, principal: str = ANONYMOUS
+    ) -> Sequence[CreatedTopic]: ...
 
-    async def delete_topics(self, request: DeleteTopics) -> DeleteTopicsReply: ...
+    async def delete_topics(
+        self, topics: Sequence[TopicReference], *, principal: str = ANONYMOUS
+    ) -> Sequence[DeletedTopic]: ...
 
-    async def create_partitions(self, request: CreatePartitions) -> CreatePartitionsReply: ...
+    async def create_partitions(
+        self, topics: Sequence[TopicGrowth], *, validate_only: bool = False, principal: str = ANONYMOUS
+    ) -> Sequence[GrownTopic]: ...
 
-    async def incremental_alter_configs(self, request: IncrementalAlterConfigs) -> IncrementalAlterConfigsReply: ...
+    async def incremental_alter_configs(
+        self, resources: Sequence[ConfigAlteration], *, validate_only: bool = False, principal: str = ANONYMOUS
+    ) -> Sequence[AlteredConfig]: ...
 
 
 class ProducerIdSource(Protocol):

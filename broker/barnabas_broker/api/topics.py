@@ -23,9 +23,6 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
     CreatedTopic,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
     TopicGrowth,
     TopicReference,
 )
@@ -78,9 +75,10 @@ async def create_topics(
             refused[topic.name] = error
     created: dict[str, CreatedTopic] = {}
     if wanted:
-        call = CreateTopics(topics=tuple(wanted.values()), validate_only=request.validate_only)
-        reply = await within(services.controller.create_topics(call), request.timeout_ms)
-        created = {topic.name: topic for topic in reply.topics}
+        call = services.controller.create_topics(
+            tuple(wanted.values()), validate_only=request.validate_only, principal=context.principal
+        )
+        created = {topic.name: topic for topic in await within(call, request.timeout_ms)}
     response = CreateTopicsResponse()
     for name in times:
         topic_reply = created.get(name)
@@ -173,9 +171,10 @@ async def delete_topics(
     wanted = [state for state in states if times[(state.name, state.topic_id)] == 1 and _names_one(state)]
     answers: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
     if wanted:
-        call = DeleteTopics(topics=tuple(TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted))
-        reply = await within(services.controller.delete_topics(call), request.timeout_ms)
-        for state, deleted in zip(wanted, reply.topics, strict=True):
+        call = services.controller.delete_topics(
+            [TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted], principal=context.principal
+        )
+        for state, deleted in zip(wanted, await within(call, request.timeout_ms), strict=True):
             error = deleted.error
             answers[(state.name, state.topic_id)] = DeletableTopicResult(
                 name=deleted.name if deleted.name is not None else state.name,
@@ -227,9 +226,10 @@ async def create_partitions(
     ]
     errors: dict[str, KafkaError | None] = {}
     if wanted:
-        call = CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only)
-        reply = await within(services.controller.create_partitions(call), request.timeout_ms)
-        errors = {grown.name: grown.error for grown in reply.topics}
+        call = services.controller.create_partitions(
+            wanted, validate_only=request.validate_only, principal=context.principal
+        )
+        errors = {grown.name: grown.error for grown in await within(call, request.timeout_ms)}
     results = []
     for name in times:
         error = errors.get(name, _invalid(f"topic {name} is named more than once in the request"))
