@@ -21,7 +21,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+from barnabas_log.checkpoints import HIGH_WATERMARKS_FILE, write_offsets
 from barnabas_log.config import LogConfig
+from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
@@ -83,13 +85,14 @@ class ReplicaManager:
         broker_epoch: Callable[[], int],
         config: ReplicationConfig,
         logs: LogManager,
+        disk: Disk,
         log_config: Callable[[str, MetadataImage], LogConfig],
         controller: AlterPartitionChannel,
         peers: PeerFactory,
         clock_ms: Callable[[], int],
         random: Random,
     ) -> None:
-        """Must be called on the running data loop.
+        """Must be called on the running data loop, after `logs` were loaded. Takes over the listeners of `logs`.
 
         broker_epoch: this broker's epoch as last registered, -1 before. log_config: settings of a topic's logs by name.
         clock_ms: wall clock for append times; everything else goes by the loop's own time. random: for back-off jitter.
@@ -99,6 +102,7 @@ class ReplicaManager:
         self.stats = Stats()
         self._config = config
         self._logs = logs
+        self._disk = disk
         self._log_config = log_config
         self._peers = peers
         self._clock_ms = clock_ms
@@ -112,11 +116,16 @@ class ReplicaManager:
         self._tasks: asyncio.TaskGroup | None = None
         self._dirty: dict[Partition, None] = {}
         self._is_drain_scheduled = False
+        self._held_back: dict[Partition, None] = {}
         self._awaited: dict[Partition, None] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at_ms = _NEVER_MS
         self._to_push: dict[Partition, None] = {}
+        self._written_high_watermarks: dict[str, dict[TopicPartition, Offset]] = {}
+        self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
+        """Called after the partitions of a failed log directory were given up."""
         logs.on_flushed = self._on_flushed
+        logs.on_directory_failed = self._fail_directory
 
     # ------------------------------------------------------------------ produce
 
@@ -186,13 +195,14 @@ class ReplicaManager:
                 parked = ParkedProduce(outcomes, respond, self.now_ms() + timeout_ms)
             queue.park(required_offset, parked, len(outcomes) - 1)
             self._awaited[partition] = None
-        if self._dirty and not self._is_drain_scheduled:
-            self._is_drain_scheduled = True
-            self._loop.call_soon(self._drain)
+        if self._dirty:
+            self._schedule_drain()
         if parked is None:
             respond(outcomes)
-        elif parked.deadline_ms < self._sweep_at_ms:
+            return
+        if parked.deadline_ms < self._sweep_at_ms:
             self._schedule_sweep(parked.deadline_ms)
+        parked.settle()
 
     def append_internal(
         self, topic_partition: TopicPartition, batch: Buffer, *, leader_epoch: Epoch, timeout_ms: int
@@ -234,6 +244,11 @@ class ReplicaManager:
             last_offset = Offset(log.log_end_offset - 1)
         return future
 
+    def _schedule_drain(self) -> None:
+        if not self._is_drain_scheduled:
+            self._is_drain_scheduled = True
+            self._loop.call_soon(self._drain)
+
     def _drain(self) -> None:
         """Once per loop iteration with appends: write, start flushes, move HWs, answer followers."""
         self._is_drain_scheduled = False
@@ -248,6 +263,8 @@ class ReplicaManager:
             except (OSError, StorageFailed) as error:
                 self._on_storage_error(partition, error)
                 continue
+            if log.written_end_offset < log.log_end_offset:
+                self._held_back[partition] = None
             if partition.is_durable_by_flush:
                 request_flush(log)
             else:
@@ -258,6 +275,11 @@ class ReplicaManager:
 
     def _on_flushed(self, log: UnifiedLog) -> None:
         """A flush round has made the log durable further than before."""
+        if self._held_back:
+            # Writes that a slow flush held back can go now: their followers wait for nothing else.
+            self._dirty.update(self._held_back)
+            self._held_back.clear()
+            self._schedule_drain()
         partition = self._partitions.get(log.topic_partition)
         if partition is None or partition.log is not log:
             return
@@ -566,6 +588,7 @@ class ReplicaManager:
             del self._partitions[topic_partition]
             self._stop_fetching(partition)
             self._dirty.pop(partition, None)
+            self._held_back.pop(partition, None)
             self._awaited.pop(partition, None)
             self._to_push.pop(partition, None)
             partition.stop(self._absent(*topic_partition))
@@ -613,11 +636,12 @@ class ReplicaManager:
 
     # ------------------------------------------------------------------ failing disks
 
-    def fail_directory(self, directory: str, error: Exception) -> None:
+    def _fail_directory(self, directory: str, error: OSError) -> None:
         """A log directory has failed: its partitions are served no more until the broker starts again."""
         for partition in tuple(self._partitions.values()):
-            if partition.log.directory.startswith(directory.rstrip("/") + "/") and partition.storage_error is None:
+            if partition.log.directory.rpartition("/")[0] == directory:
                 self._on_storage_error(partition, error)
+        self.on_directory_failed(directory, error)
 
     def _on_storage_error(self, partition: Partition, error: Exception) -> None:
         if partition.storage_error is not None:
@@ -650,7 +674,7 @@ class ReplicaManager:
         for partition in tuple(self._partitions.values()):
             self._stop_fetching(partition)
             partition.stop(error)
-        await self._logs.checkpoint_high_watermarks()
+        await self._write_high_watermarks()
 
     async def _watch_isrs(self) -> None:
         while True:
@@ -662,7 +686,25 @@ class ReplicaManager:
     async def _checkpoint_high_watermarks(self) -> None:
         while True:
             await asyncio.sleep(self._config.high_watermark_checkpoint_interval_ms / 1000)
-            await self._logs.checkpoint_high_watermarks()
+            await self._write_high_watermarks()
+
+    async def _write_high_watermarks(self) -> None:
+        """One file per directory (Kafka's replication-offset-checkpoint), and only where a HW has moved."""
+        offsets: dict[str, dict[TopicPartition, Offset]] = {path: {} for path in self._logs.online_directories}
+        for log in self._logs.logs.values():
+            of_directory = offsets.get(log.directory.rpartition("/")[0])
+            if of_directory is not None:
+                of_directory[log.topic_partition] = log.high_watermark
+        for path, of_directory in offsets.items():
+            if self._written_high_watermarks.get(path) == of_directory:
+                continue
+            try:
+                await self._disk.run(write_offsets, self._disk, f"{path}/{HIGH_WATERMARKS_FILE}", of_directory)
+            except OSError as error:
+                # A stale HW file costs a new leader time, not data: whether the disk works, appends and flushes will tell.
+                logger.error("high watermarks of %s could not be written: %s", path, error)
+                continue
+            self._written_high_watermarks[path] = of_directory
 
     # ------------------------------------------------------------------ gauges
 

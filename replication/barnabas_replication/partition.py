@@ -273,6 +273,9 @@ class Partition:
         self.partition_epoch = registration.partition_epoch
         if was_leader or is_new:
             self._dismiss(self._not_leader())
+            # An epoch that we began to lead and wrote nothing in must go from the epoch cache: the new leader knows
+            # nothing of it, and its older records would not fit behind it.
+            self.log.truncate_to(self.log.log_end_offset)
         return is_new
 
     def stop(self, error: KafkaError) -> None:
@@ -654,7 +657,7 @@ class Partition:
         self.check_leader(current_leader_epoch)
         log = self.log
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return ListedOffset(-1, log.log_start_offset, log.epoch_for_offset(log.log_start_offset))
+            return ListedOffset(-1, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset))
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return ListedOffset(-1, Offset(-1), NO_EPOCH)
         is_behind_epoch = self.high_watermark < self.leader_epoch_start_offset
@@ -666,7 +669,7 @@ class Partition:
             log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
         )
         if found is not None and found[0] < self.high_watermark:
-            return ListedOffset(found[1], found[0], log.epoch_for_offset(found[0]))
+            return ListedOffset(found[1], found[0], log.leader_epochs.epoch_at(found[0]))
         if is_behind_epoch:
             raise self._offset_not_available()
         return ListedOffset(-1, Offset(-1), NO_EPOCH)
@@ -691,26 +694,25 @@ class Partition:
         if has_grown:
             log.append_as_follower(batches, leader_epoch=self.leader_epoch)
             log.write_pending()
-        if log_start_offset > log.log_start_offset:
-            log.delete_records_before(min(log_start_offset, log.log_end_offset))
         following = min(high_watermark, log.log_end_offset)
         if following > self.high_watermark:
             self._set_high_watermark(following)
+        if log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(log_start_offset, self.high_watermark))
         return has_grown
 
     def truncate_for(self, leader: EpochEnd) -> TruncationStep:
         """Cut to where our history parts from the leader's; another round may cut further (KIP-279)."""
         log = self.log
         local = EpochEnd(*log.end_offset_for_epoch(leader.epoch))
-        offset = truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset)
-        is_below = offset < self.high_watermark
+        log.truncate_to(truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset))
+        end = log.log_end_offset
+        is_below = end < self.high_watermark
         if is_below:
             # Legal only after an unclean election; then the new leader's history is the truth.
-            logger.warning("%s: truncating to %d, below HW %d", self.topic_partition, offset, self.high_watermark)
-        log.truncate_to(offset)
-        if is_below:
-            self._set_high_watermark(max(offset, log.log_start_offset))
-        return TruncationStep(offset, is_below)
+            logger.warning("%s: truncated to %d, below HW %d", self.topic_partition, end, self.high_watermark)
+            self._set_high_watermark(end)
+        return TruncationStep(end, is_below)
 
     def restart_at(self, offset: Offset) -> None:
         """Our whole log lies outside the leader's: drop it and begin at the leader's start."""

@@ -27,7 +27,11 @@ from barnabas_wire.kafka.ids import Offset
 
 
 class ParkedProduce:
-    """One produce request whose records are in the log but not yet as far as it asked."""
+    """One produce request whose records are in the log but not yet as far as it asked.
+
+    Its maker holds it with one count of its own and settles that when all partitions are appended: one of them may fail
+    the directory of another, and the answer must not leave before it is whole.
+    """
 
     __slots__ = ("deadline_ms", "outcomes", "remaining", "respond")
 
@@ -35,10 +39,10 @@ class ParkedProduce:
         self.outcomes = outcomes
         self.respond = respond
         self.deadline_ms = deadline_ms
-        self.remaining = 0
+        self.remaining = 1
 
     def settle(self) -> None:
-        """One of its partitions is done; the last one sends the answer."""
+        """One of its partitions, or its maker, is done; the last one sends the answer."""
         self.remaining -= 1
         if self.remaining == 0:
             self.respond(self.outcomes)
@@ -89,10 +93,6 @@ class ProduceQueue:
             for _, produce, index in expired:
                 produce.fail(index, make_error(), None)
         return len(expired)
-
-    def next_deadline_ms(self) -> int | None:
-        """The earliest deadline in the queue."""
-        return min((entry[1].deadline_ms for entry in self._entries), default=None)
 
 
 class WaitingList:

@@ -26,7 +26,9 @@ class Answers:
 
 def test_a_produce_is_answered_when_the_offset_has_passed_it_and_not_before() -> None:
     answers, queue = Answers(), ProduceQueue()
-    queue.park(Offset(6), answers.produce(), 0)
+    produce = answers.produce()
+    queue.park(Offset(6), produce, 0)
+    produce.settle()
     queue.release(Offset(5))
     assert not answers.given
     queue.release(Offset(6))
@@ -41,6 +43,7 @@ def test_a_produce_of_two_partitions_waits_for_both_and_tells_them_apart() -> No
     produce = answers.produce(partitions=2)
     first.park(Offset(6), produce, 0)
     second.park(Offset(6), produce, 1)
+    produce.settle()
     first.release(Offset(6))
     assert not answers.given
     second.fail_all(NotLeaderOrFollower("moved"))
@@ -48,10 +51,23 @@ def test_a_produce_of_two_partitions_waits_for_both_and_tells_them_apart() -> No
     assert answers.given[0][1].base_offset == 5, "written, and may yet commit"
 
 
+def test_no_answer_leaves_while_its_maker_is_still_appending() -> None:
+    answers, first, second = Answers(), ProduceQueue(), ProduceQueue()
+    produce = answers.produce(partitions=2)
+    first.park(Offset(6), produce, 0)
+    first.fail_all(NotLeaderOrFollower("the second append failed the directory of the first"))
+    assert not answers.given
+    second.park(Offset(6), produce, 1)
+    produce.settle()
+    second.release(Offset(6))
+    assert answers.errors == [NotLeaderOrFollower, None]
+
+
 def test_only_what_is_due_expires() -> None:
     early, late, queue = Answers(), Answers(), ProduceQueue()
-    queue.park(Offset(6), late.produce(deadline_ms=200), 0)
-    queue.park(Offset(7), early.produce(deadline_ms=100), 0)
+    for required, produce in ((6, late.produce(deadline_ms=200)), (7, early.produce(deadline_ms=100))):
+        queue.park(Offset(required), produce, 0)
+        produce.settle()
     assert queue.expire(99, RequestTimedOut) == 0
     assert queue.expire(100, RequestTimedOut) == 1
     assert early.errors == [RequestTimedOut]
@@ -66,9 +82,14 @@ def test_failing_while_an_answer_parks_anew_neither_loses_nor_repeats() -> None:
     def respond(outcomes: list[AppendOutcome]) -> None:
         given.append(outcomes)
         if len(given) == 1:
-            queue.park(Offset(9), ParkedProduce([AppendOutcome("t", 0, None)], respond, 0), 0)
+            park(9)
 
-    queue.park(Offset(6), ParkedProduce([AppendOutcome("t", 0, None)], respond, 0), 0)
+    def park(required: int) -> None:
+        produce = ParkedProduce([AppendOutcome("t", 0, None)], respond, 0)
+        queue.park(Offset(required), produce, 0)
+        produce.settle()
+
+    park(6)
     queue.fail_all(RequestTimedOut())
     assert len(given) == 1
     assert len(queue) == 1

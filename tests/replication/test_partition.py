@@ -1,0 +1,461 @@
+"""One partition with a real log: HW, ISR, epochs, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
+from barnabas_replication.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    UnknownLeaderEpoch,
+)
+from barnabas_replication.partition import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
+from barnabas_replication.purgatory import ParkedProduce
+from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_replication.truncation import EpochEnd
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
+from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[PartitionBench]:
+    bench = PartitionBench(tmp_path)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def durable(tmp_path: Path) -> Iterator[PartitionBench]:
+    bench = PartitionBench(tmp_path, config=FSYNC)
+    yield bench
+    bench.close()
+
+
+def park(bench: PartitionBench, required: int) -> list[list[AppendOutcome]]:
+    given: list[list[AppendOutcome]] = []
+    produce = ParkedProduce([AppendOutcome("orders", 0, None)], given.append, 1000)
+    bench.partition.waiting_for_commit.park(Offset(required), produce, 0)
+    produce.settle()
+    return given
+
+
+# ---------------------------------------------------------------------- high watermark
+
+
+def test_hw_waits_for_every_isr_member(bench: PartitionBench) -> None:
+    bench.lead()
+    bench.append(5)
+    bench.fetch(2, 5)
+    assert bench.hw == 0
+    bench.fetch(3, 5)
+    assert bench.hw == 5
+    assert bench.log.high_watermark == 5
+
+
+def test_hw_waits_for_the_leaders_own_flush(durable: PartitionBench) -> None:
+    durable.lead()
+    durable.append(5)
+    durable.fetch(2, 5)
+    durable.fetch(3, 5)
+    assert durable.hw == 0, "both followers have flushed, the leader has not"
+    durable.flush()
+    assert durable.hw == 5
+
+
+def test_hw_of_a_lone_replica_follows_its_flush(durable: PartitionBench) -> None:
+    durable.lead(isr=(1,))
+    durable.partition.remotes.clear()
+    durable.append(2)
+    assert durable.hw == 0
+    durable.flush()
+    assert durable.hw == 2
+
+
+def test_flush_mode_is_the_topics(tmp_path: Path) -> None:
+    bench = PartitionBench(tmp_path, config=FSYNC)
+    bench.lead(isr=(1,))
+    bench.host.epochs = {1: 11}
+    bench.append(2)
+    assert bench.hw == 0
+    bench.log.update_config(PAGE_CACHE)
+    bench.partition.refresh(now_ms=0)
+    assert bench.hw == 2
+    bench.close()
+
+
+def test_a_caught_up_replica_that_may_join_holds_the_hw_back(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2))
+    bench.append(5)
+    bench.fetch(3, 0)
+    bench.fetch(3, 5)
+    assert bench.host.proposed[-1].new_isr[-1].broker_id == 3
+    bench.append(5)
+    bench.fetch(2, 10)
+    assert bench.hw == 5, "3 is at 5 and proposed"
+    bench.answer(error=ErrorCode.INELIGIBLE_REPLICA)
+    bench.host.epochs.pop(3)
+    bench.partition.refresh(now_ms=0)
+    assert bench.hw == 10, "3 is fenced: nobody waits for it"
+
+
+def test_a_proposed_leaver_counts_until_the_controller_confirms(bench: PartitionBench) -> None:
+    bench.lead()
+    bench.append(5)
+    bench.fetch(2, 5)
+    bench.host.time_ms = 101
+    bench.fetch(2, 5)
+    bench.partition.shrink_isr(now_ms=101)
+    assert [member.broker_id for member in bench.host.proposed[-1].new_isr] == [1, 2]
+    assert bench.hw == 0
+    bench.answer(isr=(1, 2))
+    assert bench.hw == 5
+    assert bench.partition.isr.committed == {1, 2}
+
+
+def test_hw_stands_still_below_min_isr_and_goes_on_with_it(tmp_path: Path) -> None:
+    config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, min_insync_replicas=2)
+    bench = PartitionBench(tmp_path, config=config)
+    bench.lead(isr=(1,))
+    bench.append(5, is_all_acks=False)
+    assert bench.hw == 0
+    bench.fetch(2, 5)
+    bench.answer(isr=(1, 2))
+    assert bench.hw == 5
+    bench.close()
+
+
+def test_hw_never_falls_when_a_member_with_less_joins_the_isr_by_image(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.append(5)
+    assert bench.hw == 5
+    bench.lead(isr=(1, 2), partition_epoch=2)
+    bench.append(1)
+    assert bench.hw == 5
+
+
+# ---------------------------------------------------------------------- produce
+
+
+def test_acks_all_below_min_isr_writes_nothing(tmp_path: Path) -> None:
+    bench = PartitionBench(tmp_path, config=LogConfig(min_insync_replicas=2))
+    bench.lead(isr=(1,))
+    with pytest.raises(NotEnoughReplicas):
+        bench.partition.append_as_leader(batch(), is_all_acks=True, clock_ms=1)
+    assert bench.log.log_end_offset == 0
+    bench.partition.append_as_leader(batch(), is_all_acks=False, clock_ms=1)
+    assert bench.log.log_end_offset == 1
+    bench.close()
+
+
+def test_isr_falling_below_min_fails_what_waits(tmp_path: Path) -> None:
+    config = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, min_insync_replicas=2)
+    bench = PartitionBench(tmp_path, config=config)
+    bench.lead(isr=(1, 2))
+    bench.append(1)
+    given = park(bench, 1)
+    bench.lead(isr=(1,), partition_epoch=2)
+    assert isinstance(given[0][0].error, NotEnoughReplicasAfterAppend)
+    assert bench.hw == 0
+    bench.close()
+
+
+def test_losing_leadership_tells_those_who_wait_where_to_go(bench: PartitionBench) -> None:
+    bench.lead()
+    bench.append(1)
+    given = park(bench, 1)
+    bench.follow(leader=2, leader_epoch=2, partition_epoch=2)
+    assert isinstance(given[0][0].error, NotLeaderOrFollower)
+    assert given[0][0].current_leader == (2, 2)
+    with pytest.raises(NotLeaderOrFollower):
+        bench.partition.append_as_leader(batch(), is_all_acks=False, clock_ms=1)
+
+
+def test_a_new_epoch_of_the_same_leader_keeps_what_waits(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2))
+    bench.append(1)
+    given = park(bench, 1)
+    bench.lead(isr=(1, 2), leader_epoch=2, partition_epoch=2)
+    assert not given
+    bench.fetch(2, 1)
+    assert given[0][0].error is None
+
+
+# ---------------------------------------------------------------------- ISR
+
+
+def test_a_joiner_is_proposed_once_with_the_epoch_of_its_fetch(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.append(3)
+    bench.fetch(2, 0)
+    assert not bench.host.proposed
+    bench.fetch(2, 3)
+    bench.fetch(2, 3)
+    bench.fetch(3, 3)
+    assert len(bench.host.proposed) == 1, "one proposal at a time"
+    assert bench.host.proposed[0].new_isr == ((1, 11), (2, 12))
+    bench.answer(isr=(1, 2))
+    bench.fetch(3, 3)
+    assert bench.host.proposed[1].new_isr == ((1, 11), (2, 12), (3, 13))
+    assert bench.host.proposed[1].partition_epoch == 2
+
+
+def test_an_earlier_life_of_a_follower_does_not_join(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.append(3)
+    bench.fetch(2, 3, broker_epoch=11)
+    assert not bench.host.proposed, "12 is registered: 11 has restarted since (KIP-903)"
+
+
+def test_a_joiner_must_have_the_start_of_the_epoch(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.append(5)
+    bench.partition.make_follower  # noqa: B018 - the epoch is bumped in place below
+    bench.lead(isr=(1,), leader_epoch=2, partition_epoch=2)
+    bench.partition._set_high_watermark(Offset(0))
+    bench.fetch(2, 3)
+    assert not bench.host.proposed, "3 is above the HW but below the start 5 of the epoch"
+    bench.fetch(2, 5)
+    assert len(bench.host.proposed) == 1
+
+
+@pytest.mark.parametrize("silence_ms", [100, 101])
+def test_a_silent_member_is_dropped_after_the_lag_time(bench: PartitionBench, silence_ms: int) -> None:
+    bench.lead(isr=(1, 2))
+    bench.fetch(2, 0)
+    bench.append(1)
+    bench.partition.shrink_isr(now_ms=silence_ms)
+    assert bool(bench.host.proposed) is (silence_ms > 100)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_retried", "still_counts"),
+    [
+        (ErrorCode.INELIGIBLE_REPLICA, False, False),
+        (ErrorCode.UNKNOWN_TOPIC_ID, False, False),
+        (ErrorCode.INVALID_UPDATE_VERSION, False, True),
+        (ErrorCode.FENCED_LEADER_EPOCH, False, True),
+        (ErrorCode.NOT_CONTROLLER, True, True),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, True, True),
+    ],
+)
+def test_what_a_refusal_does(bench: PartitionBench, error: ErrorCode, is_retried: bool, still_counts: bool) -> None:
+    bench.lead(isr=(1,))
+    bench.fetch(2, 0)
+    assert bench.answer(error=error) is is_retried
+    assert (2 in bench.partition.isr.maximal) is still_counts
+    assert bench.partition.isr.committed == {1}
+
+
+def test_a_newer_image_settles_a_proposal_and_its_late_answer_is_ignored(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.fetch(2, 0)
+    bench.lead(isr=(1, 3), partition_epoch=5)
+    assert bench.partition.proposal is None
+    assert bench.answer(isr=(1, 2), partition_epoch=2) is False
+    assert bench.partition.isr.committed == {1, 3}
+    assert bench.partition.partition_epoch == 5
+
+
+def test_an_image_older_than_the_controllers_answer_changes_nothing(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.fetch(2, 0)
+    bench.answer(isr=(1, 2))
+    bench.lead(isr=(1,), partition_epoch=1)
+    bench.lead(isr=(1, 2), partition_epoch=2)
+    assert bench.partition.isr.committed == {1, 2}
+
+
+# ---------------------------------------------------------------------- fetch
+
+
+def test_a_follower_reads_past_the_hw_and_a_consumer_does_not(bench: PartitionBench) -> None:
+    bench.lead()
+    bench.append(5)
+    assert bench.fetch(2, 0).size_bytes == bench.log.size_bytes
+    assert bench.fetch(-1, 0).size_bytes == 0
+    bench.fetch(2, 5)
+    bench.fetch(3, 5)
+    consumed = bench.fetch(-1, 0)
+    assert consumed.size_bytes == bench.log.size_bytes
+    assert consumed.high_watermark == consumed.last_stable_offset == 5
+
+
+@pytest.mark.parametrize(("epoch", "error"), [(1, FencedLeaderEpoch), (3, UnknownLeaderEpoch)])
+def test_epochs_that_are_not_ours_are_refused_with_the_leader(
+    bench: PartitionBench, epoch: int, error: type[Exception]
+) -> None:
+    bench.lead(leader_epoch=2)
+    outcome = bench.fetch(2, 0, leader_epoch=epoch)
+    assert isinstance(outcome.error, error)
+    assert outcome.current_leader == (1, 2)
+
+
+def test_who_does_not_lead_serves_nobody(bench: PartitionBench) -> None:
+    bench.follow(leader=2)
+    for replica in (-1, 3):
+        outcome = bench.fetch(replica, 0)
+        assert isinstance(outcome.error, NotLeaderOrFollower)
+        assert outcome.current_leader == (2, 1)
+
+
+def test_a_stranger_is_no_follower(bench: PartitionBench) -> None:
+    bench.lead()
+    assert isinstance(bench.fetch(9, 0).error, NotLeaderOrFollower)
+
+
+def test_another_topic_id_is_another_topic(bench: PartitionBench) -> None:
+    bench.lead()
+    spec = FetchPartitionSpec(TP.topic, Uuid(b"x" * 16), 0)
+    outcome = bench.partition.fetch(spec, FetchSpec(), bytes_max=1, is_one_batch_due=True, is_first_look=True, now_ms=0)
+    assert isinstance(outcome.error, InconsistentTopicId)
+
+
+def test_out_of_range_tells_the_log_start_and_is_no_progress(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2))
+    bench.append(5)
+    bench.fetch(2, 5)
+    bench.log.delete_records_before(Offset(3))
+    outcome = bench.fetch(2, 2)
+    assert isinstance(outcome.error, OffsetOutOfRange)
+    assert outcome.log_start_offset == 3
+    assert bench.partition.remotes[2].end_offset == 5
+    assert isinstance(bench.fetch(-1, 6).error, OffsetOutOfRange)
+    assert bench.fetch(-1, 5).error is None
+
+
+def test_a_diverging_follower_is_told_where_and_counts_for_nothing(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2), leader_epoch=1)
+    bench.append(4)
+    bench.lead(isr=(1, 2), leader_epoch=3, partition_epoch=2)
+    bench.append(4)
+    outcome = bench.fetch(2, 7, last_epoch=2)
+    assert outcome.diverging_epoch == (1, 4)
+    assert outcome.error is None and outcome.size_bytes == 0
+    assert bench.partition.remotes[2].end_offset == -1
+    assert bench.fetch(2, 9, last_epoch=3).diverging_epoch == (3, 8)
+    assert bench.fetch(2, 4, last_epoch=1).diverging_epoch is None
+    assert isinstance(bench.fetch(2, 9, last_epoch=4).error, UnknownLeaderEpoch)
+
+
+# ---------------------------------------------------------------------- offsets by time and epoch
+
+
+def test_list_offsets_of_a_new_leader_waits_for_the_hw(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2))
+    bench.append(5)
+    bench.fetch(2, 3)
+    bench.lead(isr=(1, 2), leader_epoch=2, partition_epoch=2)
+    with pytest.raises(OffsetNotAvailable):
+        bench.partition.list_offset(LATEST_TIMESTAMP)
+    bench.fetch(2, 5)
+    assert bench.partition.list_offset(LATEST_TIMESTAMP) == (-1, 5, 2)
+
+
+def test_list_offsets(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.append(5)
+    listed = bench.partition.list_offset
+    assert listed(EARLIEST_TIMESTAMP) == (-1, 0, 1)
+    assert listed(LATEST_TIERED_TIMESTAMP) == (-1, -1, -1)
+    assert listed(1002) == (1002, 2, 1)
+    assert listed(MAX_TIMESTAMP) == (1004, 4, 1)
+    assert listed(5000) == (-1, -1, -1)
+    with pytest.raises(FencedLeaderEpoch):
+        listed(LATEST_TIMESTAMP, current_leader_epoch=Epoch(0))
+
+
+def test_a_record_above_the_hw_is_not_listed(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2))
+    bench.append(5)
+    assert bench.partition.list_offset(1002) == (-1, -1, -1)
+
+
+def test_end_offset_for_epoch(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.append(5)
+    bench.lead(isr=(1,), leader_epoch=4, partition_epoch=2)
+    bench.append(1)
+    assert bench.partition.end_offset_for_epoch(Epoch(2)) == (1, 5)
+    assert bench.partition.end_offset_for_epoch(Epoch(4)) == (4, 6)
+    assert bench.partition.end_offset_for_epoch(Epoch(5)) == (-1, -1)
+
+
+# ---------------------------------------------------------------------- following
+
+
+def test_a_follower_keeps_offsets_and_takes_the_lesser_hw(bench: PartitionBench) -> None:
+    bench.follow()
+    part = bench.partition
+    assert part.append_as_follower(batch(5, leader_epoch=1), high_watermark=Offset(9), log_start_offset=Offset(0))
+    assert (bench.log.log_end_offset, bench.hw) == (5, 5)
+    assert not part.append_as_follower(b"", high_watermark=Offset(4), log_start_offset=Offset(2))
+    assert bench.hw == 5, "what was committed stays so under a leader that knows less"
+    assert bench.log.log_start_offset == 2
+
+
+def test_a_follower_truncates_by_epoch_and_below_its_hw_only_when_told(bench: PartitionBench) -> None:
+    bench.follow()
+    part = bench.partition
+    part.append_as_follower(batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0))
+    part.append_as_follower(
+        batch(2, base_offset=2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
+    )
+    assert part.truncate_for(EpochEnd(Epoch(1), Offset(2))) == (2, False)
+    assert part.truncate_for(EpochEnd(Epoch(0), Offset(0))) == (0, True)
+    assert bench.hw == bench.log.log_end_offset == 0
+
+
+def test_an_epoch_that_wrote_nothing_is_forgotten_by_who_follows(bench: PartitionBench) -> None:
+    bench.follow(leader_epoch=1)
+    part = bench.partition
+    part.append_as_follower(batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0))
+    bench.lead(leader_epoch=2, partition_epoch=2)
+    bench.follow(leader=3, leader_epoch=3, partition_epoch=3)
+    assert bench.log.latest_epoch == 1
+    part.append_as_follower(
+        batch(1, base_offset=2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
+    )
+    assert bench.log.log_end_offset == 3
+
+
+def test_a_leader_epoch_is_led_by_one_life_of_the_process_only(bench: PartitionBench) -> None:
+    bench.lead(leader_epoch=4)
+    bench.append(1)
+    bench.log.close()
+    bench.open()
+    bench.lead(leader_epoch=4)
+    assert not bench.partition.is_leader
+    with pytest.raises(NotLeaderOrFollower):
+        bench.partition.append_as_leader(batch(), is_all_acks=False, clock_ms=1)
+    bench.lead(leader_epoch=5, partition_epoch=2)
+    assert bench.partition.is_leader
+
+
+def test_restarting_at_the_leaders_start_drops_everything(bench: PartitionBench) -> None:
+    bench.follow()
+    bench.partition.append_as_follower(batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0))
+    bench.partition.restart_at(Offset(40))
+    assert bench.log.log_start_offset == bench.log.log_end_offset == bench.hw == 40
+
+
+def test_a_failed_disk_fails_who_waits_and_serves_nothing(bench: PartitionBench) -> None:
+    bench.lead()
+    bench.append(1)
+    given = park(bench, 1)
+    bench.partition.fail_storage(InconsistentTopicId("any error"))
+    assert given[0][0].error is not None
+    assert bench.fetch(-1, 0).error is not None
