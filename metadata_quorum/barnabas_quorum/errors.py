@@ -32,3 +32,9 @@ class BufferExhausted(KafkaError):
     """Too many proposals wait to be written; try again later."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+class PeerUnreachable(KafkaError):
+    """A replica did not answer, or is not one of ours."""
+
+    code = ErrorCode.NETWORK_EXCEPTION

@@ -3,21 +3,54 @@
 May touch:  asyncio, the RaftLog, the Transport.      Must not touch: files, gRPC types, the controller's state.
 Invariants: hard state is durable before any message that depends on it leaves; a record counts only after its flush;
             the listener gets every committed batch once per process start, in order.
-Read next:  ../raft/core.py.
+Read next:  ../raft/core.py; committed.py, which turns batches into records and back.
+
+One task (`run`) feeds the core: an inbox of messages and finished flushes, a timer, the waiting proposals. It awaits only
+while hard state or a truncation goes to the disk, which elections need and steady work does not. A flush runs beside it,
+one at a time; whatever is written meanwhile is covered by the next.
+
+Proposals get their offset at once and are handed to the core together: at once when no flush is in flight, else when
+it ends, at the latest after append_linger_ms. So a lone proposal waits for nothing, and under load one flush carries many.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas_quorum.config import QuorumConfig
-from barnabas_quorum.raft.journal import RaftLog
-from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
+from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, take_fetched
+from barnabas_quorum.driver.grpc_transport import Transport
+from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController, PeerUnreachable
+from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.journal import RaftLog, StoredBatch
+from barnabas_quorum.raft.messages import (
+    Append,
+    BeginQuorumEpochReply,
+    BeginQuorumEpochRequest,
+    CommittedBatch,
+    EndQuorumEpochReply,
+    EndQuorumEpochRequest,
+    FetchReply,
+    FetchRequest,
+    LeaderAndEpoch,
+    LeaderChange,
+    Message,
+    Ready,
+    Reply,
+    Request,
+    Unreachable,
+    VoteReply,
+    VoteRequest,
+)
+from barnabas_quorum.raft.roles import Leader, ReplicaProgress, Resigned
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Epoch, Offset
 
 __all__ = [
     "CommittedBatch",
@@ -26,7 +59,21 @@ __all__ = [
     "QuorumListener",
     "QuorumNode",
     "ReplicaDescription",
+    "Stats",
 ]
+
+logger = logging.getLogger(__name__)
+
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+"""Largest batch of the metadata log (KIP-595's maximum)."""
+PROPOSED_BYTES_MAX = 32 * 1024 * 1024
+"""Most bytes of proposals that wait to be written; beyond it proposals are refused."""
+INBOX_MESSAGES_MAX = 4096
+"""Most peer messages that wait for the core; beyond it requests are refused."""
+COMMIT_BYTES_MAX = 1024 * 1024
+"""Committed bytes that are opened in one go; between two goes the loop serves others."""
+RESIGN_TIMEOUT_S = 1.0
+"""How long a resigning leader waits for the voters to know."""
 
 
 class QuorumListener(Protocol):
@@ -46,7 +93,7 @@ class QuorumListener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaDescription:
-    """One replica as the leader sees it; -1 is unknown."""
+    """One replica as the leader sees it; -1 is unknown, times are wall clock."""
 
     key: ReplicaKey
     log_end_offset: Offset
@@ -59,10 +106,51 @@ class QuorumDescription:
     """What DescribeQuorum and `barnabas quorum status` show. Only the leader knows the replicas' progress."""
 
     leader_id: BrokerId
+    """-1 when unknown."""
     epoch: Epoch
     high_watermark: Offset
     voters: tuple[ReplicaDescription, ...]
     observers: tuple[ReplicaDescription, ...]
+
+
+@dataclass(slots=True)
+class Stats:
+    """Plain counters since the start of the process."""
+
+    elections_won: int = 0
+    leader_changes: int = 0
+    requests_sent: int = 0
+    requests_failed: int = 0
+    requests_served: int = 0
+    proposals: int = 0
+    batches_written: int = 0
+    bytes_written: int = 0
+    flushes: int = 0
+    flush_ms_sum: float = 0.0
+    flush_ms_max: float = 0.0
+    commit_latency_ms_sum: float = 0.0
+    """Of own proposals, from propose to the high watermark passing them."""
+    commits: int = 0
+    """Own proposals that were committed."""
+
+
+class _Flushed(NamedTuple):
+    end_offset: Offset
+
+
+class _Resign:
+    """Asks the core to give up leadership."""
+
+
+class _Proposal(NamedTuple):
+    batch: StoredBatch
+    proposed_s: float
+
+
+_Event = Message | _Flushed | _Resign
+
+_REPLIES = (FetchReply, VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply)
+_REQUESTS = (FetchRequest, VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest)
 
 
 class QuorumNode:
@@ -73,51 +161,368 @@ class QuorumNode:
         *,
         config: QuorumConfig,
         replica: ReplicaKey,
-        cluster_id: str,
         voters: VoterSet,
         log: RaftLog,
-        transport: Any,
+        transport: Transport,
         clock_ms: Callable[[], int],
         random: Random,
         listener: QuorumListener,
     ) -> None:
-        raise NotImplementedError
+        """`clock_ms` is wall time, for record timestamps and descriptions; timers use the loop's clock."""
+        self._config = config
+        self._voters = voters
+        self._log = log
+        self._transport = transport
+        self._clock_ms = clock_ms
+        self._random = random
+        self._listener = listener
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started_s = 0.0
+        self._core = QuorumCore(
+            timing=config,
+            me=replica,
+            voters=voters,
+            hard_state=log.hard_state,
+            epoch_starts=log.epoch_starts(),
+            end_offset=log.end_offset,
+            draw=random.random,
+            now_ms=0,
+        )
+        self._inbox: deque[_Event] = deque()
+        self._wake = asyncio.Event()
+        self._flush_wanted = asyncio.Event()
+        self._is_flushing = False
+        self._tasks: asyncio.TaskGroup | None = None
+        self._answers: dict[int, asyncio.Future[Reply]] = {}
+        self._last_token = 0
+        self._proposals: list[_Proposal] = []
+        self._proposed_bytes = 0
+        self._uncommitted: deque[tuple[Offset, float]] = deque()
+        self._delivered_offset = Offset(0)
+        self._announced = LeaderAndEpoch(None, Epoch(-1))
+        self._resigned = asyncio.Event()
+        self.stats = Stats()
+
+    # --- what the rooms around it use ---------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until cancelled. The caller's task group owns the task."""
-        raise NotImplementedError
+        """Serve until cancelled. The caller's task group owns the task. An error of the log or a broken invariant ends it."""
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._started_s = loop.time()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(self._flush_for_ever(), name="quorum-flush")
+                await self._feed_for_ever(loop)
+        finally:
+            self._tasks = None
+            for answer in self._answers.values():
+                answer.cancel()
+            await self._transport.close()
+
+    async def handle(self, request: Request) -> Reply:
+        """A peer's request; answers when the core does, for a fetch up to fetch_wait_ms_max later.
+
+        Raises BufferExhausted when too much waits already.
+        """
+        if len(self._inbox) >= INBOX_MESSAGES_MAX or len(self._answers) >= INBOX_MESSAGES_MAX:
+            raise BufferExhausted(f"{INBOX_MESSAGES_MAX} quorum requests wait already")
+        self._last_token += 1
+        token = self._last_token
+        request.correlation = token
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._answers[token] = answer
+        self._tell(request)
+        self.stats.requests_served += 1
+        try:
+            return await answer
+        finally:
+            del self._answers[token]
 
     def propose(self, records: Sequence[bytes], *, epoch: Epoch) -> Offset:
         """Append one atomic batch; returns the offset of its last record. Commit is told by the listener.
 
-        Raises NotController when this node does not lead in `epoch`.
+        Raises NotController when this node does not lead in `epoch`, BatchTooLarge, BufferExhausted.
         """
-        raise NotImplementedError
+        core = self._core
+        if not core.is_leader or core.epoch != epoch or self._announced != (core.me.id, epoch):
+            raise NotController(f"node {core.me.id} does not lead the quorum in epoch {epoch}")
+        base_offset = self.log_end_offset
+        batch = data_batch(records, base_offset=base_offset, epoch=epoch, timestamp_ms=self._clock_ms())
+        size = len(batch.data)
+        if size > BATCH_BYTES_MAX:
+            raise BatchTooLarge(f"{len(records)} metadata records make {size} bytes, at most {BATCH_BYTES_MAX} may be")
+        if self._proposed_bytes + size > PROPOSED_BYTES_MAX:
+            raise BufferExhausted(f"{self._proposed_bytes} bytes of proposals wait to be written")
+        self._proposals.append(_Proposal(batch, self._now_s()))
+        self._proposed_bytes += size
+        self.stats.proposals += 1
+        self._wake.set()
+        return Offset(batch.end_offset - 1)
 
     @property
     def leader_and_epoch(self) -> LeaderAndEpoch:
         """The leader this node knows."""
-        raise NotImplementedError
+        leader_id = self._core.live_leader_id
+        return LeaderAndEpoch(None if leader_id == NO_BROKER else leader_id, self._core.epoch)
 
     @property
     def high_watermark(self) -> Offset:
         """One past the last committed record known here."""
-        raise NotImplementedError
+        return self._core.high_watermark
 
     @property
     def log_end_offset(self) -> Offset:
         """One past the last record here, committed or not; includes proposals that are not written yet."""
-        raise NotImplementedError
+        return self._proposals[-1].batch.end_offset if self._proposals else self._core.end_offset
 
     @property
     def is_voter(self) -> bool:
         """Whether this replica is in the voter set."""
-        raise NotImplementedError
+        return self._core.is_voter
 
     def describe(self) -> QuorumDescription:
         """The quorum as this node sees it."""
-        raise NotImplementedError
+        core = self._core
+        role = core.role
+        now_ms, wall_ms = self._now_ms(), self._clock_ms()
+        known: dict[ReplicaKey, ReplicaProgress] = role.voters if isinstance(role, Leader) else {}
+        observers = role.observers if isinstance(role, Leader) else {}
+
+        def wall(time_ms: int) -> int:
+            return -1 if time_ms < 0 else wall_ms - (now_ms - time_ms)
+
+        def of(key: ReplicaKey, progress: ReplicaProgress | None) -> ReplicaDescription:
+            if key == core.me:
+                seen_ms = wall_ms if core.is_leader else -1
+                return ReplicaDescription(
+                    key=key, log_end_offset=core.end_offset, last_fetch_ms=seen_ms, last_caught_up_ms=seen_ms
+                )
+            if progress is None or progress.last_fetch_ms < 0:
+                return ReplicaDescription(key=key, log_end_offset=NO_OFFSET, last_fetch_ms=-1, last_caught_up_ms=-1)
+            return ReplicaDescription(
+                key=key,
+                log_end_offset=progress.end_offset,
+                last_fetch_ms=wall(progress.last_fetch_ms),
+                last_caught_up_ms=wall(progress.last_caught_up_ms),
+            )
+
+        return QuorumDescription(
+            leader_id=core.live_leader_id,
+            epoch=core.epoch,
+            high_watermark=core.high_watermark,
+            voters=tuple(of(key, known.get(key)) for key in self._voters.keys),
+            observers=tuple(of(key, progress) for key, progress in observers.items()),
+        )
 
     async def resign(self) -> None:
-        """Give up leadership, telling the voters who should follow; returns when they know or after a short wait."""
-        raise NotImplementedError
+        """Give up leadership, telling the voters who should follow; returns when they know or after a short wait.
+
+        Does nothing on a node that does not lead, or does not run.
+        """
+        if not self._core.is_leader or self._tasks is None:
+            return
+        self._tell(_Resign())
+        try:
+            async with asyncio.timeout(RESIGN_TIMEOUT_S):
+                await self._resigned.wait()
+        except TimeoutError:
+            logger.warning("resigned, but not every voter has heard of it within %.1f s", RESIGN_TIMEOUT_S)
+
+    # --- the loop -----------------------------------------------------------------------------------------------------
+
+    async def _feed_for_ever(self, loop: asyncio.AbstractEventLoop) -> None:
+        core = self._core
+        while True:
+            self._take_inbox()
+            if core.deadline_ms() <= self._now_ms():
+                core.tick(self._now_ms())
+            self._take_proposals()
+            while (ready := core.ready()) is not None:
+                await self._obey(ready)
+            self._settle()
+            if self._delivered_offset < core.high_watermark:
+                self._deliver()
+                await asyncio.sleep(0)
+            self._announce()
+            if self._inbox or self._delivered_offset < core.high_watermark:
+                continue
+            delay_ms = min(core.deadline_ms() - self._now_ms(), self._proposal_delay_ms())
+            if delay_ms <= 0:
+                await asyncio.sleep(0)
+                continue
+            # At least a millisecond: the core's clock counts whole ones, and a shorter sleep would spin.
+            timer = loop.call_later(min(delay_ms, 3_600_000) / 1000 + 0.001, self._wake.set)
+            await self._wake.wait()
+            timer.cancel()
+            self._wake.clear()
+
+    def _take_inbox(self) -> None:
+        core = self._core
+        for _ in range(len(self._inbox)):
+            event = self._inbox.popleft()
+            if isinstance(event, _Flushed):
+                core.flushed(event.end_offset, self._now_ms())
+            elif isinstance(event, _Resign):
+                core.resign(self._now_ms())
+            else:
+                core.step(event, self._now_ms())
+
+    def _take_proposals(self) -> None:
+        """Hand what waits to the core, unless a flush is in flight and the linger is not over."""
+        if not self._proposals or self._proposal_delay_ms() > 0:
+            return
+        core = self._core
+        proposals, self._proposals = self._proposals, []
+        self._proposed_bytes = 0
+        for batch, proposed_s in proposals:
+            if not core.is_leader or batch.epoch != core.epoch:
+                continue  # leadership is gone; whoever proposed hears it from on_leader_change
+            count = batch.end_offset - batch.base_offset
+            offset = core.propose(batch, record_count=count, now_ms=self._now_ms())
+            assert offset == batch.base_offset, f"promised offset {batch.base_offset}, the log ends at {offset}"
+            self._uncommitted.append((batch.end_offset, proposed_s))
+
+    def _proposal_delay_ms(self) -> float:
+        if not self._proposals:
+            return float("inf")
+        if not self._is_flushing:
+            return 0.0
+        waited_ms = (self._now_s() - self._proposals[0].proposed_s) * 1000
+        return max(0.0, self._config.append_linger_ms - waited_ms)
+
+    async def _obey(self, ready: Ready) -> None:
+        """Persist, write, speak: in this order (raft/messages.py, Ready)."""
+        log = self._log
+        if ready.hard_state is not None:
+            await log.save_hard_state(ready.hard_state)
+        if ready.truncate_to is not None:
+            logger.info("cutting the metadata log from %d to %d", log.end_offset, ready.truncate_to)
+            await log.truncate_to(ready.truncate_to)
+        if ready.appends:
+            batches = [batch for append in ready.appends for batch in self._batches_of(append)]
+            log.append(batches)
+            self.stats.batches_written += len(batches)
+            self.stats.bytes_written += sum(len(batch.data) for batch in batches)
+            self._flush_wanted.set()
+        for message in ready.send:
+            if isinstance(message, _REPLIES):
+                self._answer(message)
+            else:
+                self._send(message)
+        self._core.advance(ready)
+
+    def _batches_of(self, append: Append) -> Sequence[StoredBatch]:
+        payload = append.payload
+        if isinstance(payload, LeaderChange):
+            self.stats.elections_won += 1
+            return [
+                leader_change_batch(
+                    payload, base_offset=append.base_offset, epoch=append.epoch, timestamp_ms=self._clock_ms()
+                )
+            ]
+        if isinstance(payload, StoredBatch):
+            return [payload]
+        fetched: Sequence[StoredBatch] = payload
+        return fetched
+
+    def _answer(self, reply: Reply) -> None:
+        answer = self._answers.get(reply.correlation)
+        if answer is None or answer.done():
+            return  # the peer hung up
+        if isinstance(reply, FetchReply) and reply.end_offset > reply.base_offset:
+            batches = self._log.read(
+                reply.base_offset, end_offset=reply.end_offset, bytes_max=self._config.fetch_bytes_max
+            )
+            reply.payload = b"".join([batch.data for batch in batches])
+        answer.set_result(reply)
+
+    def _send(self, request: Request) -> None:
+        assert self._tasks is not None, "send before run"
+        self._tasks.create_task(self._call(request))
+
+    async def _call(self, request: Request) -> None:
+        voter = self._voters.by_id(request.target.id)
+        assert voter is not None, f"{request.target} is no voter"
+        self.stats.requests_sent += 1
+        try:
+            reply: Message = await self._transport.call(
+                request, voter, timeout_s=self._config.request_timeout_ms / 1000
+            )
+        except PeerUnreachable as error:
+            self.stats.requests_failed += 1
+            logger.debug("%s", error)
+            reply = Unreachable(request.correlation, request.target)
+        if isinstance(reply, FetchReply):
+            take_fetched(reply)
+        self._tell(reply)
+
+    def _tell(self, event: _Event) -> None:
+        self._inbox.append(event)
+        self._wake.set()
+
+    async def _flush_for_ever(self) -> None:
+        log = self._log
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._flush_wanted.wait()
+            self._flush_wanted.clear()
+            self._is_flushing = True
+            started_s = loop.time()
+            end_offset = await log.flush()
+            took_ms = (loop.time() - started_s) * 1000
+            self.stats.flushes += 1
+            self.stats.flush_ms_sum += took_ms
+            self.stats.flush_ms_max = max(self.stats.flush_ms_max, took_ms)
+            self._is_flushing = False
+            self._tell(_Flushed(end_offset))
+
+    # --- to the listener ----------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Account for what the core decided: own commits, a resignation that everybody has heard of."""
+        core = self._core
+        while self._uncommitted and self._uncommitted[0][0] <= core.high_watermark:
+            _, proposed_s = self._uncommitted.popleft()
+            self.stats.commits += 1
+            self.stats.commit_latency_ms_sum += (self._now_s() - proposed_s) * 1000
+        role = core.role
+        if isinstance(role, Leader):
+            self._resigned.clear()
+        else:
+            self._uncommitted.clear()
+            if not isinstance(role, Resigned) or not role.resend_ms:
+                self._resigned.set()
+
+    def _deliver(self) -> None:
+        """Open the next committed batches and hand their records over."""
+        batches = self._log.read(
+            self._delivered_offset, end_offset=self._core.high_watermark, bytes_max=COMMIT_BYTES_MAX
+        )
+        assert batches, f"nothing to read at {self._delivered_offset} below {self._core.high_watermark}"
+        committed = [opened for opened in map(open_batch, batches) if opened is not None]
+        self._delivered_offset = batches[-1].end_offset
+        if committed:
+            self._listener.on_commit(committed)
+
+    def _announce(self) -> None:
+        """Tell the listener of a new leader; of itself only when it has seen all that earlier leaders committed."""
+        core = self._core
+        leader = self.leader_and_epoch
+        if leader == self._announced:
+            return
+        role = core.role
+        if isinstance(role, Leader) and self._delivered_offset <= role.epoch_start:
+            return
+        if leader.leader_id is not None:
+            self.stats.leader_changes += 1
+            logger.info("node %d leads the metadata quorum in epoch %d", leader.leader_id, leader.epoch)
+        self._announced = leader
+        self._listener.on_leader_change(leader, self.log_end_offset)
+
+    def _now_s(self) -> float:
+        return 0.0 if self._loop is None else self._loop.time() - self._started_s
+
+    def _now_ms(self) -> int:
+        return int(self._now_s() * 1000)

@@ -1,0 +1,103 @@
+"""Batches of the metadata log: made from proposals, checked when fetched, opened when committed.
+
+May touch:  its arguments.            Must not touch: asyncio, files, what a record means.
+Invariants: the metadata log holds Kafka v2 batches and nothing else; a batch is one proposal, atomic; a fetched batch is
+            believed only after its checksum.
+Read next:  node.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from barnabas_quorum.raft.journal import StoredBatch
+from barnabas_quorum.raft.messages import CommittedBatch, EpochStart, FetchReply, LeaderChange
+from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.records.batch import (
+    MAGIC,
+    CorruptBatch,
+    Record,
+    build_batch,
+    crc_is_valid,
+    iterate_batches,
+    iterate_records,
+    read_header,
+)
+from barnabas_wire.records.control import (
+    ControlRecordType,
+    LeaderChangeMessage,
+    Voter,
+    encode_control_key,
+    encode_leader_change,
+)
+
+
+def data_batch(records: Sequence[bytes], *, base_offset: Offset, epoch: Epoch, timestamp_ms: int) -> StoredBatch:
+    """One batch of metadata records, values without keys. Raises ValueError when there are none."""
+    data = build_batch(
+        [Record(base_offset + index, timestamp_ms, None, value) for index, value in enumerate(records)],
+        leader_epoch=epoch,
+    )
+    return StoredBatch(base_offset, Offset(base_offset + len(records)), epoch, data)
+
+
+def leader_change_batch(change: LeaderChange, *, base_offset: Offset, epoch: Epoch, timestamp_ms: int) -> StoredBatch:
+    """The control batch that opens an epoch."""
+    value = encode_leader_change(
+        LeaderChangeMessage(
+            leader_id=change.leader.id,
+            voters=[Voter(key.id, key.directory_id) for key in change.voters],
+            granting_voters=[Voter(key.id, key.directory_id) for key in change.granting],
+        )
+    )
+    record = Record(base_offset, timestamp_ms, encode_control_key(ControlRecordType.LEADER_CHANGE), value)
+    data = build_batch([record], leader_epoch=epoch, is_control=True)
+    return StoredBatch(base_offset, Offset(base_offset + 1), epoch, data)
+
+
+def split_batches(data: bytes) -> list[StoredBatch]:
+    """Whole batches with their places. Raises CorruptBatch for a wrong checksum or a batch that is cut off."""
+    batches: list[StoredBatch] = []
+    end = 0
+    for position, header in iterate_batches(data):
+        end = position + header.size_bytes
+        if header.magic != MAGIC or header.last_offset_delta < 0 or not crc_is_valid(data, position, header):
+            raise CorruptBatch(f"the batch at offset {header.base_offset} is damaged")
+        if batches and header.base_offset != batches[-1].end_offset:
+            raise CorruptBatch(
+                f"a batch at offset {header.base_offset} follows one that ends at {batches[-1].end_offset}"
+            )
+        batches.append(
+            StoredBatch(header.base_offset, header.next_offset, header.partition_leader_epoch, data[position:end])
+        )
+    if end != len(data):
+        raise CorruptBatch(f"{len(data) - end} bytes are left after the last whole batch")
+    return batches
+
+
+def take_fetched(reply: FetchReply) -> None:
+    """Replace the bytes of a fetch reply by batches, and say what they hold.
+
+    Damaged bytes leave a reply that continues no log, so that the core refuses it and fetches again.
+    """
+    data = reply.payload
+    reply.payload = None
+    if not data:
+        return
+    try:
+        batches = split_batches(data)
+    except CorruptBatch:
+        reply.end_offset = Offset(reply.base_offset + 1)
+        return
+    reply.payload = batches
+    reply.end_offset = batches[-1].end_offset
+    reply.epochs = tuple(EpochStart(batch.epoch, batch.base_offset) for batch in batches)
+
+
+def open_batch(batch: StoredBatch) -> CommittedBatch | None:
+    """The records of a data batch; None for a control batch. Raises CorruptBatch."""
+    header = read_header(batch.data)
+    if header.is_control:
+        return None
+    records = tuple(record.value or b"" for record in iterate_records(batch.data))
+    return CommittedBatch(batch.base_offset, batch.epoch, header.max_timestamp_ms, records)

@@ -1,0 +1,181 @@
+"""The quorum driver over real gRPC, real files and real time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from barnabas_quorum.driver.node import LeaderAndEpoch
+from barnabas_quorum.errors import BatchTooLarge, NotController
+from barnabas_quorum.raft.messages import VoteRequest
+from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.records.batch import read_header
+from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_leader_change
+from tests.metadata_quorum.quorum_cluster import Cluster, until
+
+
+async def test_three_voters_commit_and_all_listeners_hear_it_in_order(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3, observers=1) as cluster:
+        leader = await cluster.leader()
+        wanted = []
+        for index in range(50):
+            record = b"record %d" % index
+            wanted.append(record)
+            await cluster.commit(leader, [record])
+        for member in cluster.members:
+            await until(lambda member=member: member.listener.records == wanted)
+        assert leader.node.high_watermark == leader.node.log_end_offset
+        for member in cluster.members:
+            assert member.node.is_voter == (member.key.id <= 3)
+
+
+async def test_batch_is_atomic_and_offset_is_that_of_its_last_record(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=1) as cluster:
+        leader = await cluster.leader()
+        first = await cluster.commit(leader, [b"a", b"b", b"c"])
+        second = await cluster.commit(leader, [b"d"])
+        assert second == first + 1
+        batches = leader.listener.batches
+        assert [batch.records for batch in batches] == [(b"a", b"b", b"c"), (b"d",)]
+        assert batches[0].last_offset == first
+        assert batches[0].epoch == leader.node.leader_and_epoch.epoch
+
+
+async def test_one_voter_commits_only_after_its_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster(tmp_path, voters=1) as cluster:
+        leader = await cluster.leader()
+        may_flush = asyncio.Event()
+        flush = leader.log.flush
+
+        async def held_flush() -> Offset:
+            await may_flush.wait()
+            return await flush()
+
+        monkeypatch.setattr(leader.log, "flush", held_flush)
+        offset = leader.node.propose([b"x"], epoch=leader.node.leader_and_epoch.epoch)
+        await until(lambda: leader.log.end_offset > offset)
+        await asyncio.sleep(0.05)
+        assert leader.node.high_watermark <= offset
+        assert leader.listener.records == []
+        may_flush.set()
+        await until(lambda: leader.listener.records == [b"x"])
+
+
+async def test_leader_killed_others_go_on_and_it_catches_up(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        first = await cluster.leader()
+        await cluster.commit(first, [b"before"])
+        await first.kill()
+        second = await cluster.leader(other_than=first)
+        await cluster.commit(second, [b"during"])
+        await first.start()
+        await cluster.commit(await cluster.leader(), [b"after"])
+        for member in cluster.members:
+            await until(lambda member=member: member.listener.records == [b"before", b"during", b"after"])
+        assert second.node.leader_and_epoch.epoch > 1
+
+
+async def test_all_killed_and_restarted_keep_what_was_committed(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"kept"])
+        epoch = leader.node.leader_and_epoch.epoch
+        for member in cluster.members:
+            await member.kill()
+        for member in cluster.members:
+            await member.start()
+        again = await cluster.leader()
+        assert again.node.leader_and_epoch.epoch > epoch, "who led an epoch never leads it again"
+        await cluster.commit(again, [b"new"])
+        for member in cluster.members:
+            await until(lambda member=member: member.listener.records == [b"kept", b"new"])
+
+
+async def test_resigning_leader_hands_over_and_refuses_proposals(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        old = await cluster.leader()
+        epoch = old.node.leader_and_epoch.epoch
+        await cluster.commit(old, [b"x"])
+        await old.node.resign()
+        with pytest.raises(NotController):
+            old.node.propose([b"y"], epoch=epoch)
+        new = await cluster.leader(other_than=old)
+        assert new.node.leader_and_epoch.epoch == epoch + 1, "the best successor runs at once and unopposed"
+        await until(lambda: old.listener.leaders[-1][0] == new.node.leader_and_epoch)
+        assert (LeaderAndEpoch(None, epoch)) in [leader for leader, _ in old.listener.leaders]
+
+
+async def test_new_leader_hears_of_itself_only_with_everything_committed(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        first = await cluster.leader()
+        last = await cluster.commit(first, [b"%d" % index for index in range(20)])
+        await first.kill()
+        second = await cluster.leader(other_than=first)
+        leaders = second.listener.leaders
+        index = next(i for i, (leader, _) in enumerate(leaders) if leader.leader_id == second.key.id)
+        assert second.listener.offset_at_leader_change[index] == last
+        assert leaders[index][1] == last + 2, "after the LeaderChange record"
+
+
+async def test_proposal_in_a_wrong_epoch_or_on_a_follower_is_refused(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        epoch = leader.node.leader_and_epoch.epoch
+        with pytest.raises(NotController):
+            leader.node.propose([b"x"], epoch=Epoch(epoch - 1))
+        follower = next(member for member in cluster.members if member is not leader)
+        with pytest.raises(NotController):
+            follower.node.propose([b"x"], epoch=epoch)
+        with pytest.raises(BatchTooLarge):
+            leader.node.propose([bytes(9 * 1024 * 1024)], epoch=epoch)
+
+
+async def test_description_shows_voters_and_observers(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3, observers=1) as cluster:
+        leader = await cluster.leader()
+        offset = await cluster.commit(leader, [b"x"])
+        await until(lambda: all(r.log_end_offset > offset for r in leader.node.describe().voters))
+        await until(lambda: [r.key.id for r in leader.node.describe().observers] == [4])
+        seen = leader.node.describe()
+        assert (seen.leader_id, seen.high_watermark) == (leader.key.id, offset + 1)
+        follower = next(member for member in cluster.members if member is not leader).node.describe()
+        assert follower.leader_id == leader.key.id
+        assert {r.log_end_offset for r in follower.voters} == {-1, offset + 1}
+
+
+async def test_stranger_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    from barnabas_quorum.driver.grpc_transport import GrpcTransport
+    from barnabas_quorum.errors import PeerUnreachable
+
+    async with Cluster(tmp_path, voters=1) as cluster:
+        leader = await cluster.leader()
+        epoch = leader.node.leader_and_epoch.epoch
+        stranger = GrpcTransport(cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
+        request = VoteRequest(
+            1, ReplicaKey(BrokerId(9), Uuid(bytes(16))), leader.key, Epoch(99), Epoch(0), Offset(0), False
+        )
+        with pytest.raises(PeerUnreachable, match="INCONSISTENT_CLUSTER_ID"):
+            await stranger.call(request, cluster.voters.voters[0], timeout_s=5)
+        await stranger.close()
+        assert leader.node.leader_and_epoch == LeaderAndEpoch(leader.key.id, epoch)
+
+
+async def test_log_holds_kafka_batches_with_a_leader_change_first(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"x", b"y"])
+        from barnabas_wire.records.batch import iterate_records
+
+        control, data = leader.log.read(Offset(0), end_offset=leader.node.high_watermark, bytes_max=1 << 20)
+        assert read_header(control.data).is_control
+        record = next(iterate_records(control.data))
+        assert decode_control_key(record.key or b"") == ControlRecordType.LEADER_CHANGE
+        change = decode_leader_change(record.value or b"")
+        assert change.leader_id == leader.key.id
+        assert [voter.voter_id for voter in change.voters] == [1, 2, 3]
+        assert len(change.granting_voters) >= 2
+        assert [record.value for record in iterate_records(data.data)] == [b"x", b"y"]
+        assert read_header(data.data).partition_leader_epoch == leader.node.leader_and_epoch.epoch
