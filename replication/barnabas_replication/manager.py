@@ -682,6 +682,8 @@ class ReplicaManager:
             now_ms = self.now_ms()
             for partition in tuple(self._partitions.values()):
                 partition.shrink_isr(now_ms=now_ms)
+                # The HW may have waited for one that was about to join and has gone silent: time alone frees it.
+                partition.refresh(now_ms=now_ms)
 
     async def _checkpoint_high_watermarks(self) -> None:
         while True:

@@ -1,21 +1,37 @@
-"""The test constructors of replication: a partition on a temporary directory with a host made of plain data."""
+"""The test constructors of replication: a partition on a temporary directory, and three brokers in one loop."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.disk import RealDisk
+from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
+from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition
-from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_replication.peer import FetchedPartition
+from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
-from barnabas_wire.records.batch import Record, build_batch
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.records import batch as batches
 
 TOPIC_ID = Uuid(b"topic-id-0123456")
 TP = TopicPartition("orders", 0)
@@ -25,8 +41,8 @@ FSYNC = LogConfig(flush_on_acks=FlushOnAcks.FSYNC)
 
 def batch(count: int = 1, value: bytes = b"v", base_offset: int = 0, leader_epoch: int = -1) -> bytes:
     """A producer's batch of `count` records."""
-    records = [Record(base_offset + number, 1000 + number, b"k%d" % number, value) for number in range(count)]
-    return build_batch(records, leader_epoch=Epoch(leader_epoch))
+    records = [batches.Record(base_offset + number, 1000 + number, b"k%d" % number, value) for number in range(count)]
+    return batches.build_batch(records, leader_epoch=Epoch(leader_epoch))
 
 
 def registration(
@@ -185,3 +201,357 @@ class PartitionBench:
     def hw(self) -> int:
         """High watermark."""
         return self.partition.high_watermark
+
+
+# ---------------------------------------------------------------------- three brokers in one loop
+
+
+class MemoryController:
+    """The active controller as far as replication sees it: it owns the image, judges ISR proposals, tells every broker."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage.EMPTY
+        self.offset = 0
+        self.brokers: dict[int, MemoryBroker] = {}
+        self.proposals: list[AlterPartitionItem] = []
+        self.is_reachable = True
+        self.tells = True
+        """False: commits reach no broker until `tell_all`."""
+        self._untold: list[tuple[MetadataDelta, MetadataImage]] = []
+
+    def commit(self, *records: Record) -> None:
+        """Commit records as one batch and publish them."""
+        delta = MetadataDelta(self.image)
+        for record in records:
+            self.offset += 1
+            delta.replay(record)
+        self.image = delta.apply(Offset(self.offset), Epoch(1), 0)
+        self._untold.append((delta, self.image))
+        if self.tells:
+            self.tell_all()
+
+    def tell_all(self) -> None:
+        """Publish what was held back."""
+        untold, self._untold = self._untold, []
+        for delta, image in untold:
+            for broker in self.brokers.values():
+                if broker.manager is not None:
+                    broker.manager.apply_delta(delta.topics, image)
+
+    def register(self, broker_id: int, *, is_fenced: bool = False) -> int:
+        """A broker's process starts; returns its epoch."""
+        epoch = self.offset + 1
+        self.commit(
+            RegisterBrokerRecord(
+                broker_id=BrokerId(broker_id),
+                incarnation_id=Uuid(epoch.to_bytes(16, "big")),
+                broker_epoch=epoch,
+                endpoints=(Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id),),
+                is_fenced=is_fenced,
+            )
+        )
+        return epoch
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        leader: int = 1,
+        replicas: tuple[int, ...] = (1, 2, 3),
+        topic_id: Uuid | None = None,
+    ) -> None:
+        """A topic whose partitions are all led by `leader`."""
+        topic_id = topic_id or topic_id_of(name)
+        holders = tuple(map(BrokerId, replicas))
+        self.commit(
+            TopicRecord(name=name, topic_id=topic_id),
+            *(
+                PartitionRecord(
+                    topic_id=topic_id,
+                    partition_id=number,
+                    replicas=holders,
+                    directories=(ZERO_UUID,) * len(holders),
+                    isr=holders,
+                    leader=BrokerId(leader),
+                    leader_epoch=Epoch(0),
+                    partition_epoch=0,
+                )
+                for number in range(partitions)
+            ),
+        )
+
+    def change(
+        self, name: str, partition: int = 0, *, leader: int | None = None, isr: tuple[int, ...] | None = None
+    ) -> None:
+        """A new leader (even the present one gets a new epoch) or a new ISR."""
+        self.commit(
+            PartitionChangeRecord(
+                topic_id=topic_id_of(name),
+                partition_id=partition,
+                leader=None if leader is None else BrokerId(leader),
+                isr=None if isr is None else tuple(map(BrokerId, isr)),
+            )
+        )
+
+    def delete(self, name: str) -> None:
+        """The topic goes."""
+        self.commit(RemoveTopicRecord(topic_id=topic_id_of(name)))
+
+    def registration(self, name: str, partition: int = 0) -> PartitionRegistration:
+        """The partition as committed."""
+        found = self.image.topics.partition(TopicPartition(name, partition))
+        assert found is not None
+        return found
+
+    async def alter_partition(self, requests: Sequence[AlterPartitionItem]) -> list[AlterPartitionOutcome]:
+        """The checks of Kafka's controller that replication leans on, in its order."""
+        await asyncio.sleep(0)
+        if not self.is_reachable:
+            raise ConnectionError("the controller is gone")
+        self.proposals += requests
+        return [self._judge(item) for item in requests]
+
+    def _judge(self, item: AlterPartitionItem) -> AlterPartitionOutcome:
+        def refuse(code: ErrorCode) -> AlterPartitionOutcome:
+            return AlterPartitionOutcome(item.topic_id, item.partition, KafkaError.of(code))
+
+        topic = self.image.topics.get_by_id(item.topic_id)
+        if topic is None:
+            return refuse(ErrorCode.UNKNOWN_TOPIC_ID)
+        mine = topic.partitions[item.partition]
+        if item.leader_epoch > mine.leader_epoch or item.partition_epoch > mine.partition_epoch:
+            return refuse(ErrorCode.NOT_CONTROLLER)
+        if item.leader_epoch < mine.leader_epoch:
+            return refuse(ErrorCode.FENCED_LEADER_EPOCH)
+        if item.partition_epoch < mine.partition_epoch:
+            return refuse(ErrorCode.INVALID_UPDATE_VERSION)
+        for member in item.new_isr:
+            registered = self.image.cluster.brokers.get(member.broker_id)
+            if registered is None or not registered.is_active or member.broker_epoch not in (-1, registered.epoch):
+                return refuse(ErrorCode.INELIGIBLE_REPLICA)
+        isr = tuple(member.broker_id for member in item.new_isr)
+        self.commit(PartitionChangeRecord(topic_id=item.topic_id, partition_id=item.partition, isr=isr))
+        after = self.registration(item.topic, item.partition)
+        return AlterPartitionOutcome(
+            item.topic_id, item.partition, None, after.leader, after.leader_epoch, after.isr, after.partition_epoch
+        )
+
+
+class MemoryPeer:
+    """A leader in the same loop: its manager is called directly, its ranges are read out."""
+
+    def __init__(self, cluster: MiniCluster, *, follower: int, leader: int) -> None:
+        self._cluster = cluster
+        self._follower = follower
+        self._leader = leader
+
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
+        """See Peer.fetch."""
+        await asyncio.sleep(0)
+        manager = self._reach()
+        self._cluster.fetches.append((self._follower, self._leader, [spec.partition for spec in partitions]))
+        answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
+        cancel = manager.fetch(request, partitions, lambda outcomes: answer.cancelled() or answer.set_result(outcomes))
+        try:
+            outcomes = await answer
+        finally:
+            cancel()
+        fetched = [read_out(outcome) for outcome in outcomes]
+        self._reach()
+        return fetched
+
+    async def close(self) -> None:
+        """See Peer.close."""
+
+    def _reach(self) -> ReplicaManager:
+        manager = self._cluster.brokers[self._leader].manager
+        if manager is None or frozenset((self._follower, self._leader)) in self._cluster.cut_links:
+            raise ConnectionError(f"{self._leader} cannot be reached from {self._follower}")
+        return manager
+
+
+def read_out(outcome: FetchOutcome) -> FetchedPartition:
+    """What the wire would carry."""
+    records = b"".join(part.file.read(part.position, part.size) for part in outcome.parts)
+    for part in outcome.parts:
+        part.file.release()
+    return FetchedPartition(
+        outcome.topic,
+        outcome.partition,
+        ErrorCode.NONE if outcome.error is None else outcome.error.code,
+        outcome.high_watermark,
+        outcome.log_start_offset,
+        outcome.diverging_epoch,
+        records,
+    )
+
+
+class MemoryBroker:
+    """One broker: real disk, real logs, a replica manager; no network and no controller of its own."""
+
+    def __init__(self, cluster: MiniCluster, broker_id: int) -> None:
+        self.cluster = cluster
+        self.id = broker_id
+        self.epoch = -1
+        self.path = str(cluster.directory / f"broker{broker_id}")
+        self.manager: ReplicaManager | None = None
+        self.disk = RealDisk()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the process and register it; leading and following begins with the image as it is then."""
+        cluster = self.cluster
+        self.disk = RealDisk()
+        self.logs = LogManager(
+            disk=self.disk,
+            directories=[self.path],
+            default_config=cluster.log_config,
+            clock_ms=lambda: 1_700_000_000_000,
+        )
+        await self.logs.load()
+        self.manager = ReplicaManager(
+            broker_id=BrokerId(self.id),
+            broker_epoch=lambda: self.epoch,
+            config=cluster.config,
+            logs=self.logs,
+            disk=self.disk,
+            log_config=lambda topic, image: cluster.log_config,
+            controller=cluster.controller,
+            peers=lambda leader, endpoint: MemoryPeer(cluster, follower=self.id, leader=leader),
+            clock_ms=lambda: 1_700_000_000_000,
+            random=Random(self.id),
+        )
+        controller = cluster.controller
+        whole = MetadataDelta(MetadataImage.EMPTY)
+        for record in controller.image.to_records():
+            whole.replay(record)
+        self.manager.apply_delta(whole.topics, controller.image)
+        self.epoch = controller.register(self.id)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        assert self.manager is not None
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.logs.run())
+            tasks.create_task(self.manager.run())
+
+    async def kill(self) -> None:
+        """The process is gone: nothing is flushed or written any more."""
+        assert self._task is not None
+        self.manager = None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        for log in self.logs.logs.values():
+            log.release_files()
+        self.disk.close()
+
+    async def stop(self) -> None:
+        """A clean stop."""
+        assert self._task is not None and self.manager is not None
+        manager, self.manager = self.manager, None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        await manager.close()
+        await self.logs.close()
+        self.disk.close()
+
+    def partition(self, name: str, number: int = 0) -> Partition:
+        """The partition hosted here."""
+        assert self.manager is not None
+        partition = self.manager.partition(TopicPartition(name, number))
+        assert partition is not None
+        return partition
+
+    def bytes_of(self, name: str, number: int = 0, *, end: int | None = None) -> bytes:
+        """The log from its start to `end` (its end if None)."""
+        log = self.partition(name, number).log
+        found, offset = b"", log.log_start_offset
+        limit = log.log_end_offset if end is None else Offset(end)
+        while offset < limit:
+            read = log.read(offset, bytes_max=1 << 30, end=limit, at_least_one_batch=True)
+            for part in read.parts:
+                found += part.file.read(part.position, part.size)
+                part.file.release()
+            assert read.next_offset > offset
+            offset = read.next_offset
+        return found
+
+    async def produce(
+        self,
+        name: str,
+        records: bytes,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        timeout_ms: int = 5_000,
+    ) -> AppendOutcome:
+        """One produce request of one partition, awaited."""
+        assert self.manager is not None
+        answer: asyncio.Future[list[AppendOutcome]] = asyncio.get_running_loop().create_future()
+        self.manager.append_records(
+            [AppendEntry(name, partition, memoryview(records))],
+            required_acks=acks,
+            timeout_ms=timeout_ms,
+            respond=answer.set_result,
+        )
+        return (await answer)[0]
+
+    async def consume(self, name: str, offset: int = 0, *, partition: int = 0, max_wait_ms: int = 0) -> FetchOutcome:
+        """One consumer fetch; its ranges are released, its size and offsets are what tests look at."""
+        assert self.manager is not None
+        answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
+        self.manager.fetch(
+            FetchSpec(max_wait_ms=max_wait_ms),
+            [FetchPartitionSpec(name, ZERO_UUID, partition, fetch_offset=Offset(offset))],
+            answer.set_result,
+        )
+        outcome = (await answer)[0]
+        for part in outcome.parts:
+            part.file.release()
+        return outcome
+
+
+class MiniCluster:
+    """Brokers 1 to 3 and a controller. Use it with `async with`."""
+
+    def __init__(
+        self, directory: Path, *, log_config: LogConfig = FSYNC, brokers: int = 3, lag_ms: int = 30_000
+    ) -> None:
+        self.directory = directory
+        self.log_config = log_config
+        self.config = ReplicationConfig(replica_lag_time_ms_max=lag_ms, replica_fetch_backoff_ms=200)
+        self.controller = MemoryController()
+        self.cut_links: set[frozenset[int]] = set()
+        self.fetches: list[tuple[int, int, list[int]]] = []
+        self.brokers = {number: MemoryBroker(self, number) for number in range(1, brokers + 1)}
+        self.controller.brokers = self.brokers
+
+    async def __aenter__(self) -> MiniCluster:
+        for broker in self.brokers.values():
+            await broker.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker in self.brokers.values():
+            if broker.manager is not None:
+                await broker.stop()
+
+    def __getitem__(self, broker_id: int) -> MemoryBroker:
+        return self.brokers[broker_id]
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until it holds; the limit only keeps a broken test from hanging."""
+    for _ in range(2_000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never came true")
+
+
+def topic_id_of(name: str) -> Uuid:
+    """A topic id that tells the name."""
+    return Uuid(name.encode().ljust(16, b"-")[:16])

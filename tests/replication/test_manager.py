@@ -1,0 +1,470 @@
+"""Three replica managers in one loop: what clients see while brokers lag, fail and change roles."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_replication.errors import (
+    InvalidRequiredAcks,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition
+from tests.replication.fixtures import FSYNC, PAGE_CACHE, MiniCluster, batch, eventually, topic_id_of
+
+BOTH_MODES = pytest.mark.parametrize("log_config", [FSYNC, PAGE_CACHE], ids=["fsync", "page-cache"])
+MIN_TWO = LogConfig(flush_on_acks=FlushOnAcks.FSYNC, min_insync_replicas=2)
+
+
+def assert_equal_logs(cluster: MiniCluster, name: str, partition: int = 0) -> None:
+    logs = {broker.bytes_of(name, partition) for broker in cluster.brokers.values() if broker.manager is not None}
+    assert len(logs) == 1
+
+
+@BOTH_MODES
+async def test_acks_all_means_on_every_replica_and_consumers_see_it(tmp_path: Path, log_config: LogConfig) -> None:
+    async with MiniCluster(tmp_path, log_config=log_config) as cluster:
+        cluster.controller.create("t")
+        for number in range(20):
+            outcome = await cluster[1].produce("t", batch(3))
+            assert outcome.error is None and outcome.base_offset == 3 * number
+            for broker in cluster.brokers.values():
+                assert broker.partition("t").durable_end_offset >= 3 * number + 3
+        assert (await cluster[1].consume("t", 0)).high_watermark == 60
+        assert_equal_logs(cluster, "t")
+
+
+async def test_acks_all_is_not_answered_while_a_member_has_not_flushed(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch())
+        held: list[object] = []
+        release = asyncio.Event()
+        flush = cluster[3].disk.flush
+
+        async def slow_flush(files):  # type: ignore[no-untyped-def]
+            held.append(files)
+            await release.wait()
+            await flush(files)
+
+        cluster[3].disk.flush = slow_flush  # type: ignore[method-assign]
+        produce = asyncio.create_task(cluster[1].produce("t", batch()))
+        await eventually(lambda: bool(held) and cluster[2].partition("t").durable_end_offset == 2)
+        await asyncio.sleep(0.1)
+        assert not produce.done()
+        assert cluster[1].partition("t").high_watermark == 1
+        assert cluster[1].partition("t").remotes[BrokerId(3)].end_offset == 1, "its end is what it has flushed"
+        release.set()
+        assert (await produce).error is None
+
+
+async def test_a_partition_with_a_flush_pending_is_left_out_of_the_fetch_and_the_others_go_on(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, brokers=2) as cluster:
+        cluster.controller.create("t", partitions=2, replicas=(1, 2))
+        for number in (0, 1):
+            await cluster[1].produce("t", batch(), partition=number)
+        cluster[1].partition("t", 0).log.update_config(PAGE_CACHE)
+        cluster[2].partition("t", 0).log.update_config(PAGE_CACHE)
+        release = asyncio.Event()
+
+        async def stuck_flush(files):  # type: ignore[no-untyped-def]
+            await release.wait()
+
+        flush, cluster[2].disk.flush = cluster[2].disk.flush, stuck_flush  # type: ignore[method-assign]
+        stuck = asyncio.create_task(cluster[1].produce("t", batch(), partition=1))
+        await eventually(lambda: cluster[2].partition("t", 1).log.log_end_offset == 2)
+        cluster.fetches.clear()
+        for _ in range(3):
+            assert (await cluster[1].produce("t", batch(), partition=0)).error is None
+        assert not stuck.done()
+        assert all(1 not in partitions for _, _, partitions in cluster.fetches)
+        cluster[2].disk.flush = flush  # type: ignore[method-assign]
+        release.set()
+        assert (await stuck).error is None
+
+
+@BOTH_MODES
+async def test_acks_one_waits_for_our_own_log_only(tmp_path: Path, log_config: LogConfig) -> None:
+    async with MiniCluster(tmp_path, log_config=log_config) as cluster:
+        cluster.controller.create("t")
+        cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
+        outcome = await cluster[1].produce("t", batch(), acks=1)
+        partition = cluster[1].partition("t")
+        assert outcome.error is None
+        assert partition.durable_end_offset == 1
+        assert partition.high_watermark == 0
+
+
+async def test_acks_zero_is_answered_inside_the_call(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, brokers=1) as cluster:
+        cluster.controller.create("t", replicas=(1,))
+        manager = cluster[1].manager
+        assert manager is not None
+        given: list[list[AppendOutcome]] = []
+        manager.append_records([AppendEntry("t", 0, batch())], required_acks=0, timeout_ms=1, respond=given.append)
+        assert given[0][0].error is None
+        await eventually(lambda: cluster[1].partition("t").high_watermark == 1)
+
+
+async def test_refusals_of_a_produce(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, log_config=MIN_TWO) as cluster:
+        cluster.controller.create("t")
+        assert isinstance((await cluster[1].produce("t", batch(), acks=2)).error, InvalidRequiredAcks)
+        assert isinstance((await cluster[1].produce("none", batch())).error, UnknownTopicOrPartition)
+        elsewhere = await cluster[2].produce("t", batch())
+        assert isinstance(elsewhere.error, NotLeaderOrFollower)
+        assert elsewhere.current_leader == (1, 0)
+        corrupt = bytearray(batch())
+        corrupt[-1] ^= 1
+        outcome = await cluster[1].produce("t", bytes(corrupt))
+        assert outcome.error is not None and outcome.error.code is ErrorCode.CORRUPT_MESSAGE
+        cluster.controller.change("t", isr=(1,))
+        assert isinstance((await cluster[1].produce("t", batch())).error, NotEnoughReplicas)
+        assert cluster[1].partition("t").log.log_end_offset == 0, "nothing of all this was written"
+
+
+async def test_one_bad_partition_does_not_spoil_the_others_of_a_request(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t", partitions=2)
+        manager = cluster[1].manager
+        assert manager is not None
+        answer: asyncio.Future[list[AppendOutcome]] = asyncio.get_running_loop().create_future()
+        manager.append_records(
+            [AppendEntry("t", 0, batch()), AppendEntry("t", 9, batch()), AppendEntry("t", 1, batch())],
+            required_acks=-1,
+            timeout_ms=5_000,
+            respond=answer.set_result,
+        )
+        outcomes = await answer
+        assert [outcome.partition for outcome in outcomes] == [0, 9, 1]
+        assert [outcome.error is None for outcome in outcomes] == [True, False, True]
+
+
+async def test_a_produce_that_is_not_acknowledged_in_time_says_so_and_stays_in_the_log(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        cluster.cut_links.add(frozenset((1, 2)))
+        outcome = await cluster[1].produce("t", batch(), timeout_ms=30)
+        assert isinstance(outcome.error, RequestTimedOut)
+        assert outcome.base_offset == 0
+        assert cluster[1].partition("t").log.log_end_offset == 1
+        manager = cluster[1].manager
+        assert manager is not None and manager.stats.produce_timeouts == 1 and manager.parked_produce_count() == 0
+
+
+async def test_isr_falling_below_min_fails_what_is_parked(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, log_config=MIN_TWO) as cluster:
+        cluster.controller.create("t")
+        cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
+        produce = asyncio.create_task(cluster[1].produce("t", batch()))
+        await asyncio.sleep(0.02)
+        cluster.controller.change("t", isr=(1,))
+        assert isinstance((await produce).error, NotEnoughReplicasAfterAppend)
+
+
+async def test_a_silent_follower_leaves_the_isr_and_comes_back_with_all_data(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch())
+        cluster.cut_links.add(frozenset((1, 3)))
+        outcome = await cluster[1].produce("t", batch(5))
+        assert outcome.error is None, "answered once 3 had left"
+        assert cluster.controller.registration("t").isr == (1, 2)
+        cluster.cut_links.clear()
+        await eventually(lambda: cluster.controller.registration("t").isr == (1, 2, 3))
+        await cluster[1].produce("t", batch())
+        assert_equal_logs(cluster, "t")
+        manager = cluster[1].manager
+        assert manager is not None
+        assert (manager.stats.isr_shrinks, manager.stats.isr_expands) == (1, 1)
+        assert manager.under_replicated_count() == 0
+
+
+async def test_isr_proposals_are_repeated_until_the_controller_answers(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
+        cluster.controller.create("t")
+        cluster.controller.is_reachable = False
+        cluster.cut_links.add(frozenset((1, 3)))
+        produce = asyncio.create_task(cluster[1].produce("t", batch()))
+        await eventually(lambda: cluster[1].partition("t").proposal is not None)
+        await asyncio.sleep(0.1)
+        assert not produce.done(), "without the controller's word 3 counts"
+        cluster.controller.is_reachable = True
+        assert (await produce).error is None
+
+
+@BOTH_MODES
+async def test_a_new_leader_makes_the_old_one_cut_what_was_never_committed(
+    tmp_path: Path, log_config: LogConfig
+) -> None:
+    async with MiniCluster(tmp_path, log_config=log_config) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch(4))
+        cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
+        lost = await cluster[1].produce("t", batch(7, b"lost"), acks=1)
+        assert lost.base_offset == 4
+        cluster.controller.change("t", leader=2, isr=(2, 3))
+        assert (await cluster[2].produce("t", batch(2, b"kept"))).error is None
+        cluster.cut_links.clear()
+        await eventually(lambda: cluster.controller.registration("t").isr == (1, 2, 3))
+        assert_equal_logs(cluster, "t")
+        assert b"lost" not in cluster[1].bytes_of("t")
+        manager = cluster[1].manager
+        assert manager is not None and manager.stats.truncations >= 1
+        assert manager.stats.truncations_below_high_watermark == 0
+
+
+async def test_parked_requests_of_a_deposed_leader_are_sent_on(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
+        produce = asyncio.create_task(cluster[1].produce("t", batch()))
+        consume = asyncio.create_task(cluster[1].consume("t", 0, max_wait_ms=60_000))
+        await asyncio.sleep(0.02)
+        cluster.controller.change("t", leader=2)
+        assert isinstance((await produce).error, NotLeaderOrFollower)
+        assert isinstance((await consume).error, NotLeaderOrFollower)
+        assert (await produce).current_leader == (2, 1)
+
+
+async def test_leadership_wanders_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        acknowledged: list[bytes] = []
+        for turn in range(12):
+            leader = 1 + turn % 3
+            if turn:
+                cluster.controller.change("t", leader=leader)
+            for number in range(3):
+                value = b"turn-%d-%d." % (turn, number)
+                outcome = await cluster[leader].produce("t", batch(1, value))
+                assert outcome.error is None
+                acknowledged.append(value)
+            outcome = await cluster[leader].produce("t", batch(1, b"perhaps"), acks=1)
+        await cluster[3].produce("t", batch())
+        assert_equal_logs(cluster, "t")
+        content = cluster[1].bytes_of("t")
+        assert [content.count(value) for value in acknowledged] == [1] * len(acknowledged)
+
+
+async def test_a_killed_follower_comes_back_and_rejoins(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch(3))
+        await cluster[3].kill()
+        cluster.controller.change("t", isr=(1, 2))
+        assert (await cluster[1].produce("t", batch(3))).error is None
+        await cluster[3].start()
+        await eventually(lambda: cluster.controller.registration("t").isr == (1, 2, 3))
+        await cluster[1].produce("t", batch())
+        assert_equal_logs(cluster, "t")
+
+
+async def test_a_killed_leader_comes_back_as_follower_with_the_acknowledged_data(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch(3, b"kept"))
+        cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
+        await cluster[1].produce("t", batch(3, b"lost"), acks=1)
+        await cluster[1].kill()
+        cluster.cut_links.clear()
+        cluster.controller.change("t", leader=3, isr=(2, 3))
+        assert (await cluster[3].produce("t", batch(2, b"more"))).error is None
+        await cluster[1].start()
+        await eventually(lambda: cluster.controller.registration("t").isr == (1, 2, 3))
+        assert_equal_logs(cluster, "t")
+        assert b"lost" not in cluster[1].bytes_of("t")
+
+
+async def test_a_clean_restart_remembers_the_high_watermark(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch(3))
+        await eventually(lambda: cluster[2].partition("t").high_watermark == 3)
+        await cluster[2].stop()
+        cluster.controller.change("t", isr=(1, 3))
+        await cluster[2].start()
+        assert cluster[2].partition("t").high_watermark == 3
+
+
+async def test_an_idle_partition_tells_its_followers_the_high_watermark(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch(3))
+        await eventually(lambda: all(broker.partition("t").high_watermark == 3 for broker in cluster.brokers.values()))
+        assert cluster[1].manager is not None and cluster[1].manager.stats.high_watermark_pushes > 0
+
+
+async def test_a_partition_added_while_the_fetcher_is_parked_is_fetched_soon(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("first")
+        await cluster[1].produce("first", batch())
+        await asyncio.sleep(0.05)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        cluster.controller.create("second")
+        assert (await cluster[1].produce("second", batch())).error is None
+        parked_for_s = cluster.config.replica_fetch_wait_ms_max / 1000
+        assert loop.time() - began < parked_for_s, "did not wait for the parked fetch to end"
+
+
+async def test_a_follower_below_the_leaders_log_start_starts_over_there(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
+        cluster.controller.create("t")
+        cluster.cut_links.add(frozenset((1, 3)))
+        cluster.controller.change("t", isr=(1, 2))
+        for _ in range(5):
+            await cluster[1].produce("t", batch(2))
+        cluster[1].partition("t").log.delete_records_before(Offset(6))
+        cluster.cut_links.clear()
+        await eventually(lambda: cluster.controller.registration("t").isr == (1, 2, 3))
+        log = cluster[3].partition("t").log
+        assert (log.log_start_offset, log.log_end_offset) == (6, 10)
+        await eventually(lambda: cluster[2].partition("t").log.log_start_offset == 6)
+
+
+async def test_a_fetch_of_an_earlier_life_is_refused(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        manager = cluster[1].manager
+        assert manager is not None
+        given: list[list[FetchOutcome]] = []
+        spec = FetchPartitionSpec("t", topic_id_of("t"), 0)
+        manager.fetch(FetchSpec(replica_id=BrokerId(2), replica_epoch=1), [spec], given.append)
+        assert isinstance(given[0][0].error, NotLeaderOrFollower)
+
+
+async def test_a_long_poll_ends_with_data_with_its_deadline_or_with_its_connection(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        waiting = asyncio.create_task(cluster[1].consume("t", 0, max_wait_ms=60_000))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await cluster[1].produce("t", batch(2))
+        assert (await waiting).size_bytes > 0
+        assert (await cluster[1].consume("t", 2, max_wait_ms=20)).size_bytes == 0
+        manager = cluster[1].manager
+        assert manager is not None
+        given: list[list[FetchOutcome]] = []
+        spec = FetchPartitionSpec("t", ZERO_UUID, 0, fetch_offset=Offset(2))
+        cancel = manager.fetch(FetchSpec(max_wait_ms=30), [spec], given.append)
+        cancel()
+        await cluster[1].produce("t", batch(1))
+        await asyncio.sleep(0.05)
+        assert not given
+
+
+async def test_min_bytes_waits_for_enough(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        manager = cluster[1].manager
+        assert manager is not None
+        answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
+        size = len(batch(1))
+        spec = FetchPartitionSpec("t", ZERO_UUID, 0)
+        manager.fetch(FetchSpec(max_wait_ms=60_000, min_bytes=3 * size), [spec], answer.set_result)
+        for _ in range(3):
+            assert not answer.done()
+            await cluster[1].produce("t", batch(1))
+        outcome = (await answer)[0]
+        assert outcome.size_bytes == 3 * size
+        for part in outcome.parts:
+            part.file.release()
+
+
+async def test_a_bounded_answer_gives_one_batch_and_not_more_than_asked(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, brokers=1) as cluster:
+        cluster.controller.create("t", partitions=2, replicas=(1,))
+        for number in (0, 1):
+            for _ in range(3):
+                await cluster[1].produce("t", batch(1), partition=number)
+        size = len(batch(1))
+        manager = cluster[1].manager
+        assert manager is not None
+
+        def sizes(max_bytes: int, partition_bytes: int) -> list[int]:
+            given: list[list[FetchOutcome]] = []
+            specs = [FetchPartitionSpec("t", ZERO_UUID, number, max_bytes=partition_bytes) for number in (0, 1)]
+            manager.fetch(FetchSpec(max_bytes=max_bytes), specs, given.append)
+            for outcome in given[0]:
+                for part in outcome.parts:
+                    part.file.release()
+            return [outcome.size_bytes for outcome in given[0]]
+
+        assert sizes(1, 1) == [size, 0]
+        assert sizes(10**6, 2 * size) == [2 * size, 2 * size]
+        assert sizes(4 * size, 10**6) == [3 * size, size]
+
+
+async def test_deleting_a_topic_answers_who_waits_and_a_new_one_of_its_name_starts_empty(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch(3))
+        waiting = asyncio.create_task(cluster[1].consume("t", 3, max_wait_ms=60_000))
+        await asyncio.sleep(0.02)
+        cluster.controller.delete("t")
+        assert isinstance((await waiting).error, UnknownTopicOrPartition)
+        assert isinstance((await cluster[1].produce("t", batch())).error, UnknownTopicOrPartition)
+        cluster.controller.create("t", topic_id=topic_id_of("second"))
+        assert (await cluster[1].produce("t", batch())).base_offset == 0
+
+
+async def test_internal_appends_resolve_with_their_last_offset(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        manager = cluster[1].manager
+        assert manager is not None
+        tp = TopicPartition("t", 0)
+        first = manager.append_internal(tp, batch(3), leader_epoch=Epoch(0), timeout_ms=5_000)
+        second = manager.append_internal(tp, batch(2), leader_epoch=Epoch(0), timeout_ms=5_000)
+        assert not first.done()
+        assert (await first, await second) == (2, 4)
+        stale = manager.append_internal(tp, batch(), leader_epoch=Epoch(7), timeout_ms=5_000)
+        assert isinstance(stale.exception(), NotLeaderOrFollower)
+
+
+async def test_a_failed_directory_gives_its_partitions_up_and_the_others_go_on(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, lag_ms=200) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch())
+        failed: list[str] = []
+        manager = cluster[1].manager
+        assert manager is not None
+        manager.on_directory_failed = lambda directory, error: failed.append(directory)
+
+        async def broken(files):  # type: ignore[no-untyped-def]
+            raise OSError(5, "input/output error")
+
+        cluster[1].disk.flush = broken  # type: ignore[method-assign]
+        outcome = await cluster[1].produce("t", batch())
+        assert outcome.error is not None and outcome.error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert failed == [cluster[1].path]
+        assert manager.offline_count() == 1
+        again = await cluster[1].produce("t", batch())
+        assert again.error is not None and again.error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        cluster.controller.change("t", leader=2, isr=(2, 3))
+        assert (await cluster[2].produce("t", batch())).error is None
+
+
+async def test_raising_min_insync_replicas_stops_and_lowering_it_frees_the_high_watermark(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, log_config=MIN_TWO, lag_ms=50) as cluster:
+        cluster.controller.create("t")
+        cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
+        cluster.controller.change("t", isr=(1,))
+        assert (await cluster[1].produce("t", batch(), acks=1)).error is None
+        partition = cluster[1].partition("t")
+        await asyncio.sleep(0.2)
+        assert partition.high_watermark == 0
+        assert cluster[1].manager is not None
+        assert cluster[1].manager.under_min_isr_count() == 1
+        cluster[1].manager.update_topic_config("t", FSYNC)
+        await eventually(lambda: partition.high_watermark == 1)
