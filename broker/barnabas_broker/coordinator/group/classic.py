@@ -659,8 +659,10 @@ class ClassicGroup:
         known = self.members
         self.members = {}
         for told in value.members:
+            protocol = (value.protocol or "", told.subscription)
             member = known.get(told.member_id)
-            if member is None:
+            # While loading, a member known from an older record may have changed since; live it is the one that was written.
+            if member is None or protocol not in member.protocols:
                 member = ClassicMember(
                     member_id=told.member_id,
                     instance_id=told.instance_id,
@@ -668,7 +670,7 @@ class ClassicGroup:
                     client_host=told.client_host,
                     session_timeout_ms=told.session_timeout_ms,
                     rebalance_timeout_ms=told.rebalance_timeout_ms,
-                    protocols=((value.protocol or "", told.subscription),),
+                    protocols=(protocol,),
                 )
             member.assignment = told.assignment
             self.members[told.member_id] = member
