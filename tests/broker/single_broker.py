@@ -23,6 +23,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from tests.broker.listener_fixture import CLUSTER_ID, LISTENER, NODE_ID, CountingProducerIds, until
 
@@ -106,6 +107,16 @@ class _NoPeers:
         raise AssertionError(f"a lone broker asks a peer to {name}")
 
 
+class _NoGroups:
+    """A lone broker coordinates no groups."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def refuse(*args: Any, **rest: Any) -> Any:
+            raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no groups here")
+
+        return refuse
+
+
 @asynccontextmanager
 async def single_broker(
     directory: Path,
@@ -141,7 +152,7 @@ async def single_broker(
         replica_manager=replicas,
         metadata=broker.metadata,
         controller=broker,  # type: ignore[arg-type]
-        groups=None,
+        groups=_NoGroups(),
         producer_ids=CountingProducerIds(),
         clock_ms=now_ms,
         quorum_description=lambda: None,

@@ -1,0 +1,136 @@
+"""What the machine costs without a broker: receive, check the CRC, write, answer; and send a file.
+
+May touch:  sockets, one file.        Must not touch: broker code.
+Invariants: it does what no broker can leave out, and nothing else: no offsets, no indexes, no epochs, no metadata.
+Read next:  blaster.py, which drives it with the very frames that the broker gets.
+
+    python -m tests.bench.floor produce FILE BATCH_START      asyncio, BufferedProtocol, one writev and one send per wake-up
+    python -m tests.bench.floor fetch FILE RECORDS_BYTES      blocking loop: 4 bytes in, a head and a sendfile out
+
+Both print the port they listen on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import sys
+
+import google_crc32c
+
+ANSWER = struct.Struct(">iixB").pack  # size, correlation id, no tagged fields; then as long as a produce answer is
+ANSWER_BYTES = 60
+CRC_AT = 17
+CRC_FROM = 21
+SHARED = memoryview(bytearray(256 * 1024))
+
+
+class ProduceFloor(asyncio.BufferedProtocol):
+    """Counts nothing, keeps nothing but the bytes."""
+
+    def __init__(self, descriptor: int, batch_start: int) -> None:
+        self._file = descriptor
+        self._batch_start = batch_start - 4
+        self._partial: memoryview | None = None
+        self._filled = 0
+        self._spare = memoryview(b"")
+        self._socket: socket.socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send past the transport, as the broker does."""
+        self._socket = transport.get_extra_info("socket").dup()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The shared buffer, or the rest of a frame."""
+        return SHARED if self._partial is None else self._partial[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Every whole frame of this wake-up, then one write and one send."""
+        frames: list[memoryview] = []
+        if self._partial is None:
+            view, position, end = SHARED, 0, nbytes
+            while end - position >= 4:
+                size = int.from_bytes(view[position : position + 4], "big")
+                if position + 4 + size > end:
+                    break
+                frames.append(view[position + 4 : position + 4 + size])
+                position += 4 + size
+            if position < end:
+                rest = view[position:end]
+                needed = 4 + int.from_bytes(rest[:4], "big") if len(rest) >= 4 else 4
+                if len(self._spare) < needed:
+                    self._spare = memoryview(bytearray(needed))
+                self._partial = self._spare[:needed]
+                self._partial[: len(rest)] = rest
+                self._filled = len(rest)
+        else:
+            self._filled += nbytes
+            if self._filled < len(self._partial):
+                return
+            if self._filled == 4:
+                needed = 4 + int.from_bytes(self._partial, "big")
+                buffer = memoryview(bytearray(needed))
+                buffer[:4] = self._partial
+                self._partial = buffer
+                return
+            frames.append(self._partial[4:])
+            self._partial = None
+        if not frames:
+            return
+        pieces = []
+        answers = []
+        start = self._batch_start
+        for frame in frames:
+            batch = frame[start:]
+            body = bytes(batch[CRC_FROM : 12 + int.from_bytes(batch[8:12], "big")])
+            if google_crc32c.value(body) != int.from_bytes(batch[CRC_AT:CRC_FROM], "big"):
+                raise SystemExit("bad CRC")
+            pieces += [batch[:CRC_FROM], body]
+            answers.append(ANSWER(ANSWER_BYTES - 4, int.from_bytes(frame[4:8], "big"), 2) + bytes(ANSWER_BYTES - 10))
+        for first in range(0, len(pieces), 1000):
+            os.writev(self._file, pieces[first : first + 1000])
+        self._socket.send(b"".join(answers))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The run is over."""
+        self._socket.close()
+
+
+async def serve_produce(path: str, batch_start: int) -> None:
+    """One file, any number of connections."""
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND, 0o644)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: ProduceFloor(descriptor, batch_start), "127.0.0.1", 0
+    )
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def serve_fetch(path: str, records_bytes: int) -> None:
+    """Answer each 4 bytes with a head of 60 bytes and `records_bytes` of the file, one after another."""
+    descriptor = os.open(path, os.O_RDONLY)
+    file_bytes = os.fstat(descriptor).st_size
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(listener.getsockname()[1], flush=True)
+    head = struct.pack(">i", ANSWER_BYTES - 4 + records_bytes) + bytes(ANSWER_BYTES - 4)
+    while True:
+        connection, _ = listener.accept()
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        position = 0
+        while connection.recv(4, socket.MSG_WAITALL):
+            connection.send(head, socket.MSG_MORE)
+            left = records_bytes
+            while left:
+                left -= os.sendfile(connection.fileno(), descriptor, position + records_bytes - left, left)
+            position += records_bytes
+            if position + records_bytes > file_bytes:
+                position = 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "produce":
+        asyncio.run(serve_produce(sys.argv[2], int(sys.argv[3])))
+    else:
+        serve_fetch(sys.argv[2], int(sys.argv[3]))
