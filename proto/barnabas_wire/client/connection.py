@@ -95,10 +95,11 @@ class ClientConnection(Generic[Token]):
         """Match a response frame to the oldest request. Raises MalformedMessage: the connection must then be closed."""
         if not self._pending:
             raise MalformedMessage("a response without a request")
-        expected, api_key, version, token = self._pending.popleft()
+        expected, api_key, version, token = self._pending[0]
         correlation_id, position = decode_response_header(frame, api_key, version)
         if correlation_id != expected:
             raise MalformedMessage(f"response {correlation_id} where {expected} was due")
+        self._pending.popleft()
         return Answer(token, api_key, version, frame[position:])
 
     def abandon(self) -> list[Token]:
