@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from barnabas_broker.admin_rpc import ConfigKeyView
-from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
+from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription, Stats
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.messages import LeaderAndEpoch
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
@@ -132,6 +132,7 @@ class FakeQuorumNode:
         self.is_voter = is_voter
         self.high_watermark = quorum.high_watermark
         self.log_end_offset = Offset(103)
+        self.stats = Stats(elections_won=2, flushes=4, flush_ms_sum=10.0)
         self.leader_and_epoch = LeaderAndEpoch(quorum.leader_id, quorum.epoch)
 
     def describe(self) -> QuorumDescription:

@@ -8,18 +8,24 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.admin_rpc import AdminStats
-from barnabas_broker.metrics.exporter import api_name, render
+from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
+from barnabas_broker.metrics.exporter import api_name, copied, render
 from barnabas_broker.metrics.histogram import Histogram
 from barnabas_broker.metrics.lane_probe import LaneProbe
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.stats import NetworkStats
+from barnabas_log.flush import FlushStats
+from barnabas_log.manager import LogManagerStats
+from barnabas_quorum.driver.controller_driver import ControllerDriverStats
+from barnabas_replication.stats import Stats as ReplicationStats
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import BrokerId, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from tests.admin.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
 
@@ -111,6 +117,76 @@ def test_requests_are_named_as_the_protocol_names_them() -> None:
     assert api_name(999) == "unknown"
 
 
+def stand_ins() -> dict[str, Any]:
+    """Rooms as the exporter reads them, their counters real."""
+
+    def partition(index: int, *, is_leader: bool) -> SimpleNamespace:
+        log = SimpleNamespace(size_bytes=2048, segment_count=2, log_start_offset=5, log_end_offset=40 + index)
+        return SimpleNamespace(
+            topic_partition=TopicPartition("t", index),
+            is_leader=is_leader,
+            log=log,
+            high_watermark=39,
+            waiting_for_commit=[1, 2],
+            waiting_for_flush=[3],
+            follower_fetches=[],
+            consumer_fetches=[4],
+        )
+
+    partitions = [partition(0, is_leader=True), partition(1, is_leader=False)]
+    return {
+        "replicas": SimpleNamespace(
+            stats=ReplicationStats(isr_shrinks=3, replicated_bytes=100), partitions=lambda: iter(partitions)
+        ),
+        "logs": SimpleNamespace(
+            online_directories=["/"],
+            offline_directories=["/gone"],
+            flush_stats=lambda: {"/": FlushStats(rounds=8, files=9, seconds_total=0.25)},
+            stats=LogManagerStats(segments_retired=6),
+        ),
+        "groups": SimpleNamespace(
+            partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
+            stats=CoordinatorStats(loads=3),
+        ),
+        "controller": SimpleNamespace(stats=ControllerDriverStats(brokers_fenced=5, fenced_by_probe=4)),
+    }
+
+
+def test_rooms_tell_their_counters() -> None:
+    samples = scrape(make_sources(**stand_ins()))
+    assert value(samples, "replica_isr_changes_total", kind="shrink") == 3
+    assert value(samples, "replication_bytes_total", direction="in") == 100
+    assert value(samples, "purgatory_size", op="produce") == 6
+    assert value(samples, "purgatory_size", op="consumer_fetch") == 2
+    assert value(samples, "log_dirs", state="offline") == 1
+    assert value(samples, "log_disk_free_bytes", dir="/") > 0
+    assert value(samples, "log_flush_seconds_count", dir="/") == 8
+    assert value(samples, "log_flush_seconds_sum", dir="/") == 0.25
+    assert value(samples, "log_segments_retired_total") == 6
+    assert value(samples, "group_partitions", state="active") == 2
+    assert value(samples, "controller_brokers_fenced_total", by="silence") == 1
+    assert value(samples, "raft_fsync_seconds_sum") == 0.01
+
+
+def test_only_led_partitions_have_series_of_their_own() -> None:
+    samples = scrape(make_sources(**stand_ins()))
+    assert value(samples, "log_end_offset", topic="t", partition="0") == 40
+    assert value(samples, "log_high_watermark", topic="t", partition="0") == 39
+    assert ("barnabas_log_end_offset", (("partition", "1"), ("topic", "t"))) not in samples
+
+
+def test_a_dict_that_grows_while_it_is_read_is_read_again() -> None:
+    tries = iter([RuntimeError("dictionary changed size during iteration"), None])
+
+    def items() -> list[int]:
+        error = next(tries)
+        if error is not None:
+            raise error
+        return [1, 2]
+
+    assert copied(items) == [1, 2]
+
+
 def test_admin_calls_are_counted_by_outcome() -> None:
     admin = AdminStats()
     admin.requests["CreateTopics", "TOPIC_ALREADY_EXISTS"] = 3
@@ -119,7 +195,7 @@ def test_admin_calls_are_counted_by_outcome() -> None:
 
 
 def test_names_follow_the_rules() -> None:
-    body, content_type = render(make_sources(network=NetworkStats(), admin=AdminStats()))
+    body, content_type = render(make_sources(network=NetworkStats(), admin=AdminStats(), **stand_ins()))
     assert content_type.startswith("text/plain; version=0.0.4")
     for family in text_string_to_metric_families(body.decode()):
         assert family.documentation, f"{family.name} says nothing about itself"

@@ -12,10 +12,19 @@ copied by one call (`list(d.items())`), never iterated.
 from __future__ import annotations
 
 import platform
+import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from barnabas_broker.metrics.census import (
@@ -31,9 +40,11 @@ from barnabas_broker.metrics.census import (
 from barnabas_broker.metrics.histogram import HistogramCounts
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 
 PREFIX = "barnabas_"
+T = TypeVar("T")
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
 
@@ -103,6 +114,28 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     yield _gauge("raft_high_watermark", "End of the committed metadata log.", [({}, seen.high_watermark)])
     yield _gauge("raft_log_end_offset", "End of this node's metadata log.", [({}, quorum.log_end_offset)])
     yield _gauge("raft_voters", "Voters of the quorum.", [({}, len(seen.voters))])
+    stats = quorum.stats
+    yield _counter("raft_elections", "Elections this node has won.", [({"result": "won"}, stats.elections_won)])
+    yield _counter("raft_leader_changes", "Changes of the known leader.", [({}, stats.leader_changes)])
+    yield _counter("raft_proposals", "Batches proposed by this node as leader.", [({}, stats.proposals)])
+    yield _counter("raft_written_bytes", "Bytes written to the metadata log.", [({}, stats.bytes_written)])
+    yield _counter(
+        "raft_requests",
+        "Quorum requests.",
+        [
+            ({"result": "sent"}, stats.requests_sent),
+            ({"result": "failed"}, stats.requests_failed),
+            ({"result": "served"}, stats.requests_served),
+        ],
+    )
+    yield _summary(
+        "raft_fsync_seconds", "Flushes of the metadata log.", [({}, stats.flushes, stats.flush_ms_sum / 1000)]
+    )
+    yield _summary(
+        "raft_commit_seconds",
+        "From proposal to commit, of this node's own proposals.",
+        [({}, stats.commits, stats.commit_latency_ms_sum / 1000)],
+    )
     if not is_leader:
         return
     yield _gauge("raft_observers", "Observers that the leader knows.", [({}, len(seen.observers))])
@@ -138,6 +171,29 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
         return
     is_active = sources.quorum.describe().leader_id == sources.node_id
     yield _gauge("controller_active", "1 on the active controller.", [({}, int(is_active))])
+    if sources.controller is not None:
+        stats = sources.controller.stats
+        yield _counter("controller_decisions", "Requests decided.", [({}, stats.decisions)])
+        yield _counter("controller_refusals", "Requests refused.", [({}, stats.refusals)])
+        yield _counter("controller_records_proposed", "Metadata records proposed.", [({}, stats.records_proposed)])
+        yield _counter("controller_heartbeats", "Broker heartbeats taken in.", [({}, stats.heartbeats)])
+        yield _counter(
+            "controller_brokers_fenced",
+            "Brokers fenced, by how their loss was seen.",
+            [
+                ({"by": "probe"}, stats.fenced_by_probe),
+                ({"by": "silence"}, stats.brokers_fenced - stats.fenced_by_probe),
+            ],
+        )
+        yield _counter(
+            "controller_leader_elections",
+            "Leaders elected anew.",
+            [({"type": "preferred"}, stats.preferred_elections)],
+        )
+        yield _counter(
+            "controller_activations", "Times this node became the active controller.", [({}, stats.times_active)]
+        )
+        yield _gauge("controller_event_queue_size", "Answers that wait for a commit.", [({}, stats.waiters)])
     if not is_active:
         return
     image = sources.image()
@@ -190,6 +246,114 @@ def replica_families(sources: NodeSources) -> Iterator[Metric]:
     yield _gauge("replica_at_min_isr", "Led partitions that one more loss takes below it.", [({}, wrong[AT_MIN_ISR])])
     yield _gauge("replica_offline", "Partitions held here that have no leader.", [({}, wrong[LEADERLESS])])
     yield _gauge("replica_reassigning", "Led partitions whose replicas are changing.", [({}, reassigning)])
+
+
+def replication_families(sources: NodeSources) -> Iterator[Metric]:
+    """What the replicas of this broker do."""
+    manager = sources.replicas
+    if manager is None:
+        return
+    stats = manager.stats
+    yield _counter(
+        "replica_isr_changes",
+        "Changes of ISRs that this broker leads.",
+        [
+            ({"kind": "shrink"}, stats.isr_shrinks),
+            ({"kind": "expand"}, stats.isr_expands),
+            ({"kind": "failed"}, stats.isr_proposals_refused),
+        ],
+    )
+    yield _counter(
+        "replication_bytes",
+        "Bytes replicated: in as follower, out to followers.",
+        [({"direction": "in"}, stats.replicated_bytes), ({"direction": "out"}, stats.follower_fetched_bytes)],
+    )
+    yield _counter("replica_fetch_errors", "Failed fetches from leaders.", [({}, stats.replica_fetch_errors)])
+    yield _counter("replica_truncations", "Truncations after a leader change.", [({}, stats.truncations)])
+    yield _counter(
+        "replica_truncations_below_high_watermark",
+        "Truncations that cut committed records: data was lost.",
+        [({}, stats.truncations_below_high_watermark)],
+    )
+    yield _counter("log_appended_records", "Records appended as leader.", [({}, stats.appended_records)])
+    yield _counter("log_appended_bytes", "Bytes appended as leader.", [({}, stats.appended_bytes)])
+    yield _counter("log_append_errors", "Refused appends.", [({}, stats.append_errors)])
+    yield _counter("fetched_bytes", "Bytes of records given to consumers and followers.", [({}, stats.fetched_bytes)])
+    yield _counter("produce_timeouts", "Produces that were not replicated in time.", [({}, stats.produce_timeouts)])
+    partitions = copied(manager.partitions)
+    yield _gauge(
+        "purgatory_size",
+        "Requests that wait.",
+        [
+            ({"op": "produce"}, sum(len(p.waiting_for_commit) + len(p.waiting_for_flush) for p in partitions)),
+            ({"op": "follower_fetch"}, sum(len(p.follower_fetches) for p in partitions)),
+            ({"op": "consumer_fetch"}, sum(len(p.consumer_fetches) for p in partitions)),
+        ],
+    )
+    led = [(_partition_labels(p.topic_partition), p) for p in partitions if p.is_leader]
+    if not led:
+        return
+    yield _gauge("log_size_bytes", "Size of a led log.", [(labels, p.log.size_bytes) for labels, p in led])
+    yield _gauge("log_segments", "Segments of a led log.", [(labels, p.log.segment_count) for labels, p in led])
+    yield _gauge(
+        "log_start_offset", "First offset of a led log.", [(labels, p.log.log_start_offset) for labels, p in led]
+    )
+    yield _gauge("log_end_offset", "LEO of a led log.", [(labels, p.log.log_end_offset) for labels, p in led])
+    yield _gauge("log_high_watermark", "HW of a led log.", [(labels, p.high_watermark) for labels, p in led])
+
+
+def log_families(sources: NodeSources) -> Iterator[Metric]:
+    """The log directories."""
+    logs = sources.logs
+    if logs is None:
+        return
+    online, offline = logs.online_directories, logs.offline_directories
+    yield _gauge(
+        "log_dirs", "Log directories.", [({"state": "online"}, len(online)), ({"state": "offline"}, len(offline))]
+    )
+    yield _gauge(
+        "log_disk_free_bytes", "Free space of a log directory.", [({"dir": path}, _free_bytes(path)) for path in online]
+    )
+    flushes = logs.flush_stats().items()
+    yield _summary(
+        "log_flush_seconds",
+        "Flush rounds.",
+        [({"dir": path}, stats.rounds, stats.seconds_total) for path, stats in flushes],
+    )
+    yield _counter("log_flushed_files", "Files flushed.", [({"dir": path}, stats.files) for path, stats in flushes])
+    stats = logs.stats
+    yield _counter("log_recovered", "Logs opened after an unclean stop.", [({}, stats.logs_recovered)])
+    yield _counter("log_recovery_truncated_bytes", "Bytes cut by recovery.", [({}, stats.recovery_truncated_bytes)])
+    yield _counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
+
+
+def group_families(sources: NodeSources) -> Iterator[Metric]:
+    """The group coordinator of this broker."""
+    groups = sources.groups
+    if groups is None:
+        return
+    states = Counter(state.value for state in copied(lambda: groups.partitions.values()))
+    yield _gauge(
+        "group_partitions",
+        "Partitions of the offsets topic hosted here.",
+        [({"state": s}, n) for s, n in states.items()],
+    )
+    stats = groups.stats
+    yield _counter(
+        "group_loads",
+        "Partitions loaded.",
+        [({"result": "done"}, stats.loads), ({"result": "failed"}, stats.load_failures)],
+    )
+    yield _counter("group_records_written", "Records written to the offsets topic.", [({}, stats.records_written)])
+    yield _counter(
+        "group_appends_failed",
+        "Writes to the offsets topic that failed.",
+        [
+            ({"kind": "refused"}, stats.appends_refused),
+            ({"kind": "lost"}, stats.appends_lost),
+            ({"kind": "timeout"}, stats.commit_timeouts),
+        ],
+    )
 
 
 def network_families(sources: NodeSources) -> Iterator[Metric]:
@@ -256,6 +420,9 @@ FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (
     metadata_families,
     controller_families,
     replica_families,
+    replication_families,
+    log_families,
+    group_families,
     network_families,
     admin_families,
 )
@@ -277,6 +444,27 @@ def _error_name(code: int) -> str:
         return "unknown"
 
 
+def copied(items: Callable[[], Iterable[T]]) -> list[T]:
+    """A list of items of a dict that another thread may be changing; read again when it did."""
+    while True:
+        try:
+            return list(items())
+        except RuntimeError:
+            continue
+
+
+def _partition_labels(partition: TopicPartition) -> Labels:
+    return {"topic": partition.topic, "partition": str(partition.partition)}
+
+
+def _free_bytes(path: str) -> int:
+    """Free space, 0 for a directory that went away meanwhile."""
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return 0
+
+
 def _gauge(name: str, doc: str, samples: Sequence[Sample]) -> Metric:
     return _filled(GaugeMetricFamily(PREFIX + name, doc, labels=_label_names(samples)), samples)
 
@@ -291,6 +479,14 @@ def _filled(
 ) -> GaugeMetricFamily | CounterMetricFamily:
     for labels, value in samples:
         family.add_metric(list(labels.values()), value)
+    return family
+
+
+def _summary(name: str, doc: str, samples: Sequence[tuple[Labels, int, float]]) -> Metric:
+    """Count and sum, where a room keeps no buckets."""
+    family = SummaryMetricFamily(PREFIX + name, doc, labels=_label_names([(labels, 0) for labels, _, _ in samples]))
+    for labels, count, total in samples:
+        family.add_metric(list(labels.values()), count, total)
     return family
 
 

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from barnabas_broker.metrics.histogram import HistogramCounts
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
     from barnabas_broker.admin_rpc import AdminStats
+    from barnabas_broker.coordinator.group.service import GroupCoordinator
     from barnabas_broker.network.stats import NetworkStats
+    from barnabas_log.manager import LogManager
+    from barnabas_quorum.driver.controller_driver import ControllerDriver
     from barnabas_quorum.driver.node import QuorumNode
     from barnabas_quorum.image.metadata import MetadataImage
     from barnabas_replication.manager import ReplicaManager
@@ -39,14 +42,12 @@ class NodeSources:
     image: Callable[[], MetadataImage]
     """The control lane's newest image."""
     quorum: QuorumNode
-    controller: Any | None = None
-    """driver/controller_driver.py, on a controller."""
+    controller: ControllerDriver | None = None
     network: NetworkStats | None = None
     replicas: ReplicaManager | None = None
-    logs: Any | None = None
-    """barnabas_log.manager.LogManager of the data directories."""
-    groups: Any | None = None
-    """coordinator/group/service.py: GroupCoordinator"""
+    logs: LogManager | None = None
+    """Of the data directories."""
+    groups: GroupCoordinator | None = None
     admin: AdminStats | None = None
     lanes: Mapping[str, HistogramCounts] = field(default_factory=dict)
     """Lane name (control, data) -> how late its timers are, in seconds."""

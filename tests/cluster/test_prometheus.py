@@ -1,0 +1,135 @@
+"""A real Prometheus server scrapes a real cluster: every target is up, and its queries answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_admin.local_cluster import LocalCluster, find_base_port, is_port_free
+
+pytestmark = [pytest.mark.tools, pytest.mark.cluster]
+
+SETTLE_S = 60.0
+DEPLOYED = Path(__file__).resolve().parents[2] / "deploy"
+
+
+class Prometheus:
+    """The server's HTTP API."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+
+    def get(self, path: str, **parameters: str) -> Any:
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            found = json.load(answer)
+        assert found["status"] == "success", found
+        return found["data"]
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        return [(row["metric"], float(row["value"][1])) for row in self.get("query", query=expression)["result"]]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("scraped"), nodes=3, base_port=find_base_port()) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def prometheus(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("needs the Debian package prometheus")
+    directory = tmp_path_factory.mktemp("prometheus")
+    port = find_base_port()
+    assert is_port_free(port)
+    # The file that `dev` writes, scraped each second so that the test need not wait.
+    written = cluster.prometheus_file.read_text()
+    assert "scrape_interval: 5s" in written
+    (directory / "prometheus.yml").write_text(written.replace("_interval: 5s", "_interval: 1s"))
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={directory}/prometheus.yml",
+                f"--storage.tsdb.path={directory}/data",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        server = Prometheus(port)
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            assert process.poll() is None, (directory / "log").read_text()
+            try:
+                targets = server.get("targets")["activeTargets"]
+                if len(targets) == 3 and all(target["health"] == "up" for target in targets):
+                    break
+            except OSError:
+                targets = []
+            assert time.monotonic() < deadline, f"not all targets are up: {targets}"
+            time.sleep(0.2)
+        yield server
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_all_targets_are_up(prometheus: Prometheus) -> None:
+    assert sorted((labels["node"], value) for labels, value in prometheus.query('up{job="barnabas"}')) == [
+        ("1", 1.0),
+        ("2", 1.0),
+        ("3", 1.0),
+    ]
+
+
+def test_the_queries_of_an_operator_answer(prometheus: Prometheus) -> None:
+    assert prometheus.query("sum(barnabas_controller_active)")[0][1] == 1
+    assert prometheus.query('barnabas_controller_brokers{state="active"}')[0][1] == 3
+    assert prometheus.query("max(barnabas_controller_offline_partitions)")[0][1] == 0
+    assert len(prometheus.query("barnabas_raft_high_watermark > 0")) == 3
+    lanes = {labels["lane"] for labels, _ in prometheus.query("barnabas_loop_lag_seconds_count")}
+    assert lanes == {"control", "data"}
+    quantiles = prometheus.query(
+        'histogram_quantile(0.99, sum by (le, lane) (barnabas_loop_lag_seconds_bucket{lane="control"}))'
+    )
+    assert quantiles[0][1] >= 0
+
+
+def test_prometheus_accepts_every_metric(cluster: LocalCluster) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool of the Debian package prometheus")
+    status, page = cluster.http_get(1, "/metrics")
+    assert status == 200
+    done = subprocess.run([promtool, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
+    # Exit status 3 is lint about style; what cannot be parsed is 1.
+    complaints = [line for line in done.stderr.splitlines() if "barnabas_" in line]
+    assert done.returncode in (0, 3), done.stderr
+    assert complaints == []
+
+
+def test_the_deployed_configuration_names_every_node() -> None:
+    file = DEPLOYED / "prometheus" / "prometheus.yml"
+    targets = dict(re.findall(r"- targets: \['(.*)'\]\n +labels: {node: '(.*)'}", file.read_text()))
+    expected = {}
+    for node in (DEPLOYED / "config").glob("*.properties"):
+        properties = dict(line.split("=", 1) for line in node.read_text().splitlines() if "=" in line)
+        expected[properties["metrics.listeners"]] = properties["node.id"]
+    assert targets == expected
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        subprocess.run([promtool, "check", "config", str(file)], check=True, capture_output=True)
