@@ -166,7 +166,9 @@ class FakeBroker:
         return 0 if leader == self.id else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def _api_versions(self, _: Any) -> ApiVersionsResponse:
-        ranges = {key: (message_classes(key)[0].MIN_VERSION, message_classes(key)[0].MAX_VERSION) for key in SERVED}
+        ranges: dict[int, tuple[int, int]] = {
+            key: (message_classes(key)[0].MIN_VERSION, message_classes(key)[0].MAX_VERSION) for key in SERVED
+        }
         ranges |= self.cluster.ranges
         return ApiVersionsResponse(api_keys=[ApiVersion(key, *span) for key, span in ranges.items()])
 

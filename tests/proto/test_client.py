@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def wanted(topic: str = "t", partition: int = 0) -> list[FetchRequestPartition]:
     return [FetchRequestPartition(topic, partition)]
 
 
-FETCH = {"max_wait_ms": 10, "min_bytes": 1, "max_bytes": 1 << 24, "timeout_s": 5.0}
+FETCH: dict[str, Any] = {"max_wait_ms": 10, "min_bytes": 1, "max_bytes": 1 << 24, "timeout_s": 5.0}
 
 
 # ---- sans-IO
