@@ -211,6 +211,10 @@ _SYNONYMS: Final = (
 )
 
 
+SYNONYM_KEYS: Final = frozenset(broker_key for broker_key, _, _ in _SYNONYMS)
+"""Broker keys in coarser units that stand for a topic key."""
+
+
 def broker_defaults(properties: Mapping[str, str]) -> dict[str, str]:
     """Topic defaults by topic key, from a broker's own keys (log.segment.bytes, log.retention.hours, ...).
 

@@ -13,14 +13,16 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
-from barnabas_broker.config.keys import ConfigError, ConfigKey, keys_of, load, nearest
 from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.config.keys import ConfigError, ConfigKey, format_value, keys_of, load, nearest
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
+from barnabas_broker.metadata.lifecycle import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
-from barnabas_log.config import LogConfig, broker_defaults
+from barnabas_log.config import SYNONYM_KEYS, LogConfig, broker_defaults
+from barnabas_log.manager import LogManagerConfig
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig
@@ -195,11 +197,21 @@ class NodeConfig:
     network: NetworkConfig
     api: ApiConfig
     log: LogConfig
+    log_manager: LogManagerConfig
     replication: ReplicationConfig
     quorum: QuorumConfig
     controller: ControllerConfig
     groups: GroupCoordinatorConfig
+    lifecycle: LifecycleConfig
     static_properties: Mapping[str, str]
+
+    def values(self) -> list[tuple[ConfigKey, str]]:
+        """Every key of this node with the value in effect, as text, by name."""
+        rooms = [getattr(self, field.name) for field in fields(self) if is_dataclass(getattr(self, field.name))]
+        found = {
+            key.name: (key, format_value(getattr(room, key.field))) for room in rooms for key in keys_of(type(room))
+        }
+        return [found[name] for name in sorted(found)]
 
 
 ROOM_CONFIGS: tuple[type, ...] = (
@@ -207,10 +219,12 @@ ROOM_CONFIGS: tuple[type, ...] = (
     NetworkConfig,
     ApiConfig,
     LogConfig,
+    LogManagerConfig,
     ReplicationConfig,
     QuorumConfig,
     ControllerConfig,
     GroupCoordinatorConfig,
+    LifecycleConfig,
 )
 
 
@@ -243,7 +257,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
 
 def node_config(properties: Mapping[str, str]) -> NodeConfig:
     """Build every room's config from one node's properties; raises ConfigError that names the key and the fix."""
-    known = {key.name for key in known_keys()}
+    known = {key.name for key in known_keys()} | SYNONYM_KEYS
     for name in properties:
         if name not in known:
             meant = nearest(name, known)
@@ -251,15 +265,19 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
             logger.warning("%s is not a key that barnabas knows and is ignored%s", name, hint)
     server = load(ServerConfig, properties)
     server.validate()
+    listener = server.inter_broker_listener() if server.is_broker else ""
+    controller = load(ControllerConfig, properties)
     return NodeConfig(
         server=server,
         network=load(NetworkConfig, properties),
         api=load(ApiConfig, properties),
         log=LogConfig.from_overrides(broker_defaults(properties), {}),
-        replication=load(ReplicationConfig, properties),
+        log_manager=load(LogManagerConfig, properties),
+        replication=load(ReplicationConfig, properties, inter_broker_listener_name=listener),
         quorum=load(QuorumConfig, properties),
-        controller=load(ControllerConfig, properties),
+        controller=controller,
         groups=load(GroupCoordinatorConfig, properties),
+        lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
         static_properties=dict(properties),
     )
 

@@ -64,9 +64,11 @@ class BrokerMetadataPublisher:
         cache: MetadataCache,
         control_loop: asyncio.AbstractEventLoop,
         data_loop: asyncio.AbstractEventLoop,
+        on_applied: Callable[[Offset], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`update_configs` takes changed topic configs to the open logs. `on_error` (control lane) stops the node."""
+        """`update_configs` (data lane) takes changed topic configs to the open logs. On the control lane: `on_applied` is told
+        the offset of each image that the data lane has applied, `on_error` stops the node."""
         self._broker_id = broker_id
         self._replicas = replicas
         self._coordinators = coordinators
@@ -74,12 +76,10 @@ class BrokerMetadataPublisher:
         self._cache = cache
         self._control_loop = control_loop
         self._data_loop = data_loop
+        self._on_applied = on_applied
         self._on_error = on_error
         self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
         self._is_in_flight = False
-        self._applied: list[tuple[Offset, asyncio.Future[None]]] = []
-        self.applied_offset = Offset(-1)
-        """Offset of the last image applied on the data lane, as the control lane knows it."""
 
     # -- control lane ----------------------------------------------------------------------------------------------
 
@@ -87,13 +87,6 @@ class BrokerMetadataPublisher:
         """Queue one delta for the data lane."""
         self._waiting.append((delta, image))
         self._send_next()
-
-    async def wait_applied(self, offset: Offset) -> None:
-        """Return once the data lane has applied an image at or past `offset`."""
-        if self.applied_offset < offset:
-            future = self._control_loop.create_future()
-            self._applied.append((offset, future))
-            await future
 
     def _send_next(self) -> None:
         if self._is_in_flight or not self._waiting:
@@ -105,17 +98,12 @@ class BrokerMetadataPublisher:
         else:
             self._data_loop.call_soon_threadsafe(self._apply_and_report, delta, image)
 
-    def _on_applied(self, offset: Offset, error: BaseException | None) -> None:
+    def _finish(self, offset: Offset, error: BaseException | None) -> None:
         if error is not None:
             self._on_error(error)
             return
         self._is_in_flight = False
-        self.applied_offset = offset
-        due = [future for wanted, future in self._applied if wanted <= offset]
-        self._applied = [(wanted, future) for wanted, future in self._applied if wanted > offset]
-        for future in due:
-            if not future.done():
-                future.set_result(None)
+        self._on_applied(offset)
         self._send_next()
 
     # -- data lane -------------------------------------------------------------------------------------------------
@@ -127,9 +115,9 @@ class BrokerMetadataPublisher:
         except Exception as raised:  # carried to the control lane, which stops the node with it
             error = raised
         if self._data_loop is self._control_loop:
-            self._control_loop.call_soon(self._on_applied, image.offset, error)
+            self._control_loop.call_soon(self._finish, image.offset, error)
         else:
-            self._control_loop.call_soon_threadsafe(self._on_applied, image.offset, error)
+            self._control_loop.call_soon_threadsafe(self._finish, image.offset, error)
 
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The order is the law of this file: replicas, coordinators, configs, and the cache last."""

@@ -83,6 +83,14 @@ class NodeStorage:
         """This node in the quorum: its id and the directory id of its metadata log."""
         return ReplicaKey(self.node_id, self.directory_ids[self.metadata_directory])
 
+    def check_cluster(self, cluster_id: str) -> None:
+        """Raise StorageError when the controllers are of another cluster than the directories."""
+        if cluster_id != self.cluster_id:
+            raise StorageError(
+                f"{self.metadata_directory} belongs to cluster {self.cluster_id}, but the controllers are of {cluster_id}: "
+                "correct controller.quorum.bootstrap.servers or log.dirs"
+            )
+
 
 def format_storage(
     disk: Disk,

@@ -1,0 +1,104 @@
+"""What a node says of itself to the admin service and to DescribeConfigs.
+
+May touch:  its arguments.            Must not touch: asyncio, sockets, files.
+Invariants: everything is read from the finished config objects; nothing is computed twice.
+Read next:  node.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from barnabas_broker.admin_rpc import ConfigKeyView
+from barnabas_broker.api.services import BrokerKey
+from barnabas_broker.config.server import NodeConfig
+from barnabas_log.config import TOPIC_KEYS
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.raft.voters import VoterSet
+from barnabas_wire.kafka.ids import BrokerId
+
+
+class NodeFacts:
+    """The NodeView of one node."""
+
+    def __init__(
+        self, config: NodeConfig, *, cluster_id: str, voters: VoterSet, image: Callable[[], MetadataImage]
+    ) -> None:
+        self._config = config
+        self._cluster_id = cluster_id
+        self._voters = voters
+        self._image = image
+
+    @property
+    def node_id(self) -> BrokerId:
+        """node.id."""
+        return self._config.server.id
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._cluster_id
+
+    @property
+    def roles(self) -> Sequence[str]:
+        """process.roles."""
+        return self._config.server.process_roles
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voters and where they listen."""
+        return self._voters
+
+    @property
+    def image(self) -> MetadataImage:
+        """The control lane's newest image."""
+        return self._image()
+
+    @property
+    def default_partitions(self) -> int:
+        """num.partitions."""
+        return self._config.api.num_partitions
+
+    @property
+    def default_replication_factor(self) -> int:
+        """default.replication.factor."""
+        return self._config.api.default_replication_factor
+
+    @property
+    def static_min_isr(self) -> int:
+        """min.insync.replicas of the properties."""
+        return self._config.log.min_insync_replicas
+
+    def topic_keys(self) -> Sequence[ConfigKeyView]:
+        """Every topic key with its default on this node."""
+        values = self._config.log.to_overrides()
+        return [
+            ConfigKeyView(
+                name=name,
+                value=values[name],
+                is_static=field.metadata["broker_key"] in self._config.static_properties,
+                doc=field.metadata["doc"],
+            )
+            for name, field in sorted(TOPIC_KEYS.items())
+        ]
+
+    def broker_keys(self) -> Sequence[ConfigKeyView]:
+        """Every key of server.properties with the value in effect."""
+        return [
+            ConfigKeyView(name=key.name, value=key.value, is_static=key.is_set, doc=key.doc)
+            for key in self.described_keys()
+        ]
+
+    def described_keys(self) -> list[BrokerKey]:
+        """The same for Kafka's DescribeConfigs."""
+        return [
+            BrokerKey(
+                name=key.name,
+                value=value,
+                default=None if key.is_required else key.default_text,
+                type_name=key.type_name,
+                doc=key.doc,
+                is_set=key.name in self._config.static_properties,
+            )
+            for key, value in self._config.values()
+        ]

@@ -1,0 +1,517 @@
+"""One node: where every object is made and wired, and nowhere else.
+
+May touch:  every room, to build it.   Must not touch: rules: nothing is decided here but order.
+Invariants: what keeps the cluster alive lives on the control lane, what carries data on the data lane; a broker asks to be
+    unfenced only when its logs are recovered, its metadata is applied and its listener is bound; it stops in the reverse
+    order: hand over leaderships, close the listener, flush and mark the logs clean, resign from the quorum.
+Read next:  process.py, which makes the lanes; metadata/publisher.py, the crossing between them.
+
+Control lane: metadata log, quorum, metadata loader, controller, broker lifecycle, all of grpc.aio, metrics.
+Data lane:    data logs, replication, coordinators, the Kafka listeners.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+import grpc.aio
+
+from barnabas_broker.admin_rpc import AdminService
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.config.dynamic import TopicSettings
+from barnabas_broker.config.server import NodeConfig, split_address
+from barnabas_broker.controller_client import ControllerClient, GrpcControllerTransport
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
+from barnabas_broker.coordinator.replicated_log import ReplicatedLog
+from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
+from barnabas_broker.metrics.health import find_dead, find_unready
+from barnabas_broker.metrics.http import HttpServer
+from barnabas_broker.metrics.lane_probe import LaneProbe
+from barnabas_broker.metrics.sources import NodeSources, render_metrics
+from barnabas_broker.network.listener import KafkaServer, ListenAddress
+from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity, discover_quorum
+from barnabas_broker.node.control_lane import ControlLane
+from barnabas_broker.node.facts import NodeFacts
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatted, load_storage
+from barnabas_broker.producer_ids import ProducerIds
+from barnabas_broker.quorum_view import LeaderView
+from barnabas_broker.version import VERSION
+from barnabas_log.disk import RealDisk
+from barnabas_log.manager import LogManager
+from barnabas_quorum.controller.configs import ConfigValidators
+from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener, TcpProbe
+from barnabas_quorum.driver.controller_service import ControllerService
+from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
+from barnabas_quorum.driver.node import QuorumNode
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_LATEST
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.image.publisher import Publisher
+from barnabas_quorum.raft.voters import VoterSet
+from barnabas_quorum.records import FeatureRange
+from barnabas_replication.manager import ReplicaManager
+from barnabas_replication.peer import KafkaPeer, Peer
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+from barnabas_wire.rpc.options import SERVER_OPTIONS
+
+logger = logging.getLogger(__name__)
+
+FEATURES = (FeatureRange(METADATA_VERSION, 0, METADATA_VERSION_LATEST),)
+SERVER_GRACE_S = 0.2
+"""How long a stopping gRPC server waits for calls under way."""
+
+
+def wall_ms() -> int:
+    """Wall clock, ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """A clock that never jumps, for time-outs."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Node:
+    """One node of the cluster, from start to stop. `run` is its whole life, on the data lane."""
+
+    def __init__(self, config: NodeConfig, *, control: ControlLane) -> None:
+        self._config = config
+        self._control = control
+        self._data_loop = asyncio.get_running_loop()
+        self._random = Random(os.urandom(16))
+        self._started_s = time.time()
+        self._incarnation_id = Uuid(os.urandom(16))
+        self._data_probe = LaneProbe(clock_ms=monotonic_ms)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""
+        disk = RealDisk()
+        try:
+            storage, voters = await self._identify(disk)
+            control = await self._control.call(_ControlSide.make(self, storage, voters))
+            try:
+                if self._config.server.is_broker:
+                    await self._run_broker(disk, storage, control, stop)
+                else:
+                    await self._run_controller(control, stop)
+            finally:
+                await self._control.call(control.close())
+        finally:
+            disk.close()
+
+    async def _identify(self, disk: RealDisk) -> tuple[NodeStorage, VoterSet]:
+        """Who this node is. A broker asks a controller, and formats itself on first boot; a voter never does."""
+        server = self._config.server
+        if server.is_controller:
+            storage = load_storage(disk, server)
+            assert storage.voters is not None, "load_storage refuses a controller without voters"
+            return storage, storage.voters
+        identity = await self._control.call(discover_quorum(server.quorum_bootstrap_servers))
+        if not is_formatted(disk, server):
+            logger.info("first boot: formatting %s for cluster %s", ", ".join(server.log_dirs), identity.cluster_id)
+            format_storage(
+                disk,
+                server,
+                cluster_id=identity.cluster_id,
+                make_voters=lambda directory_id: None,
+                new_uuid=lambda: Uuid(os.urandom(16)),
+                is_formatted_ignored=True,
+            )
+        storage = load_storage(disk, server)
+        storage.check_cluster(identity.cluster_id)
+        return storage, identity.voters
+
+    async def _run_controller(self, control: _ControlSide, stop: asyncio.Event) -> None:
+        """A node without a broker: the data lane only shows that it turns."""
+        async with asyncio.TaskGroup() as tasks:
+            probe = tasks.create_task(self._data_probe.run())
+            serving = tasks.create_task(self._control.call(control.run()))
+            await _first_of(stop, serving)
+            await self._control.call(control.stop())
+            await serving
+            probe.cancel()
+
+    async def _run_broker(
+        self, disk: RealDisk, storage: NodeStorage, control: _ControlSide, stop: asyncio.Event
+    ) -> None:
+        config = self._config
+        settings = control.settings
+        logs = LogManager(
+            disk=disk,
+            directories=config.server.log_dirs,
+            default_config=config.log,
+            clock_ms=wall_ms,
+            directory_ids=storage.directory_ids,
+            config=config.log_manager,
+            topic_config=lambda topic: settings.log_config(topic, MetadataImage.EMPTY),
+        )
+        await logs.load()
+        cache = MetadataCache(MetadataImage.EMPTY)
+        lifecycle = control.make_lifecycle(previous_broker_epoch=logs.previous_broker_epoch)
+        replicas = ReplicaManager(
+            broker_id=config.server.id,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            config=config.replication,
+            logs=logs,
+            disk=disk,
+            log_config=settings.log_config,
+            controller=control.client,
+            peers=self._make_peer,
+            clock_ms=wall_ms,
+            random=Random(self._random.random()),
+        )
+        groups = GroupCoordinator(
+            config=config.groups,
+            log=ReplicatedLog(OFFSETS_TOPIC, replicas=replicas, disk=disk),
+            metadata=cache,
+            controller=control.client,
+            clock_ms=wall_ms,
+        )
+        server = KafkaServer(
+            addresses=[ListenAddress(p.listener, p.host, p.port) for p in config.server.kafka_endpoints()],
+            config=config.network,
+            services=BrokerServices(
+                node_id=config.server.id,
+                cluster_id=storage.cluster_id,
+                config=config.api,
+                replica_manager=replicas,
+                metadata=cache,
+                controller=control.client,
+                groups=groups,
+                producer_ids=ProducerIds(control.client.allocate_producer_ids),
+                clock_ms=wall_ms,
+                quorum_description=lambda: self._control.call(control.leader_view.describe()),
+                broker_keys=control.facts.described_keys,
+            ),
+        )
+        await server.start()
+
+        def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
+            for topic in settings.changed_topics(delta, image):
+                replicas.update_topic_config(topic, settings.log_config(topic, image))
+
+        control.attach_broker(
+            BrokerMetadataPublisher(
+                broker_id=config.server.id,
+                replicas=replicas,
+                coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups)],
+                update_configs=update_configs,
+                cache=cache,
+                control_loop=self._control.loop,
+                data_loop=self._data_loop,
+                on_applied=lifecycle.on_metadata_published,
+                on_error=control.fail,
+            ),
+            network=server.stats,
+            replicas=replicas,
+            logs=logs,
+            groups=groups,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            probe = tasks.create_task(self._data_probe.run())
+            keeping = tasks.create_task(logs.run())
+            replicating = tasks.create_task(replicas.run())
+            coordinating = tasks.create_task(groups.run())
+            listening = tasks.create_task(server.run())
+            serving = tasks.create_task(self._control.call(control.run()))
+            await self._control.call(control.announce_ready())
+            await _first_of(stop, serving)
+            logger.info("broker %d leaves the cluster", config.server.id)
+            await self._control.call(control.leave())
+            for task in (listening, coordinating, replicating):
+                task.cancel()
+            await asyncio.wait((listening, coordinating, replicating))
+            await replicas.close()
+            keeping.cancel()
+            await asyncio.wait((keeping,))
+            await logs.close(broker_epoch=lifecycle.broker_epoch)
+            await self._control.call(control.stop())
+            await serving
+            probe.cancel()
+        logger.info("broker %d has stopped cleanly", config.server.id)
+
+    def _make_peer(self, broker_id: BrokerId, endpoint: Endpoint) -> Peer:
+        return KafkaPeer(
+            endpoint=endpoint,
+            client_id=f"broker-{self._config.server.node_id}-fetcher",
+            timeout_ms=self._config.replication.replica_socket_timeout_ms,
+        )
+
+    # What the control side takes from the node; it is made on the control lane.
+
+    @property
+    def config(self) -> NodeConfig:
+        """The node's config."""
+        return self._config
+
+    @property
+    def control_loop(self) -> asyncio.AbstractEventLoop:
+        """The control lane's loop."""
+        return self._control.loop
+
+    @property
+    def incarnation_id(self) -> Uuid:
+        """Random, one per process start."""
+        return self._incarnation_id
+
+    @property
+    def started_s(self) -> float:
+        """Wall clock at the start, s since 1970."""
+        return self._started_s
+
+    @property
+    def data_probe(self) -> LaneProbe:
+        """How late the data lane is."""
+        return self._data_probe
+
+    def new_random(self) -> Random:
+        """A source of randomness of its own for one part."""
+        return Random(self._random.random())
+
+
+class _ControlSide:
+    """Everything on the control lane. Made by `make`; all coroutines run on the lane."""
+
+    def __init__(self, node: Node, storage: NodeStorage, voters: VoterSet, metadata_log: MetadataLog) -> None:
+        config = node.config
+        server = config.server
+        self._node = node
+        self._storage = storage
+        self._voters = voters
+        self._metadata_log = metadata_log
+        self._stop = asyncio.Event()
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._probe = LaneProbe(clock_ms=monotonic_ms)
+        self._servers: list[grpc.aio.Server] = []
+        self._http: HttpServer | None = None
+        self._lifecycle: BrokerLifecycle | None = None
+        self._is_left = False
+        self._broker_parts: dict[str, Any] = {}
+        self.settings = TopicSettings(broker_id=server.id, properties=config.static_properties)
+        self.loader = MetadataLoader()
+        self._driver: ControllerDriver | None = None
+        if server.is_controller:
+            validators = ConfigValidators(topic=self.settings.validate_topic, broker=self._validate_broker)
+            self._driver = ControllerDriver(
+                Controller(
+                    config=config.controller,
+                    cluster_id=storage.cluster_id,
+                    random=node.new_random(),
+                    validators=validators,
+                ),
+                node_id=server.id,
+                clock_ms=wall_ms,
+                probe=TcpProbe(),
+            )
+        self._listener = MetadataListener(self.loader, leader_observers=())
+        self.quorum = QuorumNode(
+            config=config.quorum,
+            replica=storage.replica,
+            voters=voters,
+            log=metadata_log,
+            transport=GrpcTransport(cluster_id=storage.cluster_id),
+            clock_ms=wall_ms,
+            random=node.new_random(),
+            listener=self._listener,
+        )
+        self.client = ControllerClient(
+            GrpcControllerTransport({voter.key.id: (voter.host, voter.port) for voter in voters}),
+            loop=node.control_loop,
+            controllers=[voter.key.id for voter in voters],
+            broker_id=server.id,
+            broker_epoch=lambda: -1 if self._lifecycle is None else self._lifecycle.broker_epoch,
+            leader_hint=lambda: self.quorum.leader_and_epoch.leader_id,
+        )
+        self.leader_view = LeaderView(
+            node_id=server.id,
+            cluster_id=storage.cluster_id,
+            voters=voters,
+            describe_own=self.quorum.describe,
+            clock_ms=wall_ms,
+        )
+        self.facts = NodeFacts(config, cluster_id=storage.cluster_id, voters=voters, image=lambda: self.loader.image)
+        self._admin = AdminService(self.facts, self.client, self.leader_view, clock_ms=wall_ms)
+        self._wire_listeners(())
+
+    @classmethod
+    async def make(cls, node: Node, storage: NodeStorage, voters: VoterSet) -> _ControlSide:
+        """Open the metadata log and build everything that needs it."""
+        disk = RealDisk()  # its own, so that its flushes never queue behind the data's
+        try:
+            log = await MetadataLog.open(disk=disk, metadata_directory=storage.metadata_directory, now_ms=wall_ms())
+        except BaseException:
+            disk.close()
+            raise
+        return cls(node, storage, voters, log)
+
+    # -- before run: the broker's parts come in --------------------------------------------------------------------
+
+    def make_lifecycle(self, *, previous_broker_epoch: int) -> BrokerLifecycle:
+        """The broker's life; called from the data lane before anything runs here."""
+        config = self._node.config
+        self._lifecycle = BrokerLifecycle(
+            identity=BrokerIdentity(
+                broker_id=config.server.id,
+                cluster_id=self._storage.cluster_id,
+                incarnation_id=self._node.incarnation_id,
+                endpoints=config.server.advertised_endpoints(),
+                rack=config.server.rack,
+                directories=tuple(self._storage.directory_ids[path] for path in config.server.log_dirs),
+                features=FEATURES,
+                previous_broker_epoch=previous_broker_epoch,
+            ),
+            config=config.lifecycle,
+            client=self.client,
+            data_lane_last_tick_ms=lambda: self._node.data_probe.last_tick_ms,
+            clock_ms=monotonic_ms,
+        )
+        return self._lifecycle
+
+    def attach_broker(self, publisher: Publisher, **parts: Any) -> None:
+        """The crossing to the data lane, and the parts whose counters metrics read."""
+        self._broker_parts = parts
+        self._wire_listeners((publisher,))
+
+    def _wire_listeners(self, broker: tuple[Publisher, ...]) -> None:
+        """The controller first: its answers leave on commit, whatever the broker side does with the image."""
+        controller = (self._driver,) if self._driver is not None else ()
+        self.loader.publishers = (*controller, *broker)
+        observers = [part.on_leader_change for part in (self._driver, self._lifecycle) if part is not None]
+        self._listener.leader_observers = tuple(observers)
+
+    def fail(self, error: BaseException) -> None:
+        """Metadata could not be applied: the node must stop rather than serve half of it."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises what no part may survive."""
+        if self._driver is not None:
+            self._driver.attach(self.quorum)
+        await self._start_servers()
+        parts: list[Coroutine[Any, Any, None]] = [self.quorum.run(), self._probe.run()]
+        if self._driver is not None:
+            parts.append(self._driver.run())
+        if self._lifecycle is not None:
+            parts.append(self._lifecycle.run())
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(part) for part in parts]
+            running.append(tasks.create_task(_raise_from(self._failure)))
+            await self._stop.wait()
+            if self._driver is not None:
+                await self.quorum.resign()
+            for task in running:
+                task.cancel()
+
+    async def announce_ready(self) -> None:
+        """The logs are recovered and the listener is bound: the broker may be unfenced."""
+        assert self._lifecycle is not None, "only a broker becomes ready"
+        self._lifecycle.set_ready()
+
+    async def leave(self) -> None:
+        """Controlled shutdown of the broker."""
+        assert self._lifecycle is not None, "only a broker leaves"
+        await self._lifecycle.leave()
+
+    async def stop(self) -> None:
+        """Let `run` end in order."""
+        self._stop.set()
+
+    async def close(self) -> None:
+        """Release everything; after run has ended."""
+        await asyncio.gather(*(server.stop(SERVER_GRACE_S) for server in self._servers))
+        if self._http is not None:
+            await self._http.close()
+        await self.leader_view.close()
+        await self.client.close()
+        await self._metadata_log.close()
+
+    async def _start_servers(self) -> None:
+        config = self._node.config.server
+        endpoint = config.controller_endpoint()
+        if self._driver is not None and endpoint is not None:
+            server = grpc.aio.server(options=SERVER_OPTIONS)
+            QuorumServicer(cluster_id=self._storage.cluster_id, handle=self.quorum.handle).add_to(server)
+            ControllerService(self._driver).add_to_server(server)
+            BootstrapServicer(QuorumIdentity(self._storage.cluster_id, self._voters)).add_to(server)
+            self.leader_view.add_to(server)
+            await self._start(server, endpoint.host, endpoint.port)
+        for address in config.admin_listeners:
+            server = grpc.aio.server(options=SERVER_OPTIONS)
+            self._admin.add_to(server)
+            await self._start(server, *split_address(address, "admin.listeners"))
+        sources = self._sources()
+        self._http = HttpServer(
+            addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
+            render=lambda: render_metrics(sources),
+            find_dead=self._find_dead,
+            find_unready=self._find_unready,
+        )
+        await self._http.start()
+
+    async def _start(self, server: grpc.aio.Server, host: str, port: int) -> None:
+        server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        await server.start()
+        self._servers.append(server)
+
+    def _sources(self) -> NodeSources:
+        config = self._node.config
+        return NodeSources(
+            node_id=config.server.id,
+            cluster_id=self._storage.cluster_id,
+            roles=config.server.process_roles,
+            rack=config.server.rack,
+            version=VERSION,
+            started_at_s=self._node.started_s,
+            clock_ms=wall_ms,
+            static_min_isr=config.log.min_insync_replicas,
+            image=lambda: self.loader.image,
+            quorum=self.quorum,
+            controller=self._driver,
+            admin=self._admin.stats,
+            lanes={"control": self._probe.lag, "data": self._node.data_probe.lag},
+            **self._broker_parts,
+        )
+
+    def _find_dead(self) -> list[str]:
+        ticks = {"control": self._probe.last_tick_ms, "data": self._node.data_probe.last_tick_ms}
+        return find_dead(now_ms=monotonic_ms(), last_tick_ms=ticks)
+
+    def _find_unready(self) -> list[str]:
+        server = self._node.config.server
+        return find_unready(
+            node_id=server.id,
+            is_broker=server.is_broker,
+            image=self.loader.image,
+            leader=self.quorum.leader_and_epoch,
+            high_watermark=self.quorum.high_watermark,
+        )
+
+    def _validate_broker(self, broker: str, key: str, value: str) -> None:
+        self.settings.validate_broker(key, value)
+
+
+async def _first_of(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:
+    """Wait for the order to stop; raises at once what ended the control side."""
+    waiting = asyncio.ensure_future(stop.wait())
+    await asyncio.wait((waiting, serving), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if serving.done():
+        serving.result()
+        raise RuntimeError("the control lane ended without being asked")
+
+
+async def _raise_from(failure: asyncio.Future[None]) -> None:
+    await failure

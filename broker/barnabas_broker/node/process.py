@@ -1,0 +1,56 @@
+"""One node as a process: the two lanes, the signals, the exit status.
+
+May touch:  signals, threads through the control lane.   Must not touch: the parts of the node (node.py).
+Invariants: the first SIGTERM or SIGINT stops in order; a second one does not wait; a failure is logged and exits with 1.
+Read next:  node.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+
+from barnabas_broker.config.server import NodeConfig
+from barnabas_broker.node.control_lane import ControlLane
+from barnabas_broker.node.node import Node
+from barnabas_wire.kafka.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+
+
+def run_node(config: NodeConfig) -> int:
+    """Run until stopped; returns the exit status. Raises KafkaError for what the operator must mend before a start."""
+    return asyncio.run(_run(config))
+
+
+async def _run(config: NodeConfig) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            logger.warning("stopping at once: asked a second time")
+            os._exit(EXIT_FAILED)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    # What start-up made stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
+    control = ControlLane()
+    try:
+        await Node(config, control=control).run(stop)
+    except KafkaError:
+        raise
+    except Exception:
+        logger.exception("node %d stops because of an error", config.server.node_id)
+        return EXIT_FAILED
+    finally:
+        control.close()
+    return 0
