@@ -17,6 +17,7 @@ Layout (Kafka protocol guide; KIP-482 for the compact forms):
 
 from __future__ import annotations
 
+import struct
 from typing import NoReturn
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -25,6 +26,7 @@ from barnabas_wire.kafka.ids import Uuid
 Buffer = bytes | bytearray | memoryview
 
 UVARINT_MAX = 0xFFFF_FFFF
+_unpack_int16 = struct.Struct(">h").unpack_from
 
 ONE_BYTE = tuple(bytes((value,)) for value in range(256))
 """One-byte varints ready made: nearly every length and count on the wire is below 127."""
@@ -130,11 +132,11 @@ def skip_tagged_fields(data: Buffer, position: int, end: int) -> int:
 
 
 def read_string(data: Buffer, position: int, end: int) -> tuple[str | None, int]:
-    """Nullable string with an int16 length -> (value or None, next position)."""
-    length = int.from_bytes(data[position : position + 2], "big", signed=True)
+    """Nullable string with an int16 length -> (value or None, next position). struct.error for a length that is cut."""
+    (length,) = _unpack_int16(data, position)
     position += 2
     if length < 0:
-        if length != -1 or position > end:
+        if length != -1:
             malformed("string length", length)
         return None, position
     stop = position + length

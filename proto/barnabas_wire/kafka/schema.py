@@ -479,7 +479,7 @@ class _DecoderWriter(_Writer):
                 self.emit(f"malformed({where!r}, {length})")
             chunk = f"data[p:{stop}]"
             if kind == "string":
-                chunk = f'str({chunk}, "utf-8")' if self.is_view else f"{chunk}.decode()"
+                chunk = f"{chunk}.tobytes().decode()" if self.is_view else f"{chunk}.decode()"
             elif kind == "bytes" and self.is_view:
                 chunk = f"bytes({chunk})"
             self.emit(f"{name} = {chunk}")

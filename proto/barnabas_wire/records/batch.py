@@ -36,8 +36,7 @@ from typing import Final, NamedTuple
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
-from barnabas_wire.records import compression as codecs
-from barnabas_wire.records.compression import CompressionType
+from barnabas_wire.records.compression import CompressionType, compress, decompress
 from barnabas_wire.records.crc32c import crc32c
 
 Buffer = bytes | bytearray | memoryview
@@ -209,7 +208,7 @@ def build_batch(
     attributes = (
         int(compression) | (TRANSACTIONAL_FLAG if is_transactional else 0) | (CONTROL_FLAG if is_control else 0)
     )
-    payload = bytes(body) if compression == CompressionType.NONE else codecs.compress(compression, bytes(body))
+    payload = bytes(body) if compression == CompressionType.NONE else compress(compression, bytes(body))
     checked = (
         _AFTER_CRC.pack(
             attributes,
@@ -239,7 +238,7 @@ def iterate_records(batch: Buffer, *, decompressed_bytes_max: int = _DECOMPRESSE
         raise CorruptBatch(f"the batch has {header.size_bytes} bytes, only {len(batch)} remain")
     payload = bytes(batch[HEADER_BYTES : header.size_bytes])
     if header.compression != CompressionType.NONE:
-        payload = codecs.decompress(header.compression, payload, bytes_max=decompressed_bytes_max)
+        payload = decompress(header.compression, payload, bytes_max=decompressed_bytes_max)
     if not 0 <= header.record_count <= len(payload) // _RECORD_BYTES_MIN:
         raise CorruptBatch(f"{header.record_count} records do not fit into {len(payload)} bytes")
     position = 0

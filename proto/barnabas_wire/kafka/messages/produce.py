@@ -24,8 +24,8 @@ from barnabas_wire.kafka.primitives import (
     MalformedMessage,
     malformed,
     new_uuid,
+    read_compact_string,
     read_string,
-    read_uvarint,
     read_uvarint_tail,
     skip_tagged_fields,
     write_compact_string,
@@ -199,7 +199,9 @@ class ProducedPartition(NamedTuple):
     record_errors: Sequence[tuple[int, str | None]] = ()
 
 
-_unpack_acks = struct_module.Struct(">hi").unpack_from
+_unpack_acks = struct_module.Struct(">hii").unpack_from
+_unpack_acks_and_count = struct_module.Struct(">hiB").unpack_from
+_unpack_index_and_length = struct_module.Struct(">iB").unpack_from
 _unpack_int32 = struct_module.Struct(">i").unpack_from
 _unpack_two_int32 = struct_module.Struct(">ii").unpack_from
 _pack_frame_head = struct_module.Struct(">ii").pack
@@ -215,6 +217,14 @@ _ONE_TAIL = struct_module.Struct(
 )  # partition count, partition, error count, message, tags, throttle, tags
 _ONE_BY_ID = struct_module.Struct(">iixB16sBihqqqBxxxix")
 _ONE_SIZE = _ONE_HEAD.size + _ONE_TAIL.size - 4
+_ONE_HEAD_LEGACY = struct_module.Struct(">iiih")  # size, correlation id, topic count, name length
+_ONE_TAIL_V8 = struct_module.Struct(">iihqqqxxxxhi")  # partition count, partition, error count, message, throttle
+_ONE_TAIL_V5 = struct_module.Struct(">iihqqqi")
+_ONE_SIZE_V8 = _ONE_HEAD_LEGACY.size + _ONE_TAIL_V8.size - 4
+_ONE_SIZE_V5 = _ONE_HEAD_LEGACY.size + _ONE_TAIL_V5.size - 4
+_pack_one_head_legacy = _ONE_HEAD_LEGACY.pack
+_pack_one_tail_v8 = _ONE_TAIL_V8.pack
+_pack_one_tail_v5 = _ONE_TAIL_V5.pack
 _pack_one_head = _ONE_HEAD.pack
 _pack_one_tail = _ONE_TAIL.pack
 _pack_one_by_id = _ONE_BY_ID.pack
@@ -236,17 +246,17 @@ def parse_produce_request(
 
 
 def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str | None, int, int, list[ProduceEntry]]:
+    # counts and lengths of one byte, nearly all but a batch's, are read in place: a call costs as much as the rest
     end = len(view)
     transactional_id = None
-    length, p = read_uvarint(view, position)
-    if length:
-        stop = p + length - 1
-        if stop > end:
-            malformed("ProduceRequest.transactional_id", length)
-        transactional_id = str(view[p:stop], "utf-8")
-        p = stop
-    acks, timeout_ms = _unpack_acks(view, p)
-    topic_count, p = read_uvarint(view, p + 6)
+    if view[position]:
+        transactional_id, p = read_compact_string(view, position, end)
+    else:
+        p = position + 1
+    acks, timeout_ms, topic_count = _unpack_acks_and_count(view, p)
+    p += 7
+    if topic_count > 0x7F:
+        topic_count, p = read_uvarint_tail(view, p, topic_count)
     if not topic_count:
         malformed("ProduceRequest.topic_data", -1)
     entries: list[ProduceEntry] = []
@@ -258,31 +268,33 @@ def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str 
                 malformed("TopicProduceData.topic_id", 16)
             topic = new_uuid(view[p:stop])
         else:
-            length, p = read_uvarint(view, p)
+            length = view[p]
+            p += 1
+            if length > 0x7F:
+                length, p = read_uvarint_tail(view, p, length)
             stop = p + length - 1
             if not length or stop > end:
                 malformed("TopicProduceData.name", length)
-            topic = str(view[p:stop], "utf-8")
-        partition_count, p = read_uvarint(view, stop)
+            topic = view[p:stop].tobytes().decode()  # twice as fast as str(view, "utf-8")
+        partition_count = view[stop]
+        p = stop + 1
+        if partition_count > 0x7F:
+            partition_count, p = read_uvarint_tail(view, p, partition_count)
         if not partition_count:
             malformed("TopicProduceData.partition_data", -1)
         for _ in range(partition_count - 1):
-            (partition,) = _unpack_int32(view, p)
-            # the length of a batch takes two or three bytes, nearly always: read here without a call
-            length = view[p + 4]
-            if length < 0x80:
-                p += 5
-            else:
-                second = view[p + 5]
-                third = view[p + 6]
+            partition, length = _unpack_index_and_length(view, p)
+            p += 5
+            if length > 0x7F:
+                second = view[p]
                 if second < 0x80:
                     length = length & 0x7F | second << 7
-                    p += 6
-                elif third < 0x80:
+                    p += 1
+                elif (third := view[p + 1]) < 0x80:
                     length = length & 0x7F | (second & 0x7F) << 7 | third << 14
-                    p += 7
+                    p += 2
                 else:
-                    length, p = read_uvarint_tail(view, p + 5, length)
+                    length, p = read_uvarint_tail(view, p, length)
             stop = p + length - 1 if length else p
             if stop > end:
                 malformed("PartitionProduceData.records", length)
@@ -297,8 +309,7 @@ def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str 
 def _parse_legacy(view: memoryview, position: int) -> tuple[str | None, int, int, list[ProduceEntry]]:
     end = len(view)
     transactional_id, p = read_string(view, position, end)
-    acks, timeout_ms = _unpack_acks(view, p)
-    (topic_count,) = _unpack_int32(view, p + 6)
+    acks, timeout_ms, topic_count = _unpack_acks(view, p)
     p += 10
     if topic_count < 0:
         malformed("ProduceRequest.topic_data", topic_count)
@@ -403,6 +414,17 @@ def _encode_flexible(
 def _encode_legacy(
     correlation_id: int, version: int, partitions: Sequence[ProducedPartition], throttle_time_ms: int
 ) -> bytes:
+    if len(partitions) == 1 and version >= 8:
+        topic, index, error, base, append_time, start, message, _, record_errors = partitions[0]
+        if message is None and not record_errors:
+            name = topic.encode()  # type: ignore[union-attr]
+            head = _pack_one_head_legacy(_ONE_SIZE_V8 + len(name), correlation_id, 1, len(name))
+            return head + name + _pack_one_tail_v8(1, index, error, base, append_time, start, -1, throttle_time_ms)
+    elif len(partitions) == 1 and version >= 5:
+        topic, index, error, base, append_time, start, *_ = partitions[0]
+        name = topic.encode()  # type: ignore[union-attr]
+        head = _pack_one_head_legacy(_ONE_SIZE_V5 + len(name), correlation_id, 1, len(name))
+        return head + name + _pack_one_tail_v5(1, index, error, base, append_time, start, throttle_time_ms)
     groups = _by_topic(partitions)
     out = bytearray(_pack_frame_head(0, correlation_id))
     out += _pack_int32(len(groups))
