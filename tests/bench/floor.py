@@ -28,12 +28,14 @@ SHARED = memoryview(bytearray(256 * 1024))
 
 
 class ProduceFloor(asyncio.BufferedProtocol):
-    """Counts nothing, keeps nothing but the bytes."""
+    """Receives as the broker does (the rest of a small frame together with what follows, a large frame in a buffer of
+    its own), so that nothing but the broker's work lies between the two figures."""
 
     def __init__(self, descriptor: int, batch_start: int) -> None:
         self._file = descriptor
         self._batch_start = batch_start - 4
-        self._partial: memoryview | None = None
+        self._stash = b""
+        self._large: memoryview | None = None
         self._filled = 0
         self._spare = memoryview(b"")
         self._socket: socket.socket
@@ -43,40 +45,42 @@ class ProduceFloor(asyncio.BufferedProtocol):
         self._socket = transport.get_extra_info("socket").dup()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The shared buffer, or the rest of a frame."""
-        return SHARED if self._partial is None else self._partial[self._filled :]
+        """Behind the stash in the shared buffer, or the rest of a large frame."""
+        if self._large is not None:
+            return self._large[self._filled :]
+        size = len(self._stash)
+        SHARED[:size] = self._stash
+        return SHARED[size:]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Every whole frame of this wake-up, then one write and one send."""
         frames: list[memoryview] = []
-        if self._partial is None:
-            view, position, end = SHARED, 0, nbytes
-            while end - position >= 4:
-                size = int.from_bytes(view[position : position + 4], "big")
-                if position + 4 + size > end:
-                    break
-                frames.append(view[position + 4 : position + 4 + size])
-                position += 4 + size
-            if position < end:
-                rest = view[position:end]
-                needed = 4 + int.from_bytes(rest[:4], "big") if len(rest) >= 4 else 4
-                if len(self._spare) < needed:
-                    self._spare = memoryview(bytearray(needed))
-                self._partial = self._spare[:needed]
-                self._partial[: len(rest)] = rest
-                self._filled = len(rest)
-        else:
+        if self._large is not None:
             self._filled += nbytes
-            if self._filled < len(self._partial):
+            if self._filled < len(self._large):
                 return
-            if self._filled == 4:
-                needed = 4 + int.from_bytes(self._partial, "big")
-                buffer = memoryview(bytearray(needed))
-                buffer[:4] = self._partial
-                self._partial = buffer
-                return
-            frames.append(self._partial[4:])
-            self._partial = None
+            frames.append(self._large[4:])
+            self._large = None
+        else:
+            position, end = 0, nbytes + len(self._stash)
+            self._stash = b""
+            while end - position >= 4:
+                size = 4 + int.from_bytes(SHARED[position : position + 4], "big")
+                if position + size > end:
+                    break
+                frames.append(SHARED[position + 4 : position + size])
+                position += size
+            if position < end:
+                rest = SHARED[position:end]
+                size = 4 + int.from_bytes(rest[:4], "big") if len(rest) >= 4 else 4
+                if size <= len(SHARED) // 2:
+                    self._stash = bytes(rest)
+                else:
+                    if len(self._spare) < size:
+                        self._spare = memoryview(bytearray(size))
+                    self._large = self._spare[:size]
+                    self._large[: len(rest)] = rest
+                    self._filled = len(rest)
         if not frames:
             return
         pieces = []
