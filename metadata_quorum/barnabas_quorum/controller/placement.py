@@ -6,8 +6,8 @@ Invariants: no broker twice in a partition; the first replica is an active broke
 Read next:  topics.py, which asks for it.
 
 Soft rules, in order: spread each partition over racks; put replicas on active brokers; give everyone the same number of
-leaders and of replicas (within one of each other, where racks allow it). Ties are drawn, so that the followers of one
-leader are not always the same two brokers and a lost broker's load scatters. Unlike Kafka's placer, which lets racks take
+leaders (within one of each other) and of replicas (within two, where racks are even). Ties are drawn, so that the followers
+of one leader are not always the same two brokers and a lost broker's load scatters. Unlike Kafka's placer, which lets racks take
 turns to lead, a small rack's brokers do not lead more than those of a big one.
 """
 

@@ -1,0 +1,298 @@
+"""Registration, fencing, controlled shutdown, and elections when brokers come and go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas_quorum.controller.requests import BrokerHeartbeat
+from barnabas_quorum.image.features import METADATA_VERSION
+from barnabas_quorum.records import (
+    BrokerRegistrationChangeRecord,
+    FeatureRange,
+    LeaderRecoveryState,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
+from tests.metadata_quorum.controller_fixture import DecidedCluster, registration, uuid
+
+
+def refusal(cluster: DecidedCluster, request: Any) -> KafkaError:
+    with pytest.raises(KafkaError) as caught:
+        cluster.controller.decide(request, now_ms=cluster.now_ms)
+    assert caught.value.message, "a refusal says why"
+    return caught.value
+
+
+# --- registration -------------------------------------------------------------------------------------------------------
+
+
+def test_the_broker_epoch_is_the_offset_of_its_registration() -> None:
+    cluster = DecidedCluster()
+    epoch = cluster.do(registration(1)).broker_epoch
+    record = cluster.log[epoch]
+    assert isinstance(record, RegisterBrokerRecord)
+    assert record.broker_epoch == epoch and record.is_fenced
+
+
+def test_a_new_incarnation_gets_a_higher_epoch_and_is_fenced() -> None:
+    cluster = DecidedCluster().start_brokers(1)
+    first = cluster.image.cluster.brokers[BrokerId(1)].epoch
+    second = cluster.do(registration(1, incarnation=77)).broker_epoch
+    broker = cluster.image.cluster.brokers[BrokerId(1)]
+    assert second > first and broker.epoch == second
+    assert broker.is_fenced and broker.incarnation_id == uuid(77)
+
+
+def test_the_same_incarnation_keeps_its_epoch_and_its_fencing() -> None:
+    cluster = DecidedCluster().start_brokers(1)
+    before = cluster.image.cluster.brokers[BrokerId(1)]
+    records = len(cluster.log)
+    assert cluster.do(registration(1)).broker_epoch == before.epoch
+    assert len(cluster.log) == records, "a repeated registration writes nothing"
+    endpoints = (Endpoint("PLAINTEXT", "other", 1),)
+    assert cluster.do(registration(1, endpoints=endpoints)).broker_epoch == before.epoch
+    assert cluster.image.cluster.brokers[BrokerId(1)] == replace(before, endpoints=endpoints)
+
+
+def test_a_second_process_is_refused_while_the_first_is_connected() -> None:
+    cluster = DecidedCluster().start_brokers(1)
+    cluster.controller.sessions.connect(BrokerId(1), cluster.image.cluster.brokers[BrokerId(1)].epoch, now_ms=0)
+    error = refusal(cluster, registration(1, incarnation=77))
+    assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    cluster.now_ms = 9000
+    assert cluster.do(registration(1, incarnation=77)).broker_epoch > 0, "a silent one does not block"
+
+
+@pytest.mark.parametrize("state", ["connection broke", "fenced", "shutting down", "never seen by this controller"])
+def test_a_quick_restart_is_let_in_at_once(state: str) -> None:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [1, 2])
+    epoch = cluster.image.cluster.brokers[BrokerId(1)].epoch
+    cluster.controller.sessions.connect(BrokerId(1), epoch, now_ms=0)
+    if state == "connection broke":
+        cluster.controller.sessions.disconnect(BrokerId(1), epoch, now_ms=0)
+    elif state == "fenced":
+        cluster.fence(1)
+    elif state == "shutting down":
+        cluster.heartbeat(1, want_shutdown=True)
+    else:
+        cluster.controller.release()
+        cluster.controller.claim(epoch=Epoch(2), next_offset=Offset(len(cluster.log)), now_ms=0)
+    assert cluster.do(registration(1, incarnation=77)).broker_epoch > epoch
+
+
+@pytest.mark.parametrize("previous", [-1, "stored"], ids=["unclean", "clean"])
+def test_a_new_incarnation_leaves_every_isr_but_the_last_place(previous: int | str) -> None:
+    """Whatever its flush mode: an unclean stop in page-cache mode (D7) is covered."""
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [1, 2], [2, 1])
+    cluster.create("alone", [1])
+    epoch = cluster.image.cluster.brokers[BrokerId(1)].epoch
+    cluster.do(registration(1, incarnation=77, previous_broker_epoch=epoch if previous == "stored" else -1))
+    found = [cluster.partition("t", 0), cluster.partition("t", 1), cluster.partition("alone")]
+    assert [(partition.isr, partition.leader) for partition in found] == [((2,), 2), ((2,), 2), ((1,), -1)]
+    records = cluster.log[-4:-1]
+    assert all(isinstance(record, PartitionChangeRecord) for record in records), "partitions come first"
+    assert isinstance(cluster.log[-1], RegisterBrokerRecord)
+    assert cluster.log[-1].broker_epoch == len(cluster.log) - 1, "the epoch counts them"
+
+
+@pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ({"cluster_id": "another"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"broker_id": -1}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (Endpoint("A", "h", 1), Endpoint("A", "h", 2))}, ErrorCode.INVALID_REGISTRATION),
+        ({"directories": ()}, ErrorCode.INVALID_REGISTRATION),
+        ({"directories": (uuid(500), uuid(500))}, ErrorCode.INVALID_REGISTRATION),
+        ({"directories": (uuid(1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"directories": (uuid(5002),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": ()}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": (FeatureRange(METADATA_VERSION, 2, 3),)}, ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+def test_a_registration_that_cannot_be_is_refused_with_its_code(what: dict[str, Any], code: ErrorCode) -> None:
+    cluster = DecidedCluster().start_brokers(2)
+    assert (
+        refusal(cluster, registration(1, **what) if "broker_id" not in what else replace(registration(1), **what)).code
+        is code
+    )
+
+
+# --- heartbeats ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_broker_is_unfenced_only_when_it_has_read_its_own_registration() -> None:
+    cluster = DecidedCluster()
+    epoch = cluster.do(registration(1)).broker_epoch
+    behind = cluster.heartbeat(1, offset=epoch - 1)
+    assert (behind.is_caught_up, behind.is_fenced) == (False, True)
+    unwilling = cluster.heartbeat(1, offset=epoch, want_fence=True)
+    assert (unwilling.is_caught_up, unwilling.is_fenced) == (True, True)
+    assert not cluster.heartbeat(1, offset=epoch).is_fenced
+    assert cluster.image.cluster.is_active(BrokerId(1))
+
+
+def test_a_heartbeat_of_a_former_registration_is_stale() -> None:
+    cluster = DecidedCluster().start_brokers(1)
+    old = cluster.image.cluster.brokers[BrokerId(1)].epoch
+    cluster.do(registration(1, incarnation=77))
+    for broker_id, code in ((1, ErrorCode.STALE_BROKER_EPOCH), (2, ErrorCode.BROKER_ID_NOT_REGISTERED)):
+        heartbeat = BrokerHeartbeat(
+            broker_id=BrokerId(broker_id),
+            broker_epoch=old,
+            metadata_offset=Offset(99),
+            want_fence=False,
+            want_shutdown=False,
+        )
+        assert refusal(cluster, heartbeat).code is code
+
+
+def test_a_broker_may_ask_to_be_fenced() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [1, 2])
+    assert cluster.heartbeat(1, want_fence=True).is_fenced
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+
+
+def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
+    cluster = DecidedCluster().start_brokers(1)
+    records = len(cluster.log)
+    for _ in range(3):
+        cluster.heartbeat(1)
+    assert len(cluster.log) == records
+
+
+# --- fencing ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_brokers_partitions_get_new_leaders_before_it_is_fenced() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2, 3)
+    cluster.create("t", [1, 2, 3], [2, 3, 1], [3, 1, 2])
+    start = len(cluster.log)
+    cluster.fence(1)
+    written = cluster.log[start:]
+    assert [type(record) for record in written] == [PartitionChangeRecord] * 3 + [BrokerRegistrationChangeRecord]
+    assert [cluster.partition("t", i).leader for i in range(3)] == [2, 2, 3]
+    assert all(1 not in cluster.partition("t", i).isr for i in range(3))
+    assert [cluster.partition("t", i).leader_epoch for i in range(3)] == [1, 0, 0], "only a new leader is a new epoch"
+
+
+def test_the_last_in_sync_replica_stays_in_the_isr_and_leads_when_it_is_back() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [1, 2])
+    cluster.fence(2)
+    cluster.fence(1)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1,))
+    cluster.heartbeat(2)
+    assert cluster.partition("t").leader == -1, "2 was out of sync: it may not lead"
+    start = len(cluster.log)
+    cluster.heartbeat(1)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+    assert [type(record) for record in cluster.log[start:]] == [
+        BrokerRegistrationChangeRecord,
+        PartitionChangeRecord,
+    ], "unfencing writes the registration first"
+
+
+@pytest.mark.parametrize("where", ["topic", "cluster"])
+def test_unclean_election_follows_the_topics_config(where: str) -> None:
+    cluster = DecidedCluster(unclean_leader_election_enable=where == "cluster").start_brokers(1, 2)
+    configs = {"unclean.leader.election.enable": "true"} if where == "topic" else {}
+    cluster.create("t", [1, 2], configs=configs)
+    cluster.create("strict", [1, 2], configs={"unclean.leader.election.enable": "false"})
+    cluster.fence(2)
+    cluster.heartbeat(2)
+    cluster.fence(1)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+    assert cluster.partition("t").leader_recovery_state is LeaderRecoveryState.RECOVERING
+    assert (cluster.partition("strict").leader, cluster.partition("strict").isr) == (-1, (1,))
+
+
+def test_the_broker_dead_for_longest_is_fenced_first_and_then_no_more() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2, 3)
+    for broker_id, now_ms in ((2, 1000), (1, 2000), (3, 30_000)):
+        cluster.now_ms = now_ms
+        cluster.heartbeat(broker_id)
+    assert cluster.controller.next_deadline_ms() == 10_000
+    assert cluster.controller.stale_broker(now_ms=9_999) is None
+    assert cluster.controller.stale_broker(now_ms=30_000) == 2
+    cluster.fence(2)
+    assert cluster.controller.stale_broker(now_ms=30_000) == 1
+    cluster.fence(1)
+    assert cluster.controller.stale_broker(now_ms=30_000) is None
+    assert cluster.controller.fence(BrokerId(1)).records == []
+
+
+# --- controlled shutdown ------------------------------------------------------------------------------------------------
+
+
+def test_a_leaving_broker_hands_over_first_and_goes_when_all_others_know() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2, 3)
+    cluster.create("t", [1, 2, 3])
+    for broker_id in (2, 3):
+        cluster.heartbeat(broker_id)
+    known = cluster.image.offset
+    reply = cluster.heartbeat(1, want_shutdown=True)
+    assert (reply.should_shutdown, reply.is_fenced) == (False, False)
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2, 3))
+    assert not cluster.image.cluster.is_active(BrokerId(1)), "it may not lead or join an ISR any more"
+    cluster.heartbeat(2)
+    cluster.heartbeat(3, offset=known)
+    assert not cluster.heartbeat(1, want_shutdown=True).should_shutdown, "3 has not read of the new leader"
+    cluster.heartbeat(3)
+    reply = cluster.heartbeat(1, want_shutdown=True)
+    assert (reply.should_shutdown, reply.is_fenced) == (True, True)
+    assert cluster.image.cluster.brokers[BrokerId(1)].is_fenced
+
+
+def test_a_broker_that_leads_nothing_goes_at_once() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [2, 1])
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown
+    assert cluster.partition("t").isr == (2,)
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown, "and may ask again"
+
+
+def test_a_broker_that_left_is_not_unfenced_until_it_registers_anew() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [1, 2])
+    cluster.heartbeat(1, want_shutdown=True)
+    cluster.heartbeat(2)
+    cluster.heartbeat(1, want_shutdown=True)
+    assert cluster.heartbeat(1).is_fenced
+    cluster.start_broker(1, incarnation=77)
+    assert cluster.image.cluster.is_active(BrokerId(1))
+
+
+def test_the_last_broker_can_leave_too() -> None:
+    cluster = DecidedCluster().start_brokers(1)
+    cluster.create("t", [1])
+    assert not cluster.heartbeat(1, want_shutdown=True).should_shutdown
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (-1, (1,))
+    assert cluster.heartbeat(1, want_shutdown=True).should_shutdown
+
+
+# --- preferred leaders --------------------------------------------------------------------------------------------------
+
+
+def test_partitions_go_back_to_their_preferred_leader_once_it_is_in_sync() -> None:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    topic_id = cluster.create("t", [1, 2], [1, 2])
+    cluster.fence(1)
+    cluster.heartbeat(1)
+    assert cluster.controller.balance_leaders().records == [], "1 is not in sync yet"
+    image = cluster.controller.replayed(
+        [PartitionChangeRecord(topic_id=topic_id, partition_id=1, isr=(BrokerId(2), BrokerId(1)))], timestamp_ms=0
+    )
+    cluster.controller.accept(image)
+    cluster.controller.commit(image)
+    assert cluster.commit(cluster.controller.balance_leaders()) == 1
+    assert [cluster.partition("t", i).leader for i in range(2)] == [2, 1]
+    assert cluster.controller.balance_leaders().records == []

@@ -1,0 +1,142 @@
+"""Incremental config changes, and producer id blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas_quorum.controller.requests import (
+    AllocateProducerIds,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigOperation,
+    IncrementalAlterConfigs,
+)
+from barnabas_quorum.records import ConfigResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+from tests.metadata_quorum.controller_fixture import DecidedCluster
+
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+TOPIC, BROKER = ConfigResourceType
+
+
+def one() -> DecidedCluster:
+    cluster = DecidedCluster().start_brokers(1, 2)
+    cluster.create("t", [1, 2], configs={"k": "1", "list": "a,b"})
+    return cluster
+
+
+def alteration(
+    kind: ConfigResourceType, name: str, *changes: tuple[str, ConfigOperation, str | None]
+) -> ConfigAlteration:
+    return ConfigAlteration(
+        resource_type=kind,
+        resource_name=name,
+        changes=tuple(ConfigChange(key=key, operation=operation, value=value) for key, operation, value in changes),
+    )
+
+
+def alter(cluster: DecidedCluster, *resources: ConfigAlteration, **more: Any) -> list[ErrorCode | None]:
+    reply = cluster.do(IncrementalAlterConfigs(resources=resources, **more))
+    assert all(resource.error is None or resource.error.message for resource in reply.resources)
+    return [None if resource.error is None else resource.error.code for resource in reply.resources]
+
+
+def test_set_delete_append_and_subtract() -> None:
+    cluster = one()
+    assert alter(
+        cluster,
+        alteration(TOPIC, "t", ("new", SET, "x"), ("k", DELETE, None), ("list", APPEND, "b,c"), ("none", APPEND, "z")),
+    ) == [None]
+    assert cluster.image.configs.topic("t") == {"new": "x", "list": "a,b,c", "none": "z"}
+    assert alter(cluster, alteration(TOPIC, "t", ("list", SUBTRACT, "a, c"), ("none", SUBTRACT, "z"))) == [None]
+    assert cluster.image.configs.topic("t") == {"new": "x", "list": "b", "none": ""}
+
+
+def test_what_is_already_so_writes_nothing() -> None:
+    cluster = one()
+    start = len(cluster.log)
+    assert alter(cluster, alteration(TOPIC, "t", ("k", SET, "1"), ("absent", DELETE, None))) == [None]
+    assert len(cluster.log) == start
+
+
+def test_validate_only_writes_nothing() -> None:
+    cluster = one()
+    start = len(cluster.log)
+    resources = [alteration(TOPIC, "t", ("k", SET, "2")), alteration(TOPIC, "t2", ("k", SET, "2"))]
+    assert alter(cluster, *resources, validate_only=True) == [None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert len(cluster.log) == start
+
+
+def test_a_resource_changes_as_a_whole_or_not_at_all() -> None:
+    cluster = one()
+    assert alter(
+        cluster,
+        alteration(TOPIC, "t", ("new", SET, "x"), ("k", SET, "bad")),
+        alteration(BROKER, "", ("k", SET, "good")),
+    ) == [ErrorCode.INVALID_CONFIG, None]
+    assert cluster.image.configs.topic("t") == {"k": "1", "list": "a,b"}
+    assert cluster.image.configs.cluster_default == {"k": "good"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "code"),
+    [
+        (alteration(TOPIC, "x", ("k", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (alteration(BROKER, "x", ("k", SET, "1")), ErrorCode.INVALID_REQUEST),
+        (alteration(BROKER, "9", ("k", SET, "1")), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (alteration(BROKER, "1", ("k", SET, "bad")), ErrorCode.INVALID_CONFIG),
+        (alteration(TOPIC, "t", ("k", SET, None)), ErrorCode.INVALID_REQUEST),
+        (alteration(TOPIC, "t", ("k", SET, "2"), ("k", DELETE, None)), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_changes_that_cannot_be_are_refused(resource: ConfigAlteration, code: ErrorCode) -> None:
+    cluster = one()
+    start = len(cluster.log)
+    assert alter(cluster, resource) == [code]
+    assert len(cluster.log) == start
+
+
+def test_a_resource_may_come_once_per_request() -> None:
+    change = alteration(BROKER, "1", ("k", SET, "1"))
+    assert alter(one(), change, change) == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_one_brokers_configs_are_its_own() -> None:
+    cluster = one()
+    assert alter(cluster, alteration(BROKER, "1", ("k", SET, "v"))) == [None]
+    assert cluster.image.configs.broker(BrokerId(1)) == {"k": "v"}
+    assert cluster.image.configs.broker(BrokerId(2)) == {}
+    assert cluster.image.configs.cluster_default == {}
+
+
+@pytest.mark.parametrize("resource", [(TOPIC, "t"), (BROKER, "")])
+def test_allowing_unclean_elections_elects_at_once(resource: tuple[ConfigResourceType, str]) -> None:
+    cluster = one()
+    cluster.fence(2)
+    cluster.heartbeat(2)
+    cluster.fence(1)
+    assert cluster.partition("t").leader == -1
+    assert alter(cluster, alteration(*resource, ("unclean.leader.election.enable", SET, "true"))) == [None]
+    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
+
+
+def test_producer_id_blocks_never_overlap() -> None:
+    cluster = one()
+    taken: set[int] = set()
+    for broker_id in (1, 2, 1):
+        epoch = cluster.image.cluster.brokers[BrokerId(broker_id)].epoch
+        block = cluster.do(AllocateProducerIds(broker_id=BrokerId(broker_id), broker_epoch=epoch))
+        assert block.count == 1000
+        ids = set(range(block.first, block.first + block.count))
+        assert not ids & taken
+        taken |= ids
+    assert taken == set(range(3000))
+
+
+def test_producer_ids_are_for_registered_brokers_only() -> None:
+    with pytest.raises(KafkaError) as caught:
+        one().do(AllocateProducerIds(broker_id=BrokerId(1), broker_epoch=-1))
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
