@@ -32,11 +32,10 @@ def find_divergence(*, asked_epoch: Epoch, fetch_offset: Offset, local: EpochEnd
 def truncation_offset(*, leader: EpochEnd, local: EpochEnd, log_end_offset: Offset) -> Offset:
     """Follower's side: where to cut, given the leader's answer and our own largest epoch not above leader.epoch.
 
-    Same epoch on both sides: the shorter of the two. Ours is smaller: we do not know the leader's epoch, cut to the end of
-    ours and ask again with that (KIP-279). We know none so old: follow the leader. Never above our own end.
+    Same epoch on both sides: the shorter of the two. Ours is smaller: we do not know the leader's epoch, so the end of ours
+    bounds it too, and the next fetch asks with that epoch (KIP-279). We know none so old: follow the leader. Never above
+    our own end.
     """
     if local.epoch < 0:
         return min(leader.end_offset, log_end_offset)
-    if local.epoch != leader.epoch:
-        return min(local.end_offset, log_end_offset)
     return min(local.end_offset, leader.end_offset, log_end_offset)

@@ -216,8 +216,8 @@ class MemoryController:
         self.proposals: list[AlterPartitionItem] = []
         self.is_reachable = True
         self.tells = True
-        """False: commits reach no broker until `tell_all`."""
-        self._untold: list[tuple[MetadataDelta, MetadataImage]] = []
+        """False: commits reach no broker until `tell_all`; they are in `untold`."""
+        self.untold: list[tuple[MetadataDelta, MetadataImage]] = []
 
     def commit(self, *records: Record) -> None:
         """Commit records as one batch and publish them."""
@@ -226,13 +226,13 @@ class MemoryController:
             self.offset += 1
             delta.replay(record)
         self.image = delta.apply(Offset(self.offset), Epoch(1), 0)
-        self._untold.append((delta, self.image))
+        self.untold.append((delta, self.image))
         if self.tells:
             self.tell_all()
 
     def tell_all(self) -> None:
         """Publish what was held back."""
-        untold, self._untold = self._untold, []
+        untold, self.untold = self.untold, []
         for delta, image in untold:
             for broker in self.brokers.values():
                 if broker.manager is not None:
@@ -348,6 +348,7 @@ class MemoryPeer:
 
     async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
         """See Peer.fetch."""
+        assert partitions, "a fetch of nothing would come back at once, for ever"
         await asyncio.sleep(0)
         manager = self._reach()
         self._cluster.fetches.append((self._follower, self._leader, [spec.partition for spec in partitions]))
@@ -518,11 +519,19 @@ class MiniCluster:
     """Brokers 1 to 3 and a controller. Use it with `async with`."""
 
     def __init__(
-        self, directory: Path, *, log_config: LogConfig = FSYNC, brokers: int = 3, lag_ms: int = 30_000
+        self,
+        directory: Path,
+        *,
+        log_config: LogConfig = FSYNC,
+        brokers: int = 3,
+        lag_ms: int = 30_000,
+        fetch_wait_ms: int = 500,
     ) -> None:
         self.directory = directory
         self.log_config = log_config
-        self.config = ReplicationConfig(replica_lag_time_ms_max=lag_ms, replica_fetch_backoff_ms=200)
+        self.config = ReplicationConfig(
+            replica_lag_time_ms_max=lag_ms, replica_fetch_backoff_ms=200, replica_fetch_wait_ms_max=fetch_wait_ms
+        )
         self.controller = MemoryController()
         self.cut_links: set[frozenset[int]] = set()
         self.fetches: list[tuple[int, int, list[int]]] = []

@@ -304,17 +304,32 @@ async def test_an_idle_partition_tells_its_followers_the_high_watermark(tmp_path
         assert cluster[1].manager is not None and cluster[1].manager.stats.high_watermark_pushes > 0
 
 
-async def test_a_partition_added_while_the_fetcher_is_parked_is_fetched_soon(tmp_path: Path) -> None:
-    async with MiniCluster(tmp_path) as cluster:
+async def test_a_partition_added_while_the_fetcher_is_parked_is_not_kept_waiting(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, fetch_wait_ms=3_600_000) as cluster:
         cluster.controller.create("first")
         await cluster[1].produce("first", batch())
         await asyncio.sleep(0.05)
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         cluster.controller.create("second")
         assert (await cluster[1].produce("second", batch())).error is None
-        parked_for_s = cluster.config.replica_fetch_wait_ms_max / 1000
-        assert loop.time() - began < parked_for_s, "did not wait for the parked fetch to end"
+
+
+async def test_a_partition_that_failed_once_is_not_kept_waiting_by_the_others_long_poll(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, brokers=2, fetch_wait_ms=3_600_000) as cluster:
+        cluster.controller.create("t", partitions=2, replicas=(1, 2))
+        await cluster[1].produce("t", batch())
+        controller = cluster.controller
+        controller.tells = False
+        controller.change("t", 1, leader=1)
+        follower = cluster[2].manager
+        assert follower is not None
+        delta, image = controller.untold[0]
+        follower.apply_delta(delta.topics, image)
+        await asyncio.sleep(0.1)
+        assert follower.stats.replica_fetch_errors > 0, "the leader knows of no such epoch yet"
+        leader = cluster[1].manager
+        assert leader is not None
+        leader.apply_delta(delta.topics, image)
+        assert (await cluster[1].produce("t", batch(), partition=1)).error is None
 
 
 async def test_a_follower_below_the_leaders_log_start_starts_over_there(tmp_path: Path) -> None:
@@ -377,8 +392,9 @@ async def test_min_bytes_waits_for_enough(tmp_path: Path) -> None:
             await cluster[1].produce("t", batch(1))
         outcome = (await answer)[0]
         assert outcome.size_bytes == 3 * size
-        for part in outcome.parts:
-            part.file.release()
+        (part,) = outcome.parts
+        assert part.file._holders == 2, "the log and this answer: looks that found too little let go again"  # type: ignore[attr-defined]
+        part.file.release()
 
 
 async def test_a_bounded_answer_gives_one_batch_and_not_more_than_asked(tmp_path: Path) -> None:
@@ -416,6 +432,20 @@ async def test_deleting_a_topic_answers_who_waits_and_a_new_one_of_its_name_star
         assert isinstance((await cluster[1].produce("t", batch())).error, UnknownTopicOrPartition)
         cluster.controller.create("t", topic_id=topic_id_of("second"))
         assert (await cluster[1].produce("t", batch())).base_offset == 0
+
+
+async def test_a_log_of_a_topic_that_was_deleted_while_we_were_away_is_not_taken_for_the_new_one(
+    tmp_path: Path,
+) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        await cluster[1].produce("t", batch(3))
+        await cluster[3].stop()
+        cluster.controller.delete("t")
+        cluster.controller.create("t", topic_id=topic_id_of("second"))
+        await cluster[3].start()
+        assert (await cluster[1].produce("t", batch())).base_offset == 0
+        assert_equal_logs(cluster, "t")
 
 
 async def test_internal_appends_resolve_with_their_last_offset(tmp_path: Path) -> None:

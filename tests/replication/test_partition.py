@@ -9,6 +9,7 @@ import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
+from barnabas_replication.controller import AlterPartitionOutcome
 from barnabas_replication.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
@@ -26,7 +27,7 @@ from barnabas_replication.partition import (
 from barnabas_replication.purgatory import ParkedProduce
 from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_replication.truncation import EpochEnd
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch
 
@@ -110,6 +111,28 @@ def test_a_caught_up_replica_that_may_join_holds_the_hw_back(bench: PartitionBen
     bench.host.epochs.pop(3)
     bench.partition.refresh(now_ms=0)
     assert bench.hw == 10, "3 is fenced: nobody waits for it"
+
+
+def test_a_caught_up_replica_holds_the_hw_back_while_another_is_proposed(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.fetch(2, 0)
+    bench.fetch(3, 0)
+    assert [member.broker_id for member in bench.host.proposed[-1].new_isr] == [1, 2]
+    bench.append(5)
+    bench.fetch(2, 5)
+    assert bench.hw == 0, "else 3 could never catch up with a busy partition"
+    bench.host.time_ms = 101
+    bench.partition.refresh(now_ms=101)
+    assert bench.hw == 5, "but not for longer than the lag time"
+
+
+def test_a_proposed_joiner_counts_whatever_becomes_of_it(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.fetch(2, 0)
+    bench.host.time_ms = 10_000
+    bench.host.epochs.pop(2)
+    bench.append(5)
+    assert bench.hw == 0, "the controller may have taken it into the ISR already"
 
 
 def test_a_proposed_leaver_counts_until_the_controller_confirms(bench: PartitionBench) -> None:
@@ -274,9 +297,22 @@ def test_an_image_older_than_the_controllers_answer_changes_nothing(bench: Parti
     bench.lead(isr=(1,))
     bench.fetch(2, 0)
     bench.answer(isr=(1, 2))
-    bench.lead(isr=(1,), partition_epoch=1)
-    bench.lead(isr=(1, 2), partition_epoch=2)
-    assert bench.partition.isr.committed == {1, 2}
+    for isr, partition_epoch in (((1,), 1), ((1, 2), 2)):
+        bench.lead(isr=isr, partition_epoch=partition_epoch)
+        assert bench.partition.isr.committed == {1, 2}
+        assert bench.partition.partition_epoch == 2
+
+
+def test_a_late_refusal_does_not_touch_the_next_proposal(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.fetch(2, 0)
+    refused = bench.host.proposed[-1]
+    bench.lead(isr=(1, 3), partition_epoch=5)
+    bench.fetch(2, 0)
+    outcome = AlterPartitionOutcome(refused.topic_id, 0, KafkaError.of(ErrorCode.INELIGIBLE_REPLICA))
+    assert bench.partition.on_isr_outcome(refused, outcome, now_ms=0) is False
+    assert bench.partition.proposal is bench.host.proposed[-1]
+    assert bench.partition.isr.maximal == {1, 2, 3}
 
 
 # ---------------------------------------------------------------------- fetch

@@ -1,0 +1,214 @@
+"""The follower's loop against a leader that answers what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.fetcher import Fetcher
+from barnabas_replication.peer import FetchedPartition
+from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec, FetchSpec
+from barnabas_replication.stats import Stats
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
+from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, eventually
+
+Answer = list[FetchedPartition] | Exception
+
+
+class ScriptedPeer:
+    """A leader that waits for the test to put the next answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[FetchSpec, list[FetchPartitionSpec]]] = []
+        self.answers: asyncio.Queue[Answer] = asyncio.Queue()
+        self.closed = 0
+
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
+        self.asked.append((request, list(partitions)))
+        answer = await self.answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Bench:
+    """A fetcher of broker 1 that follows broker 2 in one partition."""
+
+    def __init__(self, tmp_path: Path, *, is_durable: bool) -> None:
+        self.bench = PartitionBench(tmp_path, config=FSYNC if is_durable else PAGE_CACHE)
+        self.peers: list[ScriptedPeer] = []
+        self.flushes: list[UnifiedLog] = []
+        self.errors: list[Exception] = []
+        self.stats = Stats()
+        self.fetcher = Fetcher(
+            leader_id=BrokerId(2),
+            broker_id=BrokerId(1),
+            broker_epoch=lambda: 11,
+            endpoint=Endpoint("PLAINTEXT", "127.0.0.1", 1),
+            config=ReplicationConfig(replica_fetch_backoff_ms=50),
+            peers=self._make_peer,
+            request_flush=self.flushes.append,
+            on_storage_error=lambda partition, error: self.errors.append(error),
+            random=Random(1),
+            stats=self.stats,
+        )
+
+    def _make_peer(self, leader_id: BrokerId, endpoint: Endpoint) -> ScriptedPeer:
+        peer = ScriptedPeer()
+        if self.peers:
+            peer.asked = self.peers[-1].asked
+        self.peers.append(peer)
+        return peer
+
+    @property
+    def peer(self) -> ScriptedPeer:
+        return self.peers[-1]
+
+    def follow(self, *, leader_epoch: int = 1, partition_epoch: int = 1) -> None:
+        self.bench.follow(leader=2, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+        self.fetcher.add(self.bench.partition)
+
+    async def asked(self, count: int) -> FetchPartitionSpec:
+        """Wait for the count-th fetch; its first partition."""
+        await eventually(lambda: bool(self.peers) and len(self.peer.asked) >= count)
+        return self.peer.asked[count - 1][1][0]
+
+
+@asynccontextmanager
+async def following(tmp_path: Path, *, is_durable: bool = False) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path, is_durable=is_durable)
+    bench.follow()
+    task = asyncio.create_task(bench.fetcher.run())
+    yield bench
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    bench.bench.close()
+
+
+def data(records: bytes = b"", *, hw: int = 0, start: int = 0, diverging: tuple[int, int] | None = None) -> Answer:
+    divergence = None if diverging is None else DivergingEpoch(Epoch(diverging[0]), Offset(diverging[1]))
+    return [FetchedPartition(TP.topic, 0, ErrorCode.NONE, Offset(hw), Offset(start), divergence, records)]
+
+
+def refusal(code: ErrorCode, *, start: int = -1) -> Answer:
+    return [FetchedPartition(TP.topic, 0, code, Offset(-1), Offset(start), None, b"")]
+
+
+async def test_it_asks_at_its_end_with_its_epochs_and_takes_in_what_comes(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        first = await bench.asked(1)
+        assert (first.fetch_offset, first.current_leader_epoch, first.last_fetched_epoch) == (0, 1, -1)
+        request = bench.peer.asked[0][0]
+        assert (request.replica_id, request.replica_epoch, request.max_bytes) == (1, 11, 2 << 20)
+        bench.peer.answers.put_nowait(data(batch(3, leader_epoch=1), hw=2))
+        second = await bench.asked(2)
+        assert (second.fetch_offset, second.last_fetched_epoch) == (3, 1)
+        assert bench.bench.hw == 2
+
+
+async def test_it_asks_again_only_after_the_flush(tmp_path: Path) -> None:
+    async with following(tmp_path, is_durable=True) as bench:
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(data(batch(3, leader_epoch=1)))
+        await eventually(lambda: bool(bench.flushes))
+        await asyncio.sleep(0.1)
+        assert len(bench.peer.asked) == 1, "there is nothing else to ask for"
+        bench.bench.flush()
+        bench.fetcher.on_flushed(bench.bench.partition)
+        assert (await bench.asked(2)).fetch_offset == 3
+        assert len(bench.flushes) == 1
+
+
+async def test_an_answer_to_an_earlier_epoch_is_ignored(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        bench.follow(leader_epoch=2, partition_epoch=2)
+        bench.peer.answers.put_nowait(data(batch(3, leader_epoch=1)))
+        second = await bench.asked(2)
+        assert (second.fetch_offset, second.current_leader_epoch) == (0, 2)
+        assert bench.bench.log.log_end_offset == 0
+
+
+async def test_an_answer_after_we_follow_no_more_is_ignored(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        bench.fetcher.remove(bench.bench.partition)
+        bench.peer.answers.put_nowait(data(batch(3, leader_epoch=1)))
+        await asyncio.sleep(0.02)
+        assert bench.bench.log.log_end_offset == 0
+        assert len(bench.peer.asked) == 1
+
+
+async def test_divergence_is_cut_round_by_round(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        log = batch(2, leader_epoch=0) + batch(2, base_offset=2, leader_epoch=1)
+        bench.peer.answers.put_nowait(data(log))
+        assert (await bench.asked(2)).last_fetched_epoch == 1
+        bench.peer.answers.put_nowait(data(diverging=(0, 3)))
+        third = await bench.asked(3)
+        assert (third.fetch_offset, third.last_fetched_epoch) == (2, 0)
+        assert bench.stats.truncations == 1
+
+
+async def test_out_of_range_starts_over_at_the_leaders_start(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(refusal(ErrorCode.OFFSET_OUT_OF_RANGE, start=40))
+        second = await bench.asked(2)
+        assert (second.fetch_offset, second.log_start_offset, second.last_fetched_epoch) == (40, 40, -1)
+
+
+async def test_refusals_and_lost_connections_are_tried_again(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        count = 1
+        codes = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        answers: list[Answer] = [refusal(code) for code in codes]
+        for answer in (*answers, ConnectionError("gone"), TimeoutError()):
+            await bench.asked(count)
+            bench.peer.answers.put_nowait(answer)
+            count += 1
+        assert (await bench.asked(count)).fetch_offset == 0
+        assert bench.stats.replica_fetch_errors == 5
+
+
+async def test_a_corrupt_batch_is_not_taken_in(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        good, bad = batch(2, leader_epoch=1), bytearray(batch(2, base_offset=2, leader_epoch=1))
+        bad[-1] ^= 1
+        bench.peer.answers.put_nowait(data(good + bytes(bad)))
+        assert (await bench.asked(2)).fetch_offset == 2
+        assert not bench.errors
+
+
+async def test_a_new_address_of_the_leader_makes_a_new_connection(tmp_path: Path) -> None:
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        bench.fetcher.set_endpoint(Endpoint("PLAINTEXT", "127.0.0.1", 2))
+        bench.peer.answers.put_nowait(data())
+        await bench.asked(2)
+        assert len(bench.peers) == 2
+        assert bench.peers[0].closed == 1
+
+
+async def test_stopping_gives_up_the_fetch_and_closes_the_connection(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, is_durable=False)
+    bench.follow()
+    task = asyncio.create_task(bench.fetcher.run())
+    await bench.asked(1)
+    bench.fetcher.stop()
+    await task
+    assert bench.peer.closed == 1
+    bench.bench.close()
