@@ -83,6 +83,7 @@ def _run(options: argparse.Namespace) -> int:
         datefmt="%Y-%m-%dT%H:%M:%S",
         stream=sys.stderr,
     )
+    logging.getLogger("grpc").setLevel(logging.WARNING)  # at DEBUG it writes a line for every call
     return run_node(node_config(_properties(options)))
 
 

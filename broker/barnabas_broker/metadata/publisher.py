@@ -25,8 +25,9 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 class ReplicaTarget(Protocol):
     """What the publisher needs of the replica manager."""
 
-    def apply_delta(self, delta: TopicsDelta, image: MetadataImage) -> None:
-        """Deletes, then leaders, then followers."""
+    def apply_delta(self, delta: TopicsDelta | None, image: MetadataImage) -> None:
+        """Deletes, then leaders, then followers. Called for every image: who is registered and unfenced decides who may
+        join an ISR."""
 
 
 class CoordinatorTarget(Protocol):
@@ -121,8 +122,8 @@ class BrokerMetadataPublisher:
 
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """The order is the law of this file: replicas, coordinators, configs, and the cache last."""
+        self._replicas.apply_delta(delta.topics, image)
         if delta.topics is not None:
-            self._replicas.apply_delta(delta.topics, image)
             for coordinator in self._coordinators:
                 self._tell_coordinator(coordinator, delta.topics)
         if delta.configs is not None:
