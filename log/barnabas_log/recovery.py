@@ -5,7 +5,7 @@ Invariants: what comes out is a prefix of what was appended, at least up to the 
             bytes; every batch from the recovery point on is proved by its CRC; doing it twice gives the same.
 Read next:  unified_log.py open.
 
-After an unclean stop, from the segment that holds the recovery point:
+After an unclean stop, from the segment that ends at or after the recovery point:
   1. every batch: length, magic, CRC, offset contiguous, epoch not falling; the first that fails ends the log there
   2. indexes, leader epochs and producer state are made again from the batches
   3. later segments go: a lost flush may have kept a later file and lost an earlier one
@@ -257,7 +257,8 @@ def _prove(
     disk: Disk, directory: str, segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: Offset
 ) -> tuple[Offset, RecoveryReport]:
     """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut."""
-    first = max(0, sum(segment.base_offset <= recovery_point for segment in segments) - 1)
+    # Strictly below: data that was flushed up to a base may have been flushed before the roll, so without the indexes.
+    first = max(0, sum(segment.base_offset < recovery_point for segment in segments) - 1)
     epochs.truncate_from_end(segments[first].base_offset)
     for offset in list_snapshots(disk, directory):
         if offset > segments[first].base_offset:  # may be of a tail that was truncated, its removal not yet durable

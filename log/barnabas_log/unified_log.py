@@ -190,6 +190,8 @@ class UnifiedLog:
         self._flushing_files: list[File] = []
         self._flushing_segments: list[LogSegment] = []
         self._flush_cap: Offset | None = None
+        self._segments_made = 1
+        self._segments_flushing = self._segments_named = 0
         self._removals: list[tuple[int, str]] = []
 
     @classmethod
@@ -421,6 +423,9 @@ class UnifiedLog:
         self.write_pending(is_forced=True)
         old = self._active
         try:
+            if self._segments_named < self._segments_made:
+                # At most the newest name may be lost, else a crash could keep a later segment and lose an earlier one.
+                self._disk.sync_directory(self.directory)
             old.become_inactive()
             self._write_producer_snapshot()
             active = LogSegment.create(self._disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
@@ -428,6 +433,8 @@ class UnifiedLog:
             raise self._fail(error) from error
         self._segments.add(active)
         self._active = active
+        self._segments_named = self._segments_made
+        self._segments_made += 1
         self._unflushed_segments.append(old)
         self._is_directory_dirty = True
         self.listener.on_segment_rolled(self)
@@ -578,6 +585,8 @@ class UnifiedLog:
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Drop everything; the log is then empty and starts at `offset`. Raises StorageFailed."""
+        if offset < 0:
+            raise InvariantViolated(f"{self.directory}: no log starts at {offset}")
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
         self._pending = []
@@ -592,6 +601,7 @@ class UnifiedLog:
             raise self._fail(error) from error
         self._segments.replace_all(active)
         self._active = active
+        self._segments_made += 1
         self.log_start_offset = offset
         self.leader_epochs.clear()
         self.producers.clear(offset)
@@ -727,6 +737,7 @@ class UnifiedLog:
         for segment in self._unflushed_segments:
             files += (segment.file, segment.offset_index.file, segment.time_index.file)
         files += self._unflushed_files
+        self._segments_flushing = self._segments_made
         self._flushing_segments = list(self._unflushed_segments)
         self._flushing_files = list(self._unflushed_files)
         return files
@@ -737,6 +748,7 @@ class UnifiedLog:
             offset = min(offset, self._flush_cap)
         if offset > self.flushed_end_offset:
             self.flushed_end_offset = offset
+        self._segments_named = max(self._segments_named, self._segments_flushing)
         for segment in self._flushing_segments:
             self._unflushed_segments.remove(segment)
             segment.close_indexes()

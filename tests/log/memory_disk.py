@@ -1,0 +1,225 @@
+"""A disk in memory that a test can hold up, break and crash: what is not flushed may be lost, torn or half old."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from barnabas_log.disk import File
+from barnabas_wire.records.batch import Buffer
+
+
+class Inode:
+    """Bytes behind a name: as the page cache has them, and as they are durable."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = b""
+
+
+class MemoryFile:
+    """An open file of a MemoryDisk."""
+
+    def __init__(self, disk: MemoryDisk, path: str, inode: Inode | None) -> None:
+        self.path = path
+        self._disk = disk
+        self._inode = inode
+        self.holders = 1
+        self.is_closed = False
+        self.appends = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._inode.content) if self._inode else 0
+
+    @size_bytes.setter
+    def size_bytes(self, value: int) -> None:
+        raise AssertionError("set by appending")
+
+    def append(self, parts: Sequence[Buffer]) -> int:
+        assert self._inode is not None and self.holders > 0, f"{self.path} cannot be written"
+        self._disk.may_fail("append", self.path)
+        self.appends += 1
+        data = b"".join(parts)
+        self._inode.content += data
+        return len(data)
+
+    def read(self, position: int, size: int) -> bytes:
+        assert self._inode is not None and self.holders > 0, f"{self.path} cannot be read"
+        self._disk.may_fail("read", self.path)
+        return bytes(self._inode.content[position : position + size])
+
+    def truncate(self, size_bytes: int) -> None:
+        assert self._inode is not None and size_bytes <= len(self._inode.content)
+        del self._inode.content[size_bytes:]
+
+    def sync(self) -> None:
+        self._disk.may_fail("sync", self.path)
+        if self._inode is None:
+            self._disk.make_names_durable(self.path)
+        else:
+            self._inode.durable = bytes(self._inode.content)
+
+    def send_descriptor(self) -> int:
+        raise OSError("a file in memory has no descriptor")
+
+    def acquire(self) -> None:
+        assert self.holders > 0
+        self.holders += 1
+
+    def release(self) -> None:
+        assert self.holders > 0
+        self.holders -= 1
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.release()
+
+
+class MemoryDisk:
+    """See the module. `hold_flushes` parks flushes until `let_go`; `fail_on` makes an operation on a path raise."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, Inode] = {}
+        self.directories: set[str] = {""}
+        self.durable_names: dict[str, Inode] = {}
+        self.fail_on: Callable[[str, str], bool] = lambda operation, path: False
+        self.flushes: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    def may_fail(self, operation: str, path: str) -> None:
+        if self.fail_on(operation, path):
+            raise OSError(5, f"injected {operation} error", path)
+
+    def make_names_durable(self, directory: str) -> None:
+        def is_inside(path: str) -> bool:
+            return path.rpartition("/")[0] == directory
+
+        for path in [path for path in self.durable_names if is_inside(path)]:
+            del self.durable_names[path]
+        self.durable_names.update({path: inode for path, inode in self.names.items() if is_inside(path)})
+
+    def open(self, path: Any, *, create: bool = False) -> File:
+        inode = self.names.get(str(path))
+        if inode is None:
+            if not create or str(path).rpartition("/")[0] not in self.directories:
+                raise FileNotFoundError(path)
+            inode = self.names[str(path)] = Inode()
+        return MemoryFile(self, str(path), inode)
+
+    def directory(self, path: Any) -> File:
+        return MemoryFile(self, str(path), None)
+
+    def exists(self, path: Any) -> bool:
+        return str(path) in self.names or str(path) in self.directories
+
+    def list_directory(self, path: Any) -> list[str]:
+        prefix = f"{path}/"
+        return sorted(
+            {
+                name[len(prefix) :].partition("/")[0]
+                for name in (*self.names, *self.directories)
+                if name.startswith(prefix)
+            }
+        )
+
+    def make_directory(self, path: Any) -> None:
+        parts = str(path).split("/")
+        self.directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
+
+    def rename(self, source: Any, target: Any) -> None:
+        self.may_fail("rename", str(source))
+        if str(source) in self.names:
+            self.names[str(target)] = self.names.pop(str(source))
+            return
+        for name in [name for name in self.names if name.startswith(f"{source}/")]:
+            self.names[f"{target}{name[len(str(source)) :]}"] = self.names.pop(name)
+        self.directories.discard(str(source))
+        self.directories.add(str(target))
+
+    def remove(self, path: Any) -> None:
+        self.names.pop(str(path), None)
+
+    def remove_tree(self, path: Any) -> None:
+        for name in [name for name in self.names if name.startswith(f"{path}/")]:
+            del self.names[name]
+        self.directories.discard(str(path))
+
+    def sync_directory(self, path: Any) -> None:
+        self.make_names_durable(str(path))
+
+    def lock_directory(self, path: Any) -> None: ...
+
+    def read_file(self, path: Any) -> bytes:
+        if str(path) not in self.names:
+            raise FileNotFoundError(path)
+        return bytes(self.names[str(path)].content)
+
+    def write_file_atomically(self, path: Any, data: bytes) -> None:
+        self.may_fail("write", str(path))
+        if str(path).rpartition("/")[0] not in self.directories:
+            raise FileNotFoundError(path)
+        inode = Inode()
+        inode.content += data
+        inode.durable = data
+        self.names[str(path)] = self.durable_names[str(path)] = inode
+
+    async def flush(self, files: Sequence[File]) -> None:
+        for file in files:
+            file.acquire()
+        self.flushes.append([file.path for file in files])
+        await asyncio.sleep(0)
+        await self.gate.wait()
+        try:
+            for file in files:
+                file.sync()
+        finally:
+            for file in files:
+                file.release()
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        await asyncio.sleep(0)
+        return function(*args)
+
+    def free_bytes(self, path: Any) -> int:
+        return 1 << 40
+
+    def close(self) -> None: ...
+
+    def hold_flushes(self) -> None:
+        self.gate.clear()
+
+    def let_go(self) -> None:
+        self.gate.set()
+
+    def crash(self, random: Random) -> MemoryDisk:
+        """What a power cut leaves: each name old or new; of each file the durable bytes and any part of the rest."""
+        after = MemoryDisk()
+        after.directories = set(self.directories)
+        for path in sorted({*self.names, *self.durable_names}):
+            current, durable = self.names.get(path), self.durable_names.get(path)
+            survivor = durable if current is durable else random.choice([current, durable])
+            if survivor is None:
+                continue
+            inode = after.names[path] = Inode()
+            inode.content += _survive(bytes(survivor.content), survivor.durable, random)
+            inode.durable = bytes(inode.content)
+        after.durable_names = dict(after.names)
+        return after
+
+
+def _survive(content: bytes, durable: bytes, random: Random) -> bytes:
+    same = next(
+        (n for n, (a, b) in enumerate(zip(content, durable, strict=False)) if a != b), min(len(content), len(durable))
+    )
+    if same == len(durable):  # only grown since the flush
+        cut = random.randint(len(durable), len(content))
+        tail = random.choice([b"", bytes(random.randint(0, 80)), random.randbytes(random.randint(0, 80))])
+        return content[:cut] + (tail if cut < len(content) else b"")
+    # truncated and overwritten since: a prefix of the new, then the old, as blocks reached the disk
+    cut = random.randint(same, max(same, len(content)))
+    return random.choice([durable, content[:cut], content[:cut] + durable[cut:]])

@@ -1,0 +1,147 @@
+"""Flush rounds: one in flight, everything that waits shares the next, an error poisons."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from barnabas_log.flush import SLOW_FLUSH_S, FlushRounds
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.ids import TopicPartition
+from tests.log.log_fixture import append, flush, make_config, open_log
+from tests.log.memory_disk import MemoryDisk
+
+
+class Rounds:
+    """Rounds over a memory disk, with what they told."""
+
+    def __init__(self) -> None:
+        self.disk = MemoryDisk()
+        self.flushed: list[tuple[str, int]] = []
+        self.errors: list[OSError] = []
+        self.rounds = FlushRounds(
+            disk=self.disk,
+            on_flushed=lambda log: self.flushed.append((log.topic_partition.topic, log.flushed_end_offset)),
+            on_failed=self.errors.append,
+        )
+
+    def log(self, topic: str) -> UnifiedLog:
+        log = open_log(
+            self.disk,
+            directory=f"data/{topic}-0",
+            topic_partition=TopicPartition(topic, 0),
+            config=make_config(segment_bytes=1 << 20),
+        )
+        flush(log)
+        return log
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        task = asyncio.get_running_loop().create_task(self.rounds.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_requests_during_a_round_share_the_next_one() -> None:
+    it = Rounds()
+    a, b, c = it.log("a"), it.log("b"), it.log("c")
+    with it.running():
+        it.disk.hold_flushes()
+        append(a)
+        it.rounds.request(a)
+        await settle()
+        for log in (a, b, c, a):
+            append(log)
+            it.rounds.request(log)
+        await settle()
+        assert [len(files) for files in it.disk.flushes] == [1] and it.flushed == []
+        it.disk.let_go()
+        await settle()
+        assert [len(files) for files in it.disk.flushes] == [1, 3], "one round more, of three files"
+        assert it.flushed[0] == ("a", 1), "only what was written before the round began"
+        assert it.flushed[1:] == [("a", 3), ("b", 1), ("c", 1)]
+        assert it.rounds.stats.rounds == 2 and it.rounds.stats.files == 4
+
+
+async def test_an_append_during_the_flush_does_not_count_as_flushed() -> None:
+    it = Rounds()
+    log = it.log("a")
+    with it.running():
+        it.disk.hold_flushes()
+        append(log)
+        it.rounds.request(log)
+        await settle()
+        append(log)
+        it.disk.let_go()
+        await settle()
+        assert (log.flushed_end_offset, log.written_end_offset) == (1, 2)
+
+
+async def test_the_next_round_begins_before_the_news_of_the_last_is_told() -> None:
+    it = Rounds()
+    log = it.log("a")
+    rounds_begun: list[int] = []
+    it.rounds._on_flushed = lambda log: rounds_begun.append(len(it.disk.flushes))
+    with it.running():
+        it.disk.hold_flushes()
+        for _ in range(2):
+            append(log)
+            it.rounds.request(log)
+            await settle()
+        it.disk.let_go()
+        await settle()
+    assert rounds_begun == [2, 2]
+
+
+async def test_a_failed_flush_poisons_for_good() -> None:
+    it = Rounds()
+    a, b = it.log("a"), it.log("b")
+    with it.running():
+        it.disk.fail_on = lambda operation, path: operation == "sync" and "a-0" in path
+        for log in (a, b):
+            append(log)
+            it.rounds.request(log)
+        await settle()
+        assert len(it.errors) == 1 and it.rounds.is_failed
+        assert (a.flushed_end_offset, b.flushed_end_offset, it.flushed) == (0, 0, [])
+        it.disk.fail_on = lambda operation, path: False
+        it.rounds.request(b)
+        await settle()
+        assert b.flushed_end_offset == 0, "a flush that succeeds later would lie"
+        assert len(it.disk.flushes) == 1 and len(it.errors) == 1
+
+
+async def test_a_slow_round_is_told_for_its_own_logs_only() -> None:
+    it = Rounds()
+    a, b = it.log("a"), it.log("b")
+    with it.running():
+        assert not it.rounds.is_slow(a)
+        it.disk.hold_flushes()
+        append(a)
+        it.rounds.request(a)
+        await settle()
+        assert not it.rounds.is_slow(a)
+        it.rounds._began_at_s -= SLOW_FLUSH_S * 1.01
+        assert it.rounds.is_slow(a) and not it.rounds.is_slow(b)
+        it.disk.let_go()
+        await settle()
+        assert not it.rounds.is_slow(a)
+
+
+async def test_a_forgotten_log_is_not_flushed() -> None:
+    it = Rounds()
+    log = it.log("a")
+    append(log)
+    it.rounds.request(log)
+    it.rounds.forget(log)
+    with it.running():
+        await settle()
+    assert it.disk.flushes == []

@@ -1,0 +1,272 @@
+"""Opening after a clean stop, a kill and a power cut: always a prefix, at least what was flushed, the same twice."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from barnabas_log.checkpoints import write_epochs
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.records.batch import crc_is_valid, iterate_batches
+from tests.log.log_fixture import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    batch_offsets,
+    content,
+    flush,
+    make_batch,
+    make_config,
+    open_log,
+    take,
+)
+from tests.log.memory_disk import MemoryDisk
+
+
+def path(base: int, suffix: str) -> str:
+    return f"{DIRECTORY}/{base:020d}{suffix}"
+
+
+def fingerprint(log: UnifiedLog) -> tuple:
+    """Everything that opening decides, with the files it leaves."""
+    producers = sorted((entry.producer_id, entry.epoch, tuple(entry.batches)[-1:]) for entry in log.producers)
+    return (
+        log.log_start_offset,
+        log.log_end_offset,
+        log.base_offsets,
+        log.leader_epochs.entries,
+        producers,
+        content(log),
+        [segment.max_timestamp for segment in log._segments],
+    )
+
+
+def filled(disk: MemoryDisk, batches: int = 40) -> UnifiedLog:
+    log = open_log(disk, config=make_config(segment_bytes=1500))
+    for n in range(batches):
+        batch = make_batch(2, producer_id=n % 3, producer_epoch=0, base_sequence=n // 3 * 2, timestamp_ms=NOW_MS + n)
+        append(log, batch, epoch=n // 15)
+    return log
+
+
+def test_a_cut_at_every_byte_of_the_last_batch_leaves_all_before_it() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    whole = content(log)
+    *_, (last_at, last_header) = iterate_batches(whole)
+    file = disk.names[path(log.base_offsets[-1], ".log")].content
+    batch = bytes(file[len(file) - last_header.size_bytes :])
+    sound = bytes(file[: len(file) - len(batch)])
+    for cut in range(len(batch)):
+        for tail in (b"", bytes(30), b"\xff" * 70):
+            if (batch[:cut] + tail).startswith(batch):
+                continue  # the zeros after the cut are the batch's own last bytes
+            file[:] = sound + batch[:cut] + tail
+            again = open_log(disk)
+            assert content(again) == whole[:last_at], f"cut at byte {cut} of {len(batch)}"
+            assert again.log_end_offset == again.flushed_end_offset == last_header.base_offset
+            assert again.recovery_report.truncated_bytes == cut + len(tail)
+            once = fingerprint(again)
+            assert fingerprint(open_log(disk)) == once, "recovering twice gives the same"
+    file[:] = sound + batch
+    assert content(open_log(disk)) == whole
+
+
+def test_a_log_whose_only_batch_is_torn_is_empty() -> None:
+    disk = MemoryDisk()
+    append(open_log(disk), epoch=3)
+    file = disk.names[path(0, ".log")].content
+    for cut in range(len(file)):
+        del file[len(file) - 1 :]
+        again = open_log(disk)
+        assert (again.log_end_offset, again.size_bytes, again.latest_epoch) == (0, 0, -1), cut
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stopped_log_opens_as_it_was(is_clean: bool) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before = fingerprint(log)
+    log.close()
+    again = open_log(disk, is_clean_shutdown=is_clean)
+    assert fingerprint(again) == before
+    assert again.recovery_report.scanned_bytes == (0 if is_clean else len(content(again)))
+    for offset in range(again.log_end_offset):
+        assert batch_offsets(
+            take(again.read(Offset(offset), bytes_max=1, end=again.log_end_offset, at_least_one_batch=True))
+        )[0] == (offset // 2 * 2, offset // 2 * 2 + 1)
+    append(again, make_batch(1, producer_id=0, producer_epoch=0, base_sequence=28), epoch=3)
+
+
+def test_only_segments_from_the_recovery_point_on_are_scanned() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    bases = log.base_offsets
+    assert len(bases) > 2
+    sizes = [segment.size_bytes for segment in log._segments]
+    log.close()
+    for point, scanned in ((bases[-1] + 1, sizes[-1:]), (bases[-1], sizes[-2:]), (bases[-2], sizes[-3:]), (0, sizes)):
+        again = open_log(disk, recovery_point=Offset(point))
+        assert again.recovery_report.scanned_bytes == sum(scanned)
+
+
+def test_a_bad_byte_in_the_middle_ends_the_log_there_and_later_segments_go() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    whole, bases = content(log), log.base_offsets
+    log.close()
+    target = disk.names[path(bases[1], ".log")].content
+    (_, _), (second_at, second) = list(iterate_batches(target))[:2]
+    target[second_at + 70] ^= 1
+    again = open_log(disk)
+    assert again.log_end_offset == second.base_offset and again.base_offsets == bases[:2]
+    assert whole.startswith(content(again))
+    assert not again.recovery_report.is_flushed_data_lost
+    assert all(
+        base <= bases[1] for base in (int(name[:20]) for name in disk.list_directory(DIRECTORY) if name[0] == "0")
+    )
+
+
+def test_a_cut_below_the_recovery_point_is_told() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    log.close()
+    last = disk.names[path(log.base_offsets[-1], ".log")].content
+    last[-1] ^= 1
+    again = open_log(disk, recovery_point=Offset(80))
+    assert again.log_end_offset == 78 and again.recovery_report.is_flushed_data_lost
+
+
+def test_a_lost_middle_segment_ends_the_log_before_it() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    bases = log.base_offsets
+    log.close()
+    disk.remove(path(bases[1], ".log"))
+    assert open_log(disk).log_end_offset == bases[1]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize(("number", "damage"), [(0, "gone"), (-1, "gone"), (-1, "cut"), (-1, "garbage")])
+def test_a_damaged_index_is_made_again(is_clean: bool, suffix: str, number: int, damage: str) -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before, base = fingerprint(log), log.base_offsets[number]
+    log.close()
+    good = bytes(disk.names[path(base, suffix)].content)
+    if damage == "gone":
+        disk.remove(path(base, suffix))
+    else:
+        disk.names[path(base, suffix)].content[:] = good[:-3] if damage == "cut" else b"\xff" * len(good)
+    again = open_log(disk, is_clean_shutdown=is_clean)
+    assert fingerprint(again) == before
+    again.close()
+    assert bytes(disk.names[path(base, suffix)].content) == good
+
+
+def test_leftovers_of_a_deletion_and_orphans_are_removed() -> None:
+    disk = MemoryDisk()
+    filled(disk, 5).close()
+    for name in ("x.log.deleted", f"{99:020d}.index", f"{99:020d}.timeindex", "leader-epoch-checkpoint.tmp"):
+        disk.open(f"{DIRECTORY}/{name}", create=True)
+    open_log(disk)
+    assert not [n for n in disk.list_directory(DIRECTORY) if "99." in n or n.endswith((".deleted", ".tmp"))]
+
+
+def test_epochs_are_taken_from_the_batches_where_the_file_is_lost_or_wrong() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    entries = log.leader_epochs.entries
+    log.close()
+    epoch_file = f"{DIRECTORY}/leader-epoch-checkpoint"
+    for damage in (b"", b"0\n7\n", None):
+        if damage is None:
+            disk.remove(epoch_file)
+        else:
+            disk.names[epoch_file].content[:] = damage
+        assert open_log(disk, is_clean_shutdown=True).leader_epochs.entries == entries
+    write_epochs(disk, epoch_file, [*entries, (Epoch(8), Offset(500))])
+    assert open_log(disk, is_clean_shutdown=True).leader_epochs.entries == entries, "an epoch past the end goes"
+
+
+def test_a_log_that_ends_before_its_start_begins_empty_there() -> None:
+    disk = MemoryDisk()
+    filled(disk).close()
+    again = open_log(disk, log_start_offset=Offset(1000), is_clean_shutdown=True)
+    assert (again.log_start_offset, again.log_end_offset, again.size_bytes, again.latest_epoch) == (1000, 1000, 0, -1)
+
+
+def test_epochs_that_fall_end_the_log() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append(log, epoch=5)
+    disk.names[path(0, ".log")].content += make_batch(1, offset=1, leader_epoch=Epoch(4))
+    assert open_log(disk).log_end_offset == 1
+
+
+def test_producers_after_recovery_are_what_replaying_gives() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    live = sorted((entry.producer_id, entry.epoch, entry.last) for entry in log.producers)
+    for clean in (False, True):
+        log.close()
+        log = open_log(disk, is_clean_shutdown=clean)
+        assert sorted((entry.producer_id, entry.epoch, entry.last) for entry in log.producers) == live
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_a_power_cut_loses_nothing_that_was_flushed(seed: int) -> None:
+    """Random appends, rolls, flushes, truncations, checkpoints; then any part of what was not flushed is lost or torn."""
+    random = Random(seed)
+    disk = MemoryDisk()
+    config = make_config(segment_bytes=random.choice([600, 1500, 4000]))
+    log = open_log(disk, config=config)
+    recovery_point, epoch = Offset(0), 0
+    written: set[bytes] = set()
+    for life in range(3):
+        for _ in range(random.randint(1, 40)):
+            action = random.random()
+            if action < 0.62:
+                batch = make_batch(random.randint(1, 3), value=random.randbytes(random.randint(0, 130)))
+                log.append_as_leader(batch, leader_epoch=Epoch(epoch), now_ms=NOW_MS)
+                written.add(batch[21:])
+                if random.random() < 0.7:
+                    log.write_pending()
+            elif action < 0.85:
+                flush(log)
+            elif action < 0.93 and log.log_end_offset:
+                log.truncate_to(Offset(random.randint(max(0, log.flushed_end_offset - 2), log.log_end_offset)))
+                epoch += 1
+                recovery_point = min(recovery_point, log.flushed_end_offset)  # the manager writes it at once
+            else:
+                log.leader_epochs.save()
+                recovery_point = log.flushed_end_offset
+        durable_end = log.flushed_end_offset
+        durable = b""
+        if durable_end:
+            log.write_pending()
+            whole = content(log)
+            durable = whole[: sum(h.size_bytes for _, h in iterate_batches(whole) if h.next_offset <= durable_end)]
+        disk = disk.crash(random)
+        log = open_log(disk, config=config, recovery_point=recovery_point)
+        found = content(log)
+        assert log.log_end_offset >= durable_end and found.startswith(durable)
+        assert not log.recovery_report.is_flushed_data_lost
+        expected, last_epoch = 0, -1
+        for position, header in iterate_batches(found):
+            assert header.base_offset == expected and crc_is_valid(found, position, header)
+            assert header.partition_leader_epoch >= last_epoch
+            assert found[position + 21 : position + header.size_bytes] in written
+            expected, last_epoch = header.next_offset, header.partition_leader_epoch
+        assert expected == log.log_end_offset
+        starts = log.leader_epochs.entries
+        assert all(
+            log.leader_epochs.epoch_at(h.base_offset) == h.partition_leader_epoch for _, h in iterate_batches(found)
+        )
+        again = open_log(disk, config=config, recovery_point=recovery_point)
+        assert content(again) == found and again.leader_epochs.entries == starts
+        log, epoch = again, max(epoch, again.latest_epoch) + 1
+        recovery_point = min(recovery_point, log.flushed_end_offset)
