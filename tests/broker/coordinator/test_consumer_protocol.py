@@ -32,4 +32,4 @@ def test_metadata_that_is_no_subscription_tells_nothing(metadata: bytes) -> None
 
 
 def test_a_subscription_to_nothing_is_known() -> None:
-    assert subscribed_topics(bytes.fromhex("000000000000")) == frozenset()
+    assert subscribed_topics(bytes.fromhex("000000000000ffffffff")) == frozenset()

@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`, in Kafka's own bytes, so that Kafka's tools can read ours and we theirs.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: decode(encode(record)) == record; a length is checked against the bytes that remain before anything is allocated.
+Invariants: decode(encode(record)) == record; bytes that have another layout raise CorruptRecord, nothing else.
 Read next:  shard.py, which replays these.
 
 Key (big endian; string = int16 length + utf-8, length -1 = null):
@@ -16,7 +16,7 @@ Value: null = tombstone (the offset, or the group, is gone). Otherwise
         string protocol type, int32 generation, string? protocol, string? leader, [2+] int64 current state timestamp,
         int32 count of members, each: string member id, [3+] string? instance id, string client id, string client host,
         [1+] int32 rebalance timeout, int32 session timeout, int32 + bytes subscription, int32 + bytes assignment
-Version 4 is flexible: lengths and counts are unsigned varints of n + 1, every struct ends with tagged fields (skipped here).
+Version 4 is flexible (KIP-482); its tagged fields, such as the topic id of a commit, are skipped.
 Written: offsets as 3 (1 when they carry an expire timestamp), groups as 3: the newest that is not flexible, as Kafka does.
 A crash may leave nothing here that the batch's CRC does not catch; times are ms since 1970, -1 = unknown.
 """
@@ -25,26 +25,42 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
+from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.kafka.schema import (
+    NEVER_FLEXIBLE,
+    Message,
+    array,
+    int32,
+    int64,
+    raw,
+    string,
+)
+from barnabas_wire.kafka.schema import (
+    decode as decode_message,
+)
+from barnabas_wire.kafka.schema import (
+    encode_request as encode_message,
+)
 
-OFFSET_COMMIT_KEY_VERSIONS = (0, 1)
+OFFSET_COMMIT_KEY_VERSION = 1
 GROUP_METADATA_KEY_VERSION = 2
-FLEXIBLE_FROM = 4
-VALUE_VERSION_MAX = 4
+GROUP_METADATA_VALUE_VERSION = 3
 NO_TIMESTAMP = -1
 
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
+M = TypeVar("M", bound=Message)
 
 
 class CorruptRecord(KafkaError):
     """The bytes are not a record of this topic: the partition cannot be loaded."""
 
     code = ErrorCode.CORRUPT_MESSAGE
+
+
+# ---- what the coordinator speaks of ----------------------------------------------------------------------------------
 
 
 class OffsetValue(NamedTuple):
@@ -102,63 +118,93 @@ class GroupMetadataRecord(NamedTuple):
 GroupRecord = OffsetCommitRecord | GroupMetadataRecord
 
 
+# ---- the bytes, declared as Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json, … -------------
+
+
+@dataclass(slots=True)
+class _OffsetCommitKey(Message):
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, NEVER_FLEXIBLE
+
+    group: str = string()
+    topic: str = string()
+    partition: int = int32()
+
+
+@dataclass(slots=True)
+class _OffsetCommitValue(Message):
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 4
+
+    offset: int = int64()
+    leader_epoch: int = int32("3+", default=-1)
+    metadata: str = string()
+    commit_timestamp: int = int64()
+    expire_timestamp: int = int64("1-1", default=NO_TIMESTAMP)
+
+
+@dataclass(slots=True)
+class _GroupMetadataKey(Message):
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 2, 2, NEVER_FLEXIBLE
+
+    group: str = string()
+
+
+@dataclass(slots=True)
+class _MemberMetadata:
+    member_id: str = string()
+    group_instance_id: str | None = string("3+", nullable="3+", default=None)
+    client_id: str = string()
+    client_host: str = string()
+    rebalance_timeout: int = int32("1+", default=-1)
+    session_timeout: int = int32()
+    subscription: bytes = raw()
+    assignment: bytes = raw()
+
+
+@dataclass(slots=True)
+class _GroupMetadataValue(Message):
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 4
+
+    protocol_type: str = string()
+    generation: int = int32()
+    protocol: str | None = string(nullable="0+")
+    leader: str | None = string(nullable="0+")
+    current_state_timestamp: int = int64("2+", default=NO_TIMESTAMP)
+    members: list[_MemberMetadata] = array(_MemberMetadata)  # noqa: RUF009 - declares, like the others
+
+
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Record -> key and value bytes. Raises KafkaError INVALID_REQUEST for a string longer than 32,767 bytes."""
-    out = bytearray()
-    if isinstance(record, OffsetCommitRecord):
-        out += _INT16.pack(1)
-        _put_string(out, record.group_id)
-        _put_string(out, record.topic)
-        out += _INT32.pack(record.partition)
-        return bytes(out), None if record.value is None else _encode_offset(record.value)
-    out += _INT16.pack(GROUP_METADATA_KEY_VERSION)
-    _put_string(out, record.group_id)
-    return bytes(out), None if record.value is None else _encode_group(record.value)
+    try:
+        if isinstance(record, OffsetCommitRecord):
+            key = _pack(_OffsetCommitKey(record.group_id, record.topic, record.partition), OFFSET_COMMIT_KEY_VERSION)
+            return key, None if record.value is None else _encode_offset(record.value)
+        key = _pack(_GroupMetadataKey(record.group_id), GROUP_METADATA_KEY_VERSION)
+        return key, None if record.value is None else _encode_group(record.value)
+    except struct.error as error:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"too long for a group record: {error}") from error
+
+
+def _pack(message: Message, version: int) -> bytes:
+    out = bytearray(version.to_bytes(2, "big"))
+    encode_message(message, version, out)
+    return bytes(out)
 
 
 def _encode_offset(value: OffsetValue) -> bytes:
     version = 3 if value.expire_timestamp_ms == NO_TIMESTAMP else 1
-    out = bytearray(_INT16.pack(version))
-    out += _INT64.pack(value.offset)
-    if version == 3:
-        out += _INT32.pack(value.leader_epoch)
-    _put_string(out, value.metadata)
-    out += _INT64.pack(value.commit_timestamp_ms)
-    if version == 1:
-        out += _INT64.pack(value.expire_timestamp_ms)
-    return bytes(out)
+    return _pack(_OffsetCommitValue(*value), version)
 
 
 def _encode_group(value: GroupMetadataValue) -> bytes:
-    out = bytearray(_INT16.pack(3))
-    _put_string(out, value.protocol_type)
-    out += _INT32.pack(value.generation)
-    _put_string(out, value.protocol)
-    _put_string(out, value.leader)
-    out += _INT64.pack(value.state_timestamp_ms)
-    out += _INT32.pack(len(value.members))
-    for member in value.members:
-        _put_string(out, member.member_id)
-        _put_string(out, member.instance_id)
-        _put_string(out, member.client_id)
-        _put_string(out, member.client_host)
-        out += _INT32.pack(member.rebalance_timeout_ms)
-        out += _INT32.pack(member.session_timeout_ms)
-        for blob in (member.subscription, member.assignment):
-            out += _INT32.pack(len(blob))
-            out += blob
-    return bytes(out)
-
-
-def _put_string(out: bytearray, text: str | None) -> None:
-    if text is None:
-        out += b"\xff\xff"
-        return
-    raw = text.encode()
-    if len(raw) > 0x7FFF:
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"a string of {len(raw)} bytes does not fit a group record")
-    out += _INT16.pack(len(raw))
-    out += raw
+    message = _GroupMetadataValue(
+        protocol_type=value.protocol_type,
+        generation=value.generation,
+        protocol=value.protocol,
+        leader=value.leader,
+        current_state_timestamp=value.state_timestamp_ms,
+        members=[_MemberMetadata(*member) for member in value.members],
+    )
+    return _pack(message, GROUP_METADATA_VALUE_VERSION)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
@@ -166,141 +212,68 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
     Raises CorruptRecord when the bytes do not have the layout above.
     """
-    reader = _Reader(key)
-    version = reader.int16()
-    if version in OFFSET_COMMIT_KEY_VERSIONS:
-        group_id, topic, partition = reader.string(), reader.string(), reader.int32()
-        return OffsetCommitRecord(group_id, topic, partition, None if value is None else _decode_offset(value))
+    version = _version(key)
+    if version in (0, OFFSET_COMMIT_KEY_VERSION):
+        commit = _unpack(_OffsetCommitKey, key)
+        return OffsetCommitRecord(
+            commit.group, commit.topic, commit.partition, None if value is None else _decode_offset(value)
+        )
     if version == GROUP_METADATA_KEY_VERSION:
-        return GroupMetadataRecord(reader.string(), None if value is None else _decode_group(value))
+        group = _unpack(_GroupMetadataKey, key).group
+        return GroupMetadataRecord(group, None if value is None else _decode_group(value))
     return None
 
 
-def _decode_offset(raw: bytes) -> OffsetValue:
-    reader = _Reader(raw)
-    version = reader.value_version("committed offset")
-    offset = Offset(reader.int64())
-    leader_epoch = Epoch(reader.int32()) if version >= 3 else NO_EPOCH
-    metadata = reader.string()
-    commit_timestamp_ms = reader.int64()
-    expire_timestamp_ms = reader.int64() if version == 1 else NO_TIMESTAMP
-    return OffsetValue(offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms)
+def _version(data: bytes) -> int:
+    if len(data) < 2:
+        raise CorruptRecord(f"a record of {len(data)} bytes has no version")
+    return int.from_bytes(data[:2], "big", signed=True)
 
 
-def _decode_group(raw: bytes) -> GroupMetadataValue:
-    reader = _Reader(raw)
-    version = reader.value_version("group metadata")
-    protocol_type = reader.string()
-    generation = reader.int32()
-    protocol = reader.nullable_string()
-    leader = reader.nullable_string()
-    state_timestamp_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
-    members = tuple(_decode_member(reader, version) for _ in range(reader.count()))
+def _unpack(cls: type[M], data: bytes) -> M:
+    version = _version(data)
+    if not cls.MIN_VERSION <= version <= cls.MAX_VERSION:
+        raise CorruptRecord(f"{cls.__name__.lstrip('_')}: version {version} is not known")
+    try:
+        message: M = decode_message(cls, version, data, 2)
+    except MalformedMessage as error:
+        raise CorruptRecord(str(error)) from error
+    return message
+
+
+def _decode_offset(data: bytes) -> OffsetValue:
+    value = _unpack(_OffsetCommitValue, data)
+    return OffsetValue(
+        Offset(value.offset),
+        Epoch(value.leader_epoch),
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+    )
+
+
+def _decode_group(data: bytes) -> GroupMetadataValue:
+    value = _unpack(_GroupMetadataValue, data)
     return GroupMetadataValue(
-        protocol_type=protocol_type,
-        generation=generation,
-        protocol=protocol,
-        leader=leader,
-        state_timestamp_ms=state_timestamp_ms,
-        members=members,
+        protocol_type=value.protocol_type,
+        generation=value.generation,
+        protocol=value.protocol,
+        leader=value.leader,
+        state_timestamp_ms=value.current_state_timestamp,
+        members=tuple(_decode_member(member) for member in value.members),
     )
 
 
-def _decode_member(reader: _Reader, version: int) -> MemberValue:
-    member_id = reader.string()
-    instance_id = reader.nullable_string() if version >= 3 else None
-    client_id = reader.string()
-    client_host = reader.string()
-    rebalance_timeout_ms = reader.int32() if version >= 1 else -1
-    session_timeout_ms = reader.int32()
-    subscription = reader.blob()
-    assignment = reader.blob()
-    reader.skip_tagged_fields()
+def _decode_member(member: _MemberMetadata) -> MemberValue:
     # Before version 1 the session time-out served for both.
-    if rebalance_timeout_ms == -1:
-        rebalance_timeout_ms = session_timeout_ms
+    rebalance_timeout = member.session_timeout if member.rebalance_timeout == -1 else member.rebalance_timeout
     return MemberValue(
-        member_id,
-        instance_id,
-        client_id,
-        client_host,
-        rebalance_timeout_ms,
-        session_timeout_ms,
-        subscription,
-        assignment,
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        rebalance_timeout,
+        member.session_timeout,
+        member.subscription,
+        member.assignment,
     )
-
-
-class _Reader:
-    """Reads one key or value; every step checks what remains."""
-
-    __slots__ = ("is_flexible", "position", "raw")
-
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
-        self.position = 0
-        self.is_flexible = False
-
-    def value_version(self, what: str) -> int:
-        version = self.int16()
-        if not 0 <= version <= VALUE_VERSION_MAX:
-            raise CorruptRecord(f"{what}: version {version} is not known")
-        self.is_flexible = version >= FLEXIBLE_FROM
-        return version
-
-    def take(self, size: int) -> bytes:
-        end = self.position + size
-        if size < 0 or end > len(self.raw):
-            raise CorruptRecord(f"{size} bytes wanted at {self.position} of {len(self.raw)}")
-        taken = self.raw[self.position : end]
-        self.position = end
-        return taken
-
-    def int16(self) -> int:
-        return int.from_bytes(self.take(2), "big", signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self.take(4), "big", signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self.take(8), "big", signed=True)
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while shift <= 28:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise CorruptRecord("varint longer than 5 bytes")
-
-    def nullable_string(self) -> str | None:
-        size = self.uvarint() - 1 if self.is_flexible else self.int16()
-        if size == -1:
-            return None
-        try:
-            return self.take(size).decode()
-        except UnicodeDecodeError as error:
-            raise CorruptRecord(f"string at {self.position - size} is not utf-8") from error
-
-    def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise CorruptRecord(f"null string at {self.position}")
-        return text
-
-    def blob(self) -> bytes:
-        return self.take(self.uvarint() - 1 if self.is_flexible else self.int32())
-
-    def count(self) -> int:
-        count = self.uvarint() - 1 if self.is_flexible else self.int32()
-        if not 0 <= count <= len(self.raw) - self.position:
-            raise CorruptRecord(f"{count} members in {len(self.raw) - self.position} bytes")
-        return count
-
-    def skip_tagged_fields(self) -> None:
-        if self.is_flexible:
-            for _ in range(self.uvarint()):
-                self.uvarint()
-                self.take(self.uvarint())

@@ -1,0 +1,139 @@
+"""A GroupCoordinator on a fake log and a metadata image, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from barnabas_broker.coordinator.config import GroupCoordinatorConfig
+from barnabas_broker.coordinator.group.messages import JoinOutcome, JoinRequest, MemberRef, SyncOutcome, SyncRequest
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
+from barnabas_broker.coordinator.runtime import ShardState
+from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import Epoch
+from tests.admin.images import make_image
+from tests.broker.coordinator import virtual_loop
+from tests.broker.coordinator.fake_log import FakeLog
+from tests.broker.coordinator.group_driver import RANGE
+
+PARTITIONS = 3
+TOPICS = {
+    "flights": [((1, 2, 3), (1, 2, 3), 1)] * 4,
+    "weather": [((1, 2, 3), (1, 2, 3), 2)],
+    OFFSETS_TOPIC: [((1, 2, 3), (1, 2, 3), 1)] * PARTITIONS,
+}
+CONFIG = GroupCoordinatorConfig(offsets_topic_num_partitions=PARTITIONS, group_initial_rebalance_delay_ms=100)
+
+
+class FakeMetadata:
+    """Holds an image."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+
+
+class FakeController:
+    """Makes topics when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[CreatableTopic] = []
+        self.error: KafkaError | None = None
+        self.unreachable: KafkaError | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def create_topics(self, topics: Sequence[CreatableTopic], **options: Any) -> tuple[CreatedTopic, ...]:
+        self.asked.extend(topics)
+        await self.gate.wait()
+        if self.unreachable is not None:
+            raise self.unreachable
+        return tuple(CreatedTopic(name=topic.name, error=self.error) for topic in topics)
+
+
+class GroupBench:
+    """The coordinator of one broker, which leads every partition of the topic."""
+
+    def __init__(
+        self,
+        log: FakeLog | None = None,
+        *,
+        image: MetadataImage | None = None,
+        config: GroupCoordinatorConfig = CONFIG,
+    ) -> None:
+        self.log = log or FakeLog()
+        self.metadata = FakeMetadata(image or make_image(topics=TOPICS))
+        self.controller = FakeController()
+        ids = itertools.count(1)
+        self.groups = GroupCoordinator(
+            config=config,
+            log=self.log,
+            metadata=self.metadata,
+            controller=self.controller,
+            clock_ms=virtual_loop.now_ms,
+            new_id=lambda: str(next(ids)),
+        )
+
+    async def lead(self, epoch: int = 1) -> None:
+        """Lead every partition and wait until all are loaded."""
+        for partition in range(PARTITIONS):
+            self.groups.on_elected(partition, Epoch(epoch))
+        while set(self.groups.partitions.values()) != {ShardState.ACTIVE}:  # noqa: ASYNC110 - virtual time is free
+            await asyncio.sleep(0.01)
+
+    async def join(self, group_id: str = "g", **named: Any) -> JoinOutcome:
+        """Join as a new member, whose id is known without asking."""
+        return await self.groups.join_group(join_request(group_id, requires_member_id=False, **named))
+
+    async def stable_member(self, group_id: str = "g", assignment: bytes = b"all") -> JoinOutcome:
+        """Be the one member of a stable group."""
+        joined = await self.join(group_id)
+        await self.sync(joined, group_id, {joined.member_id: assignment})
+        return joined
+
+    async def sync(
+        self, joined: JoinOutcome, group_id: str = "g", assignments: dict[str, bytes] | None = None
+    ) -> SyncOutcome:
+        """Sync as the member that joined."""
+        return await self.groups.sync_group(
+            SyncRequest(member=ref(joined, group_id), assignments=tuple((assignments or {}).items()))
+        )
+
+
+def join_request(group_id: str = "g", **named: Any) -> JoinRequest:
+    """A consumer's JoinGroup."""
+    return JoinRequest(
+        **{
+            "group_id": group_id,
+            "member_id": "",
+            "instance_id": None,
+            "client_id": "client",
+            "client_host": "127.0.0.1",
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 60_000,
+            "protocol_type": "consumer",
+            "protocols": RANGE,
+        }
+        | named
+    )
+
+
+def ref(joined: JoinOutcome, group_id: str = "g") -> MemberRef:
+    """The member that joined, in its generation."""
+    return MemberRef(group_id=group_id, member_id=joined.member_id, generation=joined.generation)
+
+
+@asynccontextmanager
+async def group_bench(log: FakeLog | None = None, **named: Any) -> AsyncIterator[GroupBench]:
+    """A coordinator whose owner task runs; nothing is led yet."""
+    bench = GroupBench(log, **named)
+    owner = asyncio.create_task(bench.groups.run())
+    try:
+        yield bench
+    finally:
+        owner.cancel()
+        await asyncio.gather(owner, return_exceptions=True)
