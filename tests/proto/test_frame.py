@@ -161,3 +161,20 @@ def test_api_versions_answers_without_tagged_fields_in_its_header() -> None:
     for cut in range(4):
         with pytest.raises(MalformedMessage):
             wire.decode_response_header(bytes(4)[:cut], ApiKey.METADATA, 9)
+
+
+def test_reused_memory_serves_the_next_frame_but_never_two_at_once() -> None:
+    decoder = FrameDecoder(frame_bytes_max=1000, reuses_memory=True)
+
+    def frame(letter: bytes, size: int) -> bytes:
+        return size.to_bytes(4, "big") + letter * size
+
+    assert decoder.feed(frame(b"a", 100)[:50]) == []
+    (first,) = decoder.feed(frame(b"a", 100)[50:])
+    assert decoder.feed(frame(b"b", 90)[:50]) == []
+    # the second frame ends and a third begins in the same bytes: the second must outlive this feed
+    (second,) = decoder.feed(frame(b"b", 90)[50:] + frame(b"c", 80)[:50])
+    assert second.obj is first.obj, "memory is reused"
+    assert bytes(second) == b"b" * 90
+    (third,) = decoder.feed(frame(b"c", 80)[50:])
+    assert bytes(third) == b"c" * 80
