@@ -28,7 +28,7 @@ from tests.broker.coordinator.group_driver import GROUP, TOPIC, GroupDriver, sub
 
 PARTITIONS = 4
 STEPS = 500
-SEEDS = 60
+SEEDS = 40
 
 
 @dataclass

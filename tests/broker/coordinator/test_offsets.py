@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from barnabas_broker.coordinator.group import shard as shard_module
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord
-from barnabas_broker.coordinator.group.shard import EXPIRY, EXPIRY_BATCH_RECORDS_MAX, NOTHING_COMMITTED
+from barnabas_broker.coordinator.group.shard import EXPIRY, NOTHING_COMMITTED
+from barnabas_broker.coordinator.shard import CoordinatorResult
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import TopicPartition
 from tests.broker.coordinator.group_driver import GROUP, SESSION_MS, TOPIC, GroupDriver, subscription
@@ -205,18 +207,22 @@ def test_an_offset_with_a_commit_on_its_way_does_not_expire() -> None:
     assert committed(driver) == 2
 
 
-def test_expiry_writes_bounded_batches_and_goes_on() -> None:
+def test_expiry_writes_bounded_batches_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_module, "EXPIRY_BATCH_RECORDS_MAX", 20)
     driver = driver_with_short_retention()
-    for group in range(EXPIRY_BATCH_RECORDS_MAX + 10):
+    for group in range(50):
         driver.commit_offset(1, group=f"g{group}")
-    before = len(driver.log)
     sizes = []
-    perform = driver.perform
-    driver.perform = lambda result: (sizes.append(len(result.records)), perform(result))[1]  # type: ignore[method-assign, assignment]
+
+    class Watching(GroupDriver):
+        def perform(self, result: CoordinatorResult) -> None:
+            sizes.append(len(result.records))
+            super().perform(result)
+
+    driver.__class__ = Watching
     driver.advance(RETENTION_MS + CHECK_MS)
-    assert max(sizes) <= EXPIRY_BATCH_RECORDS_MAX
+    assert [size for size in sizes if size] == [20, 20, 10]
     assert driver.shard.offsets == {}
-    assert len(driver.log) - before == EXPIRY_BATCH_RECORDS_MAX + 10
     assert EXPIRY in driver.timers
 
 
