@@ -353,7 +353,7 @@ class MemoryPeer:
         manager = self._reach()
         self._cluster.fetches.append((self._follower, self._leader, [spec.partition for spec in partitions]))
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-        cancel = manager.fetch(request, partitions, lambda outcomes: answer.cancelled() or answer.set_result(outcomes))
+        cancel = manager.fetch(request, partitions, answer.set_result)
         try:
             outcomes = await answer
         finally:

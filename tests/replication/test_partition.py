@@ -28,7 +28,7 @@ from barnabas_replication.purgatory import ParkedProduce
 from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch
 
 
@@ -368,7 +368,7 @@ def test_out_of_range_tells_the_log_start_and_is_no_progress(bench: PartitionBen
     outcome = bench.fetch(2, 2)
     assert isinstance(outcome.error, OffsetOutOfRange)
     assert outcome.log_start_offset == 3
-    assert bench.partition.remotes[2].end_offset == 5
+    assert bench.partition.remotes[BrokerId(2)].end_offset == 5
     assert isinstance(bench.fetch(-1, 6).error, OffsetOutOfRange)
     assert bench.fetch(-1, 5).error is None
 
@@ -381,7 +381,7 @@ def test_a_diverging_follower_is_told_where_and_counts_for_nothing(bench: Partit
     outcome = bench.fetch(2, 7, last_epoch=2)
     assert outcome.diverging_epoch == (1, 4)
     assert outcome.error is None and outcome.size_bytes == 0
-    assert bench.partition.remotes[2].end_offset == -1
+    assert bench.partition.remotes[BrokerId(2)].end_offset == -1
     assert bench.fetch(2, 9, last_epoch=3).diverging_epoch == (3, 8)
     assert bench.fetch(2, 4, last_epoch=1).diverging_epoch is None
     assert isinstance(bench.fetch(2, 9, last_epoch=4).error, UnknownLeaderEpoch)
