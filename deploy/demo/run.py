@@ -41,13 +41,13 @@ console = Console(highlight=False)
 
 
 class Delivery:
-    """What the producer was told: where each record went, and how long nothing came after the kill."""
+    """What the producer was told: where each record went, and how long a killed leader's partitions took nothing."""
 
-    def __init__(self, failover_partitions: frozenset[tuple[str, int]] = frozenset()) -> None:
+    def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, int, int], tuple[bytes, bytes]] = {}
         self.failed: list[str] = []
-        self.killed_at: float | None = None
-        self.orphans = set(failover_partitions)
+        self.killed_at = 0.0
+        self.orphans: set[tuple[str, int]] = set()
         self.gap_s = 0.0
 
     def on_delivery(self, error: Any, message: Delivered) -> None:
@@ -57,8 +57,12 @@ class Delivery:
             return
         place = (message.topic(), message.partition(), message.offset())
         self.acknowledged[place] = (message.key(), message.value())
-        if self.killed_at is not None and place[:2] in self.orphans:
-            self.orphans.discard(place[:2])
+
+    def on_delivery_after_kill(self, error: Any, message: Delivered) -> None:
+        """The same for records handed over after the kill: the first one tells when its partition was back."""
+        self.on_delivery(error, message)
+        if error is None and (message.topic(), message.partition()) in self.orphans:
+            self.orphans.discard((message.topic(), message.partition()))
             self.gap_s = max(self.gap_s, time.monotonic() - self.killed_at)
 
 
@@ -137,6 +141,7 @@ def produce(nodes: Nodes) -> tuple[Delivery, float]:
     )
     delivery = Delivery()
     victim = None
+    on_delivery = delivery.on_delivery
     started = time.monotonic()
     columns = (
         TextColumn("[bold]produce[/]   "),
@@ -158,6 +163,7 @@ def produce(nodes: Nodes) -> tuple[Delivery, float]:
                 delivery.orphans = {place for place, who in led.items() if who == victim.id}
                 victim.kill()
                 delivery.killed_at = time.monotonic()
+                on_delivery = delivery.on_delivery_after_kill
                 progress.update(bar, description=f"[red]{victim.name} killed[/]")
             if (
                 victim is not None
@@ -174,7 +180,7 @@ def produce(nodes: Nodes) -> tuple[Delivery, float]:
                         message.value,
                         message.key,
                         timestamp=message.timestamp_ms,
-                        on_delivery=delivery.on_delivery,
+                        on_delivery=on_delivery,
                     )
                     break
                 except BufferError:
