@@ -156,6 +156,19 @@ def blast(targets: Sequence[Target], *, requests: int, window: int, is_broker: b
     )
 
 
+def settle(targets: Sequence[Target], *, timeout_s: float = 20.0) -> None:
+    """Send a request to each target until all are taken: brokers learn of a new topic one after another."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            blast(targets, requests=len(targets), window=1)
+            return
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
 def _silence() -> list[tuple[int, int]]:
     raise TimeoutError("no answer for 30 s")
 
