@@ -89,7 +89,7 @@ class AdminServer:
         self.port = 0
         self.loop = asyncio.new_event_loop()
         self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: self.loop.run_until_complete(self._serve()))
+        self._thread = threading.Thread(target=lambda: self.loop.run_until_complete(self._serve()), daemon=True)
         self._thread.start()
         self._started.wait()
 
@@ -118,6 +118,9 @@ class AdminServer:
         await server.stop(None)
 
     def close(self) -> None:
+        """Stop serving; a second call does nothing."""
+        if self.loop.is_closed():
+            return
         self.loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join()
         self.loop.close()

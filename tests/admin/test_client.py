@@ -77,6 +77,7 @@ def test_a_node_that_does_not_lead_tells_what_the_leader_sees() -> None:
             # The leader is gone: what this node knows by itself, and no guess at the rest.
             assert [r.lag_records for r in client.describe_quorum().replicas] == [-1, -1, -1]
     finally:
+        leader.close()
         follower.close()
 
 

@@ -156,7 +156,7 @@ class Producer:
         self._partitions = sorted(view.topics[self._topic])
         self._keyless_at = random.randrange(len(self._partitions))
         if self._acks == -1:
-            given = await self._client.call(InitProducerIdRequest())
+            given = await self._client.call(InitProducerIdRequest(transactional_id=None))
             if given.error_code:
                 raise KafkaError.of(known_code(given.error_code), "asking for a producer id")
             self._producer_id, self._producer_epoch = given.producer_id, given.producer_epoch
