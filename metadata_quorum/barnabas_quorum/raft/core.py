@@ -95,6 +95,7 @@ class QuorumCore:
 
     __slots__ = (
         "_appends",
+        "_asked",
         "_correlation",
         "_draw",
         "_fetch_correlation",
@@ -139,7 +140,7 @@ class QuorumCore:
         Args:
             timing: the timers.
             hard_state, epoch_starts, end_offset: as the journal loaded them; all of it is durable.
-            draw: uniform in [0, 1), for election timers and the choice of a peer; the driver's, never a global one.
+            draw: uniform in [0, 1), for timers and the choice of a peer; the driver's, never a global one.
             now_ms: monotonic ms.
             first_correlation: correlations start above it; needed where a reply to an earlier life could still arrive.
         """
@@ -173,6 +174,8 @@ class QuorumCore:
         self._fetch_due_ms = now_ms
         """When to fetch; while a fetch is in flight, when to give it up."""
         self._fetch_failures = 0
+        self._asked = int(draw() * len(voters))
+        """Counts fetches that look for a leader, so that each goes to another voter; begins anywhere."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             VoteRequest: self._on_vote_request,
             VoteReply: self._on_vote_reply,
@@ -776,12 +779,15 @@ class QuorumCore:
         )
 
     def _fetch_target(self) -> ReplicaKey | None:
-        """The leader; every other time after it failed, and when there is none, any voter, who may know a newer one."""
+        """The leader; every other time after it failed, and when there is none, the voters in turn: one may know it."""
         role = self.role
         if isinstance(role, Follower) and self._fetch_failures % 2 == 0:
             return role.leader
         others = self.voters.others(self.me)
-        return others[int(self._draw() * len(others))] if others else None
+        if not others:
+            return None
+        self._asked += 1
+        return others[self._asked % len(others)]
 
     def _on_fetch_reply(self, reply: FetchReply) -> None:
         if reply.correlation != self._fetch_correlation:
@@ -866,7 +872,10 @@ class QuorumCore:
         """Run for election soon instead of after the fetch timer. Pre-vote makes a wrong guess harmless."""
         if not role.is_leader_lost and self.is_voter:
             role.is_leader_lost = True
-            delay_ms = int(self._draw() * self._timing.election_timeout_ms)
+            # Never at once: one that cannot win comes back here after each refusal, a round trip later.
+            delay_ms = election.lost_leader_delay_ms(
+                election_timeout_ms=self._timing.election_timeout_ms, draw=self._draw()
+            )
             role.fetch_deadline_ms = min(role.fetch_deadline_ms, self._now_ms + delay_ms)
 
     def _backoff_ms(self) -> int:

@@ -88,6 +88,11 @@ def election_delay_ms(*, election_timeout_ms: int, draw: float) -> int:
     return election_timeout_ms + int(draw * election_timeout_ms)
 
 
+def lost_leader_delay_ms(*, election_timeout_ms: int, draw: float) -> int:
+    """A wait in [timeout / 4, timeout) for a voter whose leader is known to be gone, so that rarely two run at once."""
+    return int((0.25 + 0.75 * draw) * election_timeout_ms)
+
+
 def handover_delay_ms(successors: tuple[ReplicaKey, ...], me: ReplicaKey, *, delay_ms_max: int) -> int:
     """How long a voter waits before it runs for the place of a leader that resigned (KIP-595).
 

@@ -1,0 +1,63 @@
+"""An asyncio event loop on virtual time: sleeping costs nothing, and nobody left to wake is an error.
+
+May touch:  asyncio's base loop.      Must not touch: sockets, threads, the real clock.
+Invariants: time moves only when nothing is ready; callbacks run in the order in which they became ready; one program gives
+            one run.
+Read next:  cluster.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class Deadlock(AssertionError):
+    """Everybody waits and no timer is armed."""
+
+
+class _VirtualSelector:
+    """Stands where the loop would wait for sockets: the wait is the clock."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Let virtual time pass."""
+        if timeout is None:
+            raise Deadlock(f"at {self._loop.time():.3f} s nothing is ready and no timer is armed")
+        if timeout > 0:
+            self._loop.advance(timeout)
+        return []
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Runs unmodified coroutines; `steps` counts the callbacks run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_s = 0.0
+        self.steps = 0
+        self._clock_resolution = 1e-9
+        self._selector = _VirtualSelector(self)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now_s
+
+    def advance(self, seconds: float) -> None:
+        """Called by the selector alone."""
+        self._now_s += seconds
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """There are no socket events."""
+
+    def _run_once(self) -> None:
+        self.steps += len(self._ready)  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+    def _write_to_self(self) -> None:
+        """Nobody is in another thread to be woken."""

@@ -1,0 +1,334 @@
+"""The network between simulated nodes: calls that are lost, late, doubled, overtaken, cut off in one direction.
+
+May touch:  the virtual loop.         Must not touch: real sockets, gRPC, the codecs.
+Invariants: what a crashed life sent or waits for is dead with it; a message is copied on its way, as bytes would be; every
+            random choice comes from the run's one generator.
+Read next:  nodes.py.
+
+Three interfaces of the real code end here: the quorum's Transport, the brokers' ControllerTransport, a follower's Peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from barnabas_broker.controller_client import ControllerUnreachable
+from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
+from barnabas_quorum.errors import PeerUnreachable
+from barnabas_quorum.raft.voters import Voter
+from barnabas_replication.peer import FetchedPartition
+from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+
+if TYPE_CHECKING:
+    from tests.simulation.nodes import SimulatedNode
+
+CALL_TIMEOUT_S = 2.0
+
+
+@dataclass(slots=True)
+class LinkFaults:
+    """How bad the network is; drawn per seed, and set to nothing when the cluster heals."""
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    delay_s: float = 0.0005
+    slow: float = 0.0
+    """Probability that a message takes up to `slow_s` more: that is what makes it overtaken."""
+    slow_s: float = 0.0
+
+
+class Cut(ConnectionError):
+    """The message or its answer never arrives."""
+
+
+class Network:
+    """Every link between nodes, directed."""
+
+    def __init__(self, random: Random, note: Callable[..., None]) -> None:
+        self.nodes: dict[BrokerId, SimulatedNode] = {}
+        self.faults = LinkFaults()
+        self.cut_links: set[tuple[BrokerId, BrokerId]] = set()
+        self.streams: list[SimulatedHeartbeats] = []
+        self.failures: list[BaseException | None] = []
+        """Errors that no protocol explains: the run fails with them."""
+        self._under_way: set[asyncio.Future[Any]] = set()
+        self._random = random
+        self._note = note
+
+    def spawn(self, work: Awaitable[Any]) -> None:
+        """Run something on its way by itself; what becomes of it is nobody's business but its receiver's."""
+        task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Future[Any]) -> None:
+        self._under_way.discard(task)
+        if (
+            not task.cancelled()
+            and task.exception() is not None
+            and not isinstance(task.exception(), KafkaError | OSError)
+        ):
+            self.failures.append(task.exception())
+
+    def is_open(self, source: BrokerId, target: BrokerId) -> bool:
+        """Whether messages go from source to target."""
+        return (source, target) not in self.cut_links
+
+    def cut(self, links: Sequence[tuple[BrokerId, BrokerId]]) -> None:
+        """Close directed links; streams over them break."""
+        self.cut_links.update(links)
+        for stream in list(self.streams):
+            if stream.ends & self.cut_links:
+                stream.break_off()
+
+    def heal(self) -> None:
+        """Every link is open and good again."""
+        self.cut_links.clear()
+        self.faults = LinkFaults()
+
+    async def travel(self, kind: str, source: BrokerId, target: BrokerId) -> None:
+        """One message on its way. Raises Cut when it is lost."""
+        faults, draw = self.faults, self._random.random
+        delay_s = faults.delay_s * (0.5 + draw())
+        if faults.slow and draw() < faults.slow:
+            delay_s += draw() * faults.slow_s
+        if not self.is_open(source, target) or (faults.loss and draw() < faults.loss):
+            raise Cut(f"{kind} from {source} to {target} is lost")
+        await asyncio.sleep(delay_s)
+        if not self.is_open(source, target):
+            raise Cut(f"{kind} from {source} to {target} is lost")
+        self._note(kind, source, target)
+
+    async def exchange(
+        self, kind: str, source: SimulatedNode, target: BrokerId, handle: Callable[[SimulatedNode], Awaitable[Any]]
+    ) -> Any:
+        """A call: there, the handler, and back. Raises Cut when either way or either end is lost."""
+        life = source.life
+        await self.travel(kind, source.id, target)
+        node = self.nodes[target]
+        if not node.is_up:
+            raise Cut(f"{target} is down")
+        target_life = node.life
+        if self.faults.duplicate and self._random.random() < self.faults.duplicate:
+            # the double is served too; its answer is thrown away
+            self.spawn(handle(node))
+        answer = await handle(node)
+        if not node.is_up or node.life != target_life:
+            raise Cut(f"{target} went down before it answered")
+        await self.travel(kind + " answer", target, source.id)
+        if not source.is_up or source.life != life:
+            raise Cut(f"{source.id} went down before it was answered")
+        return answer
+
+
+class SimulatedTransport:
+    """The quorum's Transport of one life of one node."""
+
+    def __init__(self, network: Network, node: SimulatedNode) -> None:
+        self._network = network
+        self._node = node
+
+    async def call(self, request: Any, voter: Voter, *, timeout_s: float) -> Any:
+        """See barnabas_quorum.driver.grpc_transport.Transport."""
+        correlation = request.correlation
+        kind = type(request).__name__
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._network.exchange(
+                    kind, self._node, voter.key.id, lambda node: node.quorum.handle(copy.copy(request))
+                )
+        except (Cut, TimeoutError) as error:
+            raise PeerUnreachable(str(error)) from None
+        reply = copy.copy(reply)
+        reply.correlation, reply.target = correlation, request.source
+        if hasattr(reply, "payload"):
+            reply.base_offset = reply.end_offset = request.fetch_offset
+            reply.epochs = ()
+            reply.payload = reply.payload or b""
+        return reply
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class SimulatedControllerTransport:
+    """A broker's way to the controllers."""
+
+    def __init__(self, network: Network, node: SimulatedNode) -> None:
+        self._network = network
+        self._node = node
+
+    async def call(self, controller_id: BrokerId, request: Any, *, principal: str, timeout_ms: int) -> Any:
+        """See barnabas_broker.controller_client.ControllerTransport."""
+
+        async def handle(node: SimulatedNode) -> Any:
+            try:
+                return await node.driver.handle(request, principal=principal)
+            except KafkaError as error:
+                return error
+
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                answer = await self._network.exchange(type(request).__name__, self._node, controller_id, handle)
+        except Cut as error:
+            raise ControllerUnreachable(str(error)) from None
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    async def open_heartbeats(self, controller_id: BrokerId) -> SimulatedHeartbeats:
+        """See ControllerTransport."""
+        return SimulatedHeartbeats(self._network, self._node, controller_id)
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class SimulatedHeartbeats:
+    """One heartbeat stream, both its ends. It breaks for good when a message is lost, as TCP would after its retries."""
+
+    def __init__(self, network: Network, node: SimulatedNode, controller_id: BrokerId) -> None:
+        self._network = network
+        self._node = node
+        self._life = node.life
+        self._controller_id = controller_id
+        self._controller_life = network.nodes[controller_id].life
+        self._incoming: asyncio.Queue[BrokerHeartbeatReply | KafkaError | None] = asyncio.Queue()
+        self._connection: Any = None
+        self._is_broken = False
+        self.ends = {(node.id, controller_id), (controller_id, node.id)}
+        network.streams.append(self)
+
+    async def send(self, heartbeat: BrokerHeartbeat) -> None:
+        """See HeartbeatStream."""
+        if self._is_broken:
+            raise ControllerUnreachable("the stream is broken")
+        self._network.spawn(self._deliver(heartbeat))
+
+    async def _deliver(self, heartbeat: BrokerHeartbeat) -> None:
+        try:
+            await self._network.travel("Heartbeat", self._node.id, self._controller_id)
+        except Cut:
+            self.break_off()
+            return
+        controller = self._network.nodes[self._controller_id]
+        if self._is_broken or not controller.is_up or controller.life != self._controller_life:
+            self.break_off()
+            return
+        try:
+            if self._connection is None:
+                self._connection = controller.driver.connect(heartbeat.broker_id, heartbeat.broker_epoch, self._push)
+            self._connection.heartbeat(heartbeat).add_done_callback(self._answer)
+        except KafkaError as error:
+            self._push(error)
+
+    def _answer(self, outcome: asyncio.Future[BrokerHeartbeatReply]) -> None:
+        if outcome.cancelled():
+            return
+        error = outcome.exception()
+        if error is None:
+            self._push(outcome.result())
+        elif isinstance(error, KafkaError):
+            self._push(error)
+
+    def _push(self, item: BrokerHeartbeatReply | KafkaError) -> None:
+        self._network.spawn(self._return(item))
+
+    async def _return(self, item: BrokerHeartbeatReply | KafkaError) -> None:
+        try:
+            await self._network.travel("Heartbeat answer", self._controller_id, self._node.id)
+        except Cut:
+            self.break_off()
+            return
+        if not self._is_broken:
+            self._incoming.put_nowait(item)
+
+    async def receive(self) -> BrokerHeartbeatReply:
+        """See HeartbeatStream."""
+        item = await self._incoming.get()
+        if item is None:
+            self._incoming.put_nowait(None)
+            raise ControllerUnreachable("the stream is broken")
+        if isinstance(item, KafkaError):
+            raise item
+        return item
+
+    async def close(self) -> None:
+        """See HeartbeatStream."""
+        self.break_off()
+
+    def break_off(self) -> None:
+        """Both ends learn that the stream is gone."""
+        if self._is_broken:
+            return
+        self._is_broken = True
+        self._network.streams.remove(self)
+        self._incoming.put_nowait(None)
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def is_of(self, node: SimulatedNode) -> bool:
+        """Whether this life of a node holds one end."""
+        return node.id in (self._node.id, self._controller_id)
+
+
+class SimulatedPeer:
+    """A partition leader as its follower fetches from it: in order, one call at a time."""
+
+    def __init__(self, network: Network, node: SimulatedNode, leader_id: BrokerId) -> None:
+        self._network = network
+        self._node = node
+        self._leader_id = leader_id
+
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
+        """See barnabas_replication.peer.Peer."""
+
+        async def handle(node: SimulatedNode) -> list[FetchedPartition]:
+            answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
+            cancel = node.replicas.fetch(request, partitions, lambda outcomes: _settle(answer, outcomes))
+            try:
+                return [_read_out(outcome) for outcome in await answer]
+            finally:
+                cancel()
+
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await self._network.exchange("Fetch", self._node, self._leader_id, handle)
+        except Cut as error:
+            raise ConnectionError(str(error)) from None
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+def _settle(answer: asyncio.Future[list[FetchOutcome]], outcomes: list[FetchOutcome]) -> None:
+    if answer.done():
+        for outcome in outcomes:
+            for part in outcome.parts:
+                part.file.release()
+    else:
+        answer.set_result(outcomes)
+
+
+def _read_out(outcome: FetchOutcome) -> FetchedPartition:
+    """The bytes at this moment, as sendfile would send them."""
+    records = b"".join(part.file.read(part.position, part.size) for part in outcome.parts)
+    for part in outcome.parts:
+        part.file.release()
+    return FetchedPartition(
+        outcome.topic,
+        outcome.partition,
+        ErrorCode.NONE if outcome.error is None else outcome.error.code,
+        outcome.high_watermark,
+        outcome.log_start_offset,
+        outcome.diverging_epoch,
+        records,
+    )

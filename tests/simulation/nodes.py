@@ -1,0 +1,208 @@
+"""One simulated node: the real parts of broker and controller on the virtual loop, over a fake disk and network.
+
+May touch:  every room, to build it, as node.py does.   Must not touch: gRPC, sockets, threads, real files.
+Invariants: a crash loses what was not flushed and everything in memory; nothing of a past life reaches the disk of the next.
+Read next:  cluster.py.
+
+What is real: QuorumNode with MetadataLog, MetadataLoader, Controller and its driver, ControllerClient, BrokerLifecycle,
+LogManager with UnifiedLog and its flush rounds, ReplicaManager with Partition and fetchers, the metadata publisher.
+What is not: the Kafka listener and codec, gRPC, the two lanes (one loop plays both).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from barnabas_broker.config.dynamic import TopicSettings
+from barnabas_broker.controller_client import ControllerClient
+from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleConfig
+from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_log.config import LogConfig
+from barnabas_log.manager import LogManager
+from barnabas_quorum.config import QuorumConfig
+from barnabas_quorum.controller.config import ControllerConfig
+from barnabas_quorum.controller.configs import ConfigValidators
+from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
+from barnabas_quorum.driver.node import QuorumNode
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_LATEST
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_quorum.records import FeatureRange
+from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.manager import ReplicaManager
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+CLUSTER_ID = str(Uuid(b"simulated-cluste"))
+WALL_START_MS = 1_700_000_000_000
+CONTROLLER = ControllerConfig(session_timeout_ms=3000, disconnect_grace_ms=500)
+LIFECYCLE = LifecycleConfig(session_timeout_ms=3000, heartbeat_interval_ms=500)
+REPLICATION = ReplicationConfig(replica_lag_time_ms_max=3000, replica_fetch_backoff_ms=300)
+PROPERTIES = {"min.insync.replicas": "2", "log.segment.bytes": "65536", "log.retention.ms": "-1"}
+
+
+class NoProbe:
+    """Nobody can be looked at from outside: the grace and the session decide."""
+
+    async def is_refused(self, endpoints: Any) -> bool:
+        """See BrokerProbe."""
+        return False
+
+
+class SimulatedNode:
+    """A combined node, through all its lives."""
+
+    def __init__(self, cluster: Cluster, node_id: BrokerId, voters: VoterSet, disk: SimulatedDisk) -> None:
+        self.id = node_id
+        self.life = 0
+        self.is_up = False
+        self.disk = disk
+        self.quorum: QuorumNode
+        self.driver: ControllerDriver
+        self.replicas: ReplicaManager
+        self.logs: LogManager
+        self.loader: MetadataLoader
+        self.lifecycle: BrokerLifecycle
+        self._cluster = cluster
+        self._voters = voters
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def network(self) -> Network:
+        """The cluster's network."""
+        return self._cluster.network
+
+    def start(self) -> None:
+        """Begin a life; `is_up` follows when its logs are read."""
+        self.life += 1
+        self._running = asyncio.ensure_future(self._live(self.life))
+        self._running.add_done_callback(self._on_end)
+
+    def crash(self) -> None:
+        """Power off: the disk keeps what was durable and part of the rest."""
+        self.is_up = False
+        self.life += 1
+        for stream in list(self.network.streams):
+            if stream.is_of(self):
+                stream.break_off()
+        self.disk = self.disk.after_crash(self._cluster.random)
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and task is self._running:
+            self._cluster.network.failures.append(task.exception())
+
+    async def _live(self, life: int) -> None:
+        loop = asyncio.get_running_loop()
+        disk = self.disk
+        random = Random(self._cluster.random.random())
+
+        def clock_ms() -> int:
+            return WALL_START_MS + int(loop.time() * 1000)
+
+        def monotonic_ms() -> int:
+            return int(loop.time() * 1000)
+
+        disk.make_directory(f"node-{self.id}")
+        metadata_log = await MetadataLog.open(disk=disk, metadata_directory=f"node-{self.id}", now_ms=clock_ms())
+        settings = TopicSettings(broker_id=self.id, properties=PROPERTIES)
+        self.loader = loader = MetadataLoader()
+        self.driver = driver = ControllerDriver(
+            Controller(
+                config=CONTROLLER,
+                cluster_id=CLUSTER_ID,
+                random=Random(random.random()),
+                validators=ConfigValidators(topic=settings.validate_topic, broker=lambda *_: None),
+            ),
+            node_id=self.id,
+            clock_ms=clock_ms,
+            probe=NoProbe(),
+        )
+        listener = MetadataListener(loader, leader_observers=())
+        self.quorum = quorum = QuorumNode(
+            config=QuorumConfig(),
+            replica=ReplicaKey(self.id, self._voters.by_id(self.id).key.directory_id),  # type: ignore[union-attr]
+            voters=self._voters,
+            log=metadata_log,
+            transport=SimulatedTransport(self.network, self),
+            clock_ms=clock_ms,
+            random=Random(random.random()),
+            listener=listener,
+        )
+        client = ControllerClient(
+            SimulatedControllerTransport(self.network, self),
+            loop=loop,
+            controllers=[key.id for key in self._voters.keys],
+            broker_id=self.id,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            leader_hint=lambda: quorum.leader_and_epoch.leader_id,
+        )
+        self.logs = logs = LogManager(
+            disk=disk,
+            directories=[f"node-{self.id}/data"],
+            default_config=LogConfig.from_overrides({"min.insync.replicas": "2"}, {}),
+            clock_ms=clock_ms,
+            topic_config=lambda topic: settings.log_config(topic, MetadataImage.EMPTY),
+        )
+        await logs.load()
+        self.lifecycle = lifecycle = BrokerLifecycle(
+            identity=BrokerIdentity(
+                broker_id=self.id,
+                cluster_id=CLUSTER_ID,
+                incarnation_id=Uuid(random.randbytes(16)),
+                endpoints=(Endpoint("PLAINTEXT", "simulated", 9000 + self.id),),
+                rack=None,
+                directories=(Uuid(bytes([self.id]) * 16),),
+                features=(FeatureRange(METADATA_VERSION, 0, METADATA_VERSION_LATEST),),
+                previous_broker_epoch=logs.previous_broker_epoch,
+            ),
+            config=LIFECYCLE,
+            client=client,
+            data_lane_last_tick_ms=monotonic_ms,
+            clock_ms=monotonic_ms,
+        )
+        self.replicas = replicas = ReplicaManager(
+            broker_id=self.id,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            config=REPLICATION,
+            logs=logs,
+            disk=disk,
+            log_config=settings.log_config,
+            controller=client,
+            peers=lambda broker_id, endpoint: SimulatedPeer(self.network, self, broker_id),
+            clock_ms=clock_ms,
+            random=Random(random.random()),
+        )
+        failure: asyncio.Future[None] = loop.create_future()
+        publisher = BrokerMetadataPublisher(
+            broker_id=self.id,
+            replicas=replicas,
+            coordinators=[],
+            update_configs=lambda delta, image: None,
+            cache=MetadataCache(MetadataImage.EMPTY),
+            control_loop=loop,
+            data_loop=loop,
+            on_applied=lifecycle.on_metadata_published,
+            on_error=lambda error: None if failure.done() else failure.set_exception(error),
+        )
+        loader.publishers = (driver, publisher)
+        listener.leader_observers = (driver.on_leader_change, lifecycle.on_leader_change)
+        driver.attach(quorum)
+        self.is_up = True
+        async with asyncio.TaskGroup() as tasks:
+            for part in (quorum.run(), driver.run(), lifecycle.run(), logs.run(), replicas.run()):
+                tasks.create_task(part)
+            lifecycle.set_ready()
+            await failure
