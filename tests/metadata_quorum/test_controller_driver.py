@@ -1,0 +1,585 @@
+"""The driver over a quorum of one that can be held back: answers on commit, leadership, sessions, probes.
+
+Time is virtual: a time-out takes no time, and ends exactly when it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from barnabas_quorum.controller.requests import (
+    AlterPartition,
+    BrokerHeartbeat,
+    BrokerHeartbeatReply,
+    ControllerReply,
+    ControllerRequest,
+    CreatableTopic,
+    CreatedTopic,
+    CreateTopics,
+    IsrMemberEpoch,
+    NotActiveController,
+    PartitionAlteration,
+)
+from barnabas_quorum.driver import controller_driver
+from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection, TcpProbe
+from barnabas_quorum.errors import BufferExhausted
+from barnabas_quorum.image.features import METADATA_VERSION
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.records import NoOpRecord, TopicRecord
+from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset
+from tests.broker.coordinator import virtual_loop
+from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver, registration, uuid
+
+
+def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test on a loop whose clock jumps from timer to timer."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        virtual_loop.run(test(*args, **kwargs))
+
+    return run
+
+
+class Stand:
+    """A driver with its quorum, running on this loop."""
+
+    def __init__(self, driver: ControllerDriver, quorum: HeldQuorum) -> None:
+        self.driver = driver
+        self.quorum = quorum
+        self.pushed: list[tuple[int, Any]] = []
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.driver.controller.committed
+
+    def ask(self, request: ControllerRequest) -> asyncio.Task[ControllerReply]:
+        return asyncio.ensure_future(self.driver.handle(request, principal="User:test"))
+
+    def partition(self) -> PartitionRegistration:
+        return self.image.topics.topics["t"].partitions[0]
+
+    async def create(self, name: str) -> CreatedTopic:
+        reply: Any = await self.ask(create(name))
+        topic: CreatedTopic = reply.topics[0]
+        return topic
+
+    async def start_broker(self, broker_id: int) -> HeartbeatConnection:
+        reply: Any = await self.ask(registration(broker_id))
+        connection = self.driver.connect(
+            BrokerId(broker_id), reply.broker_epoch, lambda item: self.pushed.append((broker_id, item))
+        )
+        assert not (await connection.heartbeat(self.beat(connection))).is_fenced
+        return connection
+
+    def beat(self, connection: HeartbeatConnection, **more: Any) -> BrokerHeartbeat:
+        return BrokerHeartbeat(
+            **{
+                "broker_id": connection.broker_id,
+                "broker_epoch": connection.broker_epoch,
+                "metadata_offset": self.image.offset,
+                "want_fence": False,
+                "want_shutdown": False,
+                **more,
+            }
+        )
+
+    def is_fenced(self, broker_id: int) -> bool:
+        broker = self.image.cluster.broker(BrokerId(broker_id))
+        assert broker is not None
+        return broker.is_fenced
+
+    async def fenced_after_ms(self, broker_id: int) -> int:
+        """How long it takes until the broker is fenced."""
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        async with asyncio.timeout(60):
+            while not self.is_fenced(broker_id):  # noqa: ASYNC110  (the image is what it is about)
+                await asyncio.sleep(0.001)
+        return round((loop.time() - start) * 1000)
+
+
+def create(name: str, factor: int = 1) -> CreateTopics:
+    return CreateTopics(topics=(CreatableTopic(name=name, partition_count=1, replication_factor=factor),))
+
+
+@asynccontextmanager
+async def running(*, elect: bool = True, **more: Any) -> AsyncIterator[Stand]:
+    more.setdefault("idle_interval_ms", 0)
+    driver, quorum = make_driver(asyncio.get_running_loop().call_soon, **more)
+    task = asyncio.ensure_future(driver.run())
+    await asyncio.sleep(0)
+    try:
+        if elect:
+            quorum.elect()
+        await asyncio.sleep(0.001)
+        yield Stand(driver, quorum)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+# --- answers leave on commit (C6) ---------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_new_cluster_begins_with_its_metadata_version() -> None:
+    async with running() as stand:
+        assert stand.image.features.levels == {METADATA_VERSION: 1}
+
+
+@on_virtual_time
+async def test_an_answer_waits_for_the_commit_of_its_records() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.is_held = True
+        asked = stand.ask(create("t"))
+        await settle()
+        assert not asked.done()
+        assert stand.driver.controller.pending.topics.get("t") is not None
+        assert stand.image.topics.get("t") is None
+        stand.quorum.commit_all()
+        reply: Any = await asked
+        assert reply.topics[0].error is None
+        assert stand.image.topics.get("t") is not None
+
+
+@on_virtual_time
+async def test_an_answer_that_read_uncommitted_state_waits_for_it_even_when_it_is_a_refusal() -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        stand.quorum.is_held = True
+        first, second = stand.ask(create("t")), stand.ask(create("t"))
+        stale = stand.ask(registration(2, cluster_id="another"))
+        await settle()
+        heartbeat = connection.heartbeat(stand.beat(connection))
+        await settle()
+        assert not any(waiting.done() for waiting in (first, second, stale, heartbeat))
+        stand.quorum.commit_all()
+        made: Any = await first
+        refused: Any = await second
+        assert made.topics[0].error is None
+        assert refused.topics[0].error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        with pytest.raises(KafkaError):
+            await stale
+        assert not (await heartbeat).is_fenced
+
+
+@on_virtual_time
+async def test_an_answer_with_nothing_pending_leaves_at_once() -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        assert connection.heartbeat(stand.beat(connection)).done()
+
+
+@on_virtual_time
+async def test_answers_leave_in_the_order_of_their_commits() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.is_held = True
+        asked = [stand.ask(create(f"t{i}")) for i in range(5)]
+        await settle()
+        held, stand.quorum.batches = stand.quorum.batches, []
+        for index, batch in enumerate(held):
+            stand.quorum.batches = [batch]
+            stand.quorum.commit_all()
+            await settle()
+            assert [task.done() for task in asked] == [i <= index for i in range(5)]
+
+
+@on_virtual_time
+async def test_more_waiters_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_driver, "WAITERS_MAX", 3)
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.is_held = True
+        asked = [stand.ask(create(f"t{i}")) for i in range(5)]
+        await settle()
+        assert stand.driver.controller.pending.topics.get("t3") is None
+        stand.quorum.commit_all()
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert [isinstance(outcome, BufferExhausted) for outcome in outcomes] == [False] * 3 + [True] * 2
+
+
+@on_virtual_time
+async def test_an_atomic_request_that_fits_no_batch_is_refused_and_a_fence_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        for name in "abcde":
+            await stand.create(name)
+        monkeypatch.setattr(controller_driver, "RECORDS_PER_BATCH_MAX", 2)
+        topics = tuple(CreatableTopic(name=name, partition_count=1, replication_factor=1) for name in "xy")
+        with pytest.raises(KafkaError, match="send it in parts") as caught:
+            await stand.ask(CreateTopics(topics=topics))
+        assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+        before = len(stand.quorum.committed)
+        assert (await connection.heartbeat(stand.beat(connection, want_fence=True))).is_fenced
+        assert [len(batch.records) for batch in stand.quorum.committed[before:]] == [2, 2, 2]
+
+
+# --- leadership ---------------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_controller_that_is_not_active_names_the_one_that_is() -> None:
+    async with running(elect=False) as stand:
+        with pytest.raises(NotActiveController) as caught:
+            await stand.create("t")
+        assert caught.value.leader_id is None
+        stand.quorum.depose(leader_id=3)
+        with pytest.raises(NotActiveController) as caught:
+            await stand.create("t")
+        assert caught.value.leader_id == 3
+        with pytest.raises(NotActiveController):
+            stand.driver.connect(BrokerId(1), 1, print)
+
+
+@on_virtual_time
+async def test_losing_leadership_drops_what_is_pending_and_fails_every_waiter() -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        stand.quorum.is_held = True
+        asked = stand.ask(create("t"))
+        await settle()
+        heartbeat = connection.heartbeat(stand.beat(connection))
+        await settle()
+        stand.quorum.depose(leader_id=2)
+        for waiting in (asked, heartbeat):
+            with pytest.raises(NotActiveController) as caught:
+                await waiting
+            assert caught.value.leader_id == 2
+        assert stand.driver.controller.pending is stand.driver.controller.committed
+        assert stand.image.topics.get("t") is None
+        assert [type(item) for _, item in stand.pushed] == [NotActiveController], "its streams are ended"
+
+
+@on_virtual_time
+async def test_what_the_next_leader_commits_of_our_records_counts_all_the_same() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.is_held = True
+        asked = stand.ask(create("t"))
+        await settle()
+        stand.quorum.depose(leader_id=2, keeps=1)
+        with pytest.raises(NotActiveController):
+            await asked
+        assert stand.image.topics.get("t") is not None
+        stand.quorum.commit_from_elsewhere(TopicRecord(name="u", topic_id=uuid(777)))
+        assert stand.driver.controller.pending.topics.get("u") is not None
+
+
+@on_virtual_time
+async def test_elected_anew_it_goes_on_from_what_is_committed() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.is_held = True
+        lost = stand.ask(create("t"))
+        await settle()
+        stand.quorum.depose()
+        stand.quorum.is_held = False
+        stand.quorum.elect()
+        with pytest.raises(NotActiveController):
+            await lost
+        assert (await stand.create("t")).error is None
+        assert stand.driver.stats.times_active == 2
+
+
+@on_virtual_time
+async def test_a_quorum_that_refuses_makes_it_step_down() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.is_leader = False  # lost, and our listener not told yet
+        with pytest.raises(NotActiveController):
+            await stand.create("t")
+        assert not stand.driver.is_active
+        assert stand.driver.controller.pending.topics.get("t") is None
+
+
+@on_virtual_time
+async def test_an_offset_other_than_decided_stops_the_node() -> None:
+    driver, quorum = make_driver(asyncio.get_running_loop().call_soon)
+    running_driver = asyncio.ensure_future(driver.run())
+    await asyncio.sleep(0)
+    quorum.elect()
+    await settle()
+    quorum.next_offset = Offset(quorum.next_offset + 5)
+    with pytest.raises(InvariantViolated, match="gave offset"):
+        await driver.handle(registration(1), principal="")
+    with pytest.raises(ExceptionGroup) as caught:
+        await running_driver
+    assert caught.group_contains(InvariantViolated)
+
+
+@on_virtual_time
+async def test_the_committed_image_equals_the_pending_one_it_was_decided_from() -> None:
+    """C1 on one node: two replays of the same records, one by the controller and one by the loader."""
+    pairs: list[tuple[bytes, bytes]] = []
+
+    class Judge:
+        name = "judge"
+
+        def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+            decided = by_offset.pop(image.offset)
+            assert decided is not image
+            pairs.append((decided.content_hash(), image.content_hash()))
+
+    by_offset: dict[int, MetadataImage] = {}
+    async with running(publishers=[Judge()], elect=False) as stand:
+        accept = stand.driver.controller.accept
+
+        def remember(image: MetadataImage) -> None:
+            by_offset[image.offset] = image
+            accept(image)
+
+        stand.driver.controller.accept = remember  # type: ignore[method-assign]
+        stand.quorum.elect()
+        await settle()
+        connection = await stand.start_broker(1)
+        for name in "abc":
+            await stand.create(name)
+        await connection.heartbeat(stand.beat(connection, want_fence=True))
+    assert len(pairs) > 5
+    assert all(decided == loaded for decided, loaded in pairs)
+
+
+# --- sessions -----------------------------------------------------------------------------------------------------------
+
+SLACK_MS = 5
+"""Turns of the loop between the deadline and the commit of the fence, and the step of fenced_after_ms."""
+
+
+@on_virtual_time
+async def test_a_broker_whose_connection_broke_is_fenced_after_the_grace() -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        await stand.create("t")
+        connection.close()
+        assert 1000 <= await stand.fenced_after_ms(1) <= 1000 + SLACK_MS
+        assert stand.partition().leader == -1
+        assert stand.driver.stats.brokers_fenced == 1 and stand.driver.stats.fenced_by_probe == 0
+
+
+@on_virtual_time
+async def test_a_broker_that_comes_back_within_the_grace_is_not_fenced() -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        connection.close()
+        await asyncio.sleep(0.9)
+        again = stand.driver.connect(BrokerId(1), connection.broker_epoch, print)
+        await again.heartbeat(stand.beat(again))
+        await asyncio.sleep(8.9)
+        assert not stand.is_fenced(1)
+
+
+@on_virtual_time
+async def test_a_silent_broker_is_fenced_after_the_session_time_out_and_unfenced_when_it_is_heard_again() -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        await asyncio.sleep(3)
+        await connection.heartbeat(stand.beat(connection))
+        assert 9000 <= await stand.fenced_after_ms(1) <= 9000 + SLACK_MS
+        assert not (await connection.heartbeat(stand.beat(connection))).is_fenced
+
+
+@on_virtual_time
+async def test_heartbeats_keep_a_broker_alive_while_the_quorum_stalls() -> None:
+    async with running() as stand:
+        connection = await stand.start_broker(1)
+        stand.quorum.is_held = True
+        waiting = stand.ask(create("t"))
+        await settle()
+        answers = []
+        for _ in range(20):
+            answers.append(connection.heartbeat(stand.beat(connection)))
+            await asyncio.sleep(2)
+        assert not any(answer.done() for answer in answers)
+        stand.quorum.commit_all()
+        await waiting
+        assert all([not (await answer).is_fenced for answer in answers])
+        assert stand.driver.stats.brokers_fenced == 0
+
+
+@on_virtual_time
+async def test_a_new_controller_gives_brokers_a_fresh_session() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.depose()
+        await asyncio.sleep(20)
+        assert not stand.is_fenced(1), "nobody fences while nobody is active"
+        stand.quorum.elect()
+        await settle()
+        assert 9000 <= await stand.fenced_after_ms(1) <= 9000 + SLACK_MS
+
+
+class Refused:
+    """A probe that answers as told, and then finds nobody listening."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.answers = list(answers)
+        self.asked: list[Sequence[Endpoint]] = []
+
+    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
+        self.asked.append(endpoints)
+        return self.answers.pop(0) if self.answers else True
+
+
+@on_virtual_time
+async def test_a_broker_whose_listener_is_gone_is_fenced_without_waiting_for_the_grace() -> None:
+    probe = Refused()
+    async with running(probe=probe) as stand:
+        connection = await stand.start_broker(1)
+        connection.close()
+        assert 250 <= await stand.fenced_after_ms(1) <= 250 + SLACK_MS
+        assert stand.driver.stats.fenced_by_probe == 1
+        assert probe.asked == [(Endpoint("PLAINTEXT", "127.0.0.1", 9001),)] * 2
+
+
+@on_virtual_time
+async def test_only_refusals_in_a_row_prove_a_broker_dead() -> None:
+    probe = Refused(True, False)
+    async with running(probe=probe, disconnect_grace_ms=8000) as stand:
+        connection = await stand.start_broker(1)
+        connection.close()
+        assert 550 <= await stand.fenced_after_ms(1) <= 550 + SLACK_MS
+        assert len(probe.asked) == 4, "refused, answered, then refused twice"
+
+
+@on_virtual_time
+async def test_a_new_controller_probes_the_brokers_that_do_not_come() -> None:
+    async with running(probe=Refused()) as stand:
+        await stand.start_broker(1)
+        second = await stand.start_broker(2)
+        stand.quorum.depose()
+        stand.quorum.elect()
+        stand.driver.connect(BrokerId(2), second.broker_epoch, print)
+        await settle()
+        assert 400 <= await stand.fenced_after_ms(1) <= 400 + SLACK_MS
+        await asyncio.sleep(5)
+        assert not stand.is_fenced(2), "2 came back"
+
+
+@on_virtual_time
+async def test_a_connected_broker_is_never_probed() -> None:
+    probe = Refused()
+    async with running(probe=probe) as stand:
+        await stand.start_broker(1)
+        await asyncio.sleep(5)
+        assert probe.asked == []
+
+
+async def test_the_tcp_probe_knows_a_closed_port_from_an_open_one() -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    here = Endpoint("PLAINTEXT", "127.0.0.1", port)
+    assert not await TcpProbe().is_refused([here])
+    server.close()
+    await server.wait_closed()
+    assert await TcpProbe().is_refused([here])
+    assert not await TcpProbe().is_refused([]), "no endpoint proves nothing"
+
+
+# --- controlled shutdown ------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_the_others_are_asked_to_report_when_a_broker_leaves() -> None:
+    async with running() as stand:
+        first = await stand.start_broker(1)
+        second = await stand.start_broker(2)
+        created: Any = await stand.ask(create("t", factor=2))
+        assert created.topics[0].error is None
+        leader = stand.partition().leader
+        leaving, staying = (first, second) if leader == 1 else (second, first)
+        reply = await leaving.heartbeat(stand.beat(leaving, want_shutdown=True))
+        assert not reply.should_shutdown
+        [(broker_id, push)] = stand.pushed
+        assert broker_id == staying.broker_id and isinstance(push, BrokerHeartbeatReply)
+        assert push.report_offset == stand.image.offset
+        await staying.heartbeat(stand.beat(staying))
+        assert (await leaving.heartbeat(stand.beat(leaving, want_shutdown=True))).should_shutdown
+        assert stand.is_fenced(int(leaving.broker_id))
+
+
+# --- what it does unasked -----------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_an_idle_controller_keeps_the_high_watermark_moving_and_a_stuck_one_does_not_pile_up() -> None:
+    seen: list[MetadataDelta] = []
+
+    class Watcher:
+        name = "watcher"
+
+        def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+            seen.append(delta)
+
+    async with running(idle_interval_ms=500, publishers=[Watcher()]) as stand:
+        offset = stand.image.offset
+        await asyncio.sleep(5.1)
+        assert stand.image.offset == offset + 10
+        assert all(delta.topics is None and delta.cluster is None for delta in seen[1:])
+        assert stand.quorum.committed[-1].records == (NOOP,)
+        stand.quorum.is_held = True
+        await asyncio.sleep(5)
+        assert len(stand.quorum.batches) == 1
+
+
+@on_virtual_time
+async def test_a_busy_controller_writes_no_no_op() -> None:
+    async with running(idle_interval_ms=500) as stand:
+        await stand.start_broker(1)
+        for index in range(20):
+            await stand.create(f"t{index}")
+            await asyncio.sleep(0.3)
+        assert all(batch.records != (NOOP,) for batch in stand.quorum.committed)
+
+
+@on_virtual_time
+async def test_a_controller_that_is_not_active_writes_nothing() -> None:
+    async with running(idle_interval_ms=500, elect=False) as stand:
+        await asyncio.sleep(10)
+        assert stand.quorum.committed == [] and stand.quorum.batches == []
+
+
+@on_virtual_time
+async def test_partitions_go_back_to_their_preferred_leaders_at_the_balance_interval() -> None:
+    async with running(leader_imbalance_check_interval_seconds=300, session_timeout_ms=1_000_000) as stand:
+        connections = {broker_id: await stand.start_broker(broker_id) for broker_id in (1, 2)}
+        created: Any = await stand.ask(create("t", factor=2))
+        first, second = stand.partition().replicas
+        await connections[first].heartbeat(stand.beat(connections[first], want_fence=True))
+        await connections[first].heartbeat(stand.beat(connections[first]))
+        assert stand.partition().leader == second
+        rejoin = PartitionAlteration(
+            topic_id=created.topics[0].topic_id,
+            partition_id=0,
+            leader_epoch=stand.partition().leader_epoch,
+            partition_epoch=stand.partition().partition_epoch,
+            new_isr=(IsrMemberEpoch(broker_id=second), IsrMemberEpoch(broker_id=first)),
+        )
+        await stand.ask(
+            AlterPartition(broker_id=second, broker_epoch=connections[second].broker_epoch, partitions=(rejoin,))
+        )
+        await asyncio.sleep(290)
+        assert stand.partition().leader == second
+        await asyncio.sleep(11)
+        assert stand.partition().leader == first
+        assert stand.driver.stats.preferred_elections == 1
+
+
+NOOP = controller_driver.encode(NoOpRecord())
