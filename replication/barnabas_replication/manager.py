@@ -143,7 +143,6 @@ class ReplicaManager:
         required_acks: 0 answers after the append, 1 once our own log counts it, -1 (all) once the HW passed it.
         """
         stats = self.stats
-        stats.produce_requests += 1
         if not -1 <= required_acks <= 1:
             error = InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {required_acks}")
             respond([AppendOutcome(entry.topic, entry.partition, error) for entry in entries])
@@ -252,7 +251,6 @@ class ReplicaManager:
     def _drain(self) -> None:
         """Once per loop iteration with appends: write, start flushes, move HWs, answer followers."""
         self._is_drain_scheduled = False
-        self.stats.drains += 1
         dirty, self._dirty = self._dirty, {}
         now_ms = self.now_ms()
         request_flush = self._logs.request_flush
@@ -320,12 +318,9 @@ class ReplicaManager:
 
         The returned Cancel forgets it (connection gone). Ranges in the outcomes are the receiver's to release.
         """
-        self.stats.fetch_requests += 1
-        if request.replica_id >= 0:
-            self.stats.follower_fetch_requests += 1
-            if self._is_from_earlier_life(request):
-                respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
-                return _nothing
+        if request.replica_id >= 0 and self._is_from_earlier_life(request):
+            respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
+            return _nothing
         outcomes, size_bytes, is_final = self._look(request, partitions, is_first_look=True)
         if is_final or size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not partitions:
             self._answer(request, outcomes, respond)
@@ -707,50 +702,6 @@ class ReplicaManager:
                 logger.error("high watermarks of %s could not be written: %s", path, error)
                 continue
             self._written_high_watermarks[path] = of_directory
-
-    # ------------------------------------------------------------------ gauges
-
-    def leader_count(self) -> int:
-        """Partitions led here."""
-        return sum(partition.is_leader for partition in self._partitions.values())
-
-    def partition_count(self) -> int:
-        """Partitions hosted here."""
-        return len(self._partitions)
-
-    def under_replicated_count(self) -> int:
-        """Led partitions whose ISR lacks a replica."""
-        return sum(
-            partition.is_leader and len(partition.isr.committed) < len(partition.replicas)
-            for partition in self._partitions.values()
-        )
-
-    def under_min_isr_count(self) -> int:
-        """Led partitions with fewer in-sync replicas than min.insync.replicas."""
-        return sum(partition.is_under_min_isr for partition in self._partitions.values())
-
-    def offline_count(self) -> int:
-        """Partitions given up because their disk failed."""
-        return sum(partition.storage_error is not None for partition in self._partitions.values())
-
-    def parked_produce_count(self) -> int:
-        """Produces waiting for a HW or a flush."""
-        return sum(
-            len(partition.waiting_for_commit) + len(partition.waiting_for_flush)
-            for partition in self._partitions.values()
-        )
-
-    def replica_lag_max(self) -> int:
-        """Offsets by which the last follower of a led partition is behind."""
-        return max(
-            (
-                partition.log.log_end_offset - replica.end_offset
-                for partition in self._partitions.values()
-                if partition.is_leader
-                for replica in partition.remotes.values()
-            ),
-            default=0,
-        )
 
 
 def _release(outcomes: list[FetchOutcome]) -> None:

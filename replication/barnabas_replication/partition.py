@@ -35,7 +35,6 @@ from barnabas_replication.errors import (
     NotLeaderOrFollower,
     OffsetNotAvailable,
     UnknownLeaderEpoch,
-    UnknownTopicOrPartition,
 )
 from barnabas_replication.isr import IsrState
 from barnabas_replication.purgatory import ProduceQueue, WaitingList
@@ -203,11 +202,6 @@ class Partition:
         return rules.effective_min_isr(
             min_insync_replicas=self.log.config.min_insync_replicas, replication_factor=len(self.replicas)
         )
-
-    @property
-    def is_under_min_isr(self) -> bool:
-        """Led here, with fewer committed ISR members than min.insync.replicas."""
-        return self.is_leader and len(self.isr.committed) < self.min_isr
 
     @property
     def current_leader(self) -> CurrentLeader:
@@ -434,7 +428,6 @@ class Partition:
         )
         if not lagging:
             return
-        self._stats.isr_shrinks_proposed += 1
         logger.info("%s: followers %s lag, proposing an ISR without them", self.topic_partition, sorted(lagging))
         members = self.isr.committed - lagging
         self.isr = self.isr.shrinking()
@@ -473,7 +466,6 @@ class Partition:
             high_watermark=self.high_watermark,
             leader_epoch_start_offset=self.leader_epoch_start_offset,
         ):
-            self._stats.isr_expands_proposed += 1
             logger.info("%s: follower %d caught up, proposing it for the ISR", self.topic_partition, replica.broker_id)
             self.isr = self.isr.expanding(replica.broker_id)
             self._propose(self.isr.maximal)
@@ -718,8 +710,3 @@ class Partition:
         """Our whole log lies outside the leader's: drop it and begin at the leader's start."""
         self.log.truncate_fully_and_start_at(offset)
         self._set_high_watermark(offset)
-
-
-def unknown_partition(topic: str, partition: int) -> UnknownTopicOrPartition:
-    """The error for a partition that neither this broker nor the image knows."""
-    return UnknownTopicOrPartition(f"{topic}-{partition} does not exist")

@@ -9,13 +9,11 @@ Read next:  manager.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from barnabas_log.disk import FileRange
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, BrokerId, Epoch, Offset, Uuid
-
-if TYPE_CHECKING:
-    from barnabas_log.disk import FileRange
 
 Buffer = bytes | bytearray | memoryview
 """Bytes of record batches; never kept past the call that is given them."""
@@ -121,5 +119,4 @@ RespondFetch = Callable[[list[FetchOutcome]], None]
 Cancel = Callable[[], None]
 """Forget a parked fetch (its connection is gone). Harmless after the answer."""
 
-AppendEntries = Sequence[AppendEntry]
 FetchPartitionSpecs = Sequence[FetchPartitionSpec]
