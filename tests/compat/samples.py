@@ -22,13 +22,16 @@ class Sample(NamedTuple):
     timestamp_ms: int
 
 
-def samples() -> list[Sample]:
-    """Keys, values and headers that are null, empty, binary, large, and many; a second between timestamps."""
+def samples(*, with_null_key_and_value: bool = True) -> list[Sample]:
+    """Keys, values and headers that are null, empty, binary, large, and many; a second between timestamps.
+
+    Some clients refuse to send a record that has neither key nor value.
+    """
     bodies: list[tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]] = [
         (b"key", b"value", ()),
         (None, b"null key", ()),
         (b"null value", None, ()),
-        (None, None, ()),
+        (None, None if with_null_key_and_value else b"", ()),
         (b"", b"", ()),
         (bytes(range(256)), bytes(range(255, -1, -1)), ()),
         ("schlüssel".encode(), "wert-λ-🚀".encode(), ()),

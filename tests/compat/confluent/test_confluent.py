@@ -133,11 +133,12 @@ def test_two_members_share_a_group_hand_over_and_resume_where_it_committed(
     assert group in {g.group_id for g in admin.list_consumer_groups().result(DEADLINE_S).valid}
 
     one.close()
+    late: list[Message] = []
+    until(lambda: len(two.assignment()) == PARTITIONS, lambda: poll_into(two, late))
+    assert late == []
     more = [Sample(b"%d" % n, b"more %d" % n, (), FIRST_TIMESTAMP_MS) for n in range(100)]
     produce(bootstrap, topic, more)
-    late: list[Message] = []
     until(lambda: len(late) >= len(more), lambda: poll_into(two, late))
-    assert len(two.assignment()) == PARTITIONS
     assert Counter(message.value() for message in late) == Counter(record.value for record in more)
     two.commit(asynchronous=False)
     two.close()
