@@ -13,9 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from barnabas_wire.kafka.errors import InvariantViolated
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Uuid
-from barnabas_wire.rpc import metadata_records_pb2 as pb
 from google.protobuf.message import DecodeError
 
 from barnabas_quorum.records import (
@@ -36,6 +33,9 @@ from barnabas_quorum.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Uuid
+from barnabas_wire.rpc import metadata_records_pb2 as pb
 
 
 class UnknownRecord(InvariantViolated):

@@ -102,7 +102,7 @@ class Stand:
         loop = asyncio.get_running_loop()
         start = loop.time()
         async with asyncio.timeout(60):
-            while not self.is_fenced(broker_id):  # noqa: ASYNC110  (the image is what it is about)
+            while not self.is_fenced(broker_id):
                 await asyncio.sleep(0.001)
         return round((loop.time() - start) * 1000)
 
@@ -355,6 +355,21 @@ async def test_the_committed_image_equals_the_pending_one_it_was_decided_from() 
         await connection.heartbeat(stand.beat(connection, want_fence=True))
     assert len(pairs) > 5
     assert all(decided == loaded for decided, loaded in pairs)
+
+
+@on_virtual_time
+async def test_a_stop_that_comes_in_the_turn_of_a_disconnect_is_not_lost() -> None:
+    """asyncio.wait_for of Python 3.11 loses it, and the node would never stop."""
+    driver, quorum = make_driver(asyncio.get_running_loop().call_soon)
+    task = asyncio.ensure_future(driver.run())
+    await asyncio.sleep(0)
+    quorum.elect()
+    connection = await Stand(driver, quorum).start_broker(1)
+    await settle()
+    connection.close()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ async def test_the_end_of_a_stream_is_seen_and_the_broker_fenced_long_before_its
         assert not controller.is_fenced(1)
         await controller.channel.close()
         async with asyncio.timeout(20):
-            while not controller.is_fenced(1):  # noqa: ASYNC110  (the image is what it is about)
+            while not controller.is_fenced(1):
                 await asyncio.sleep(0.01)
 
 

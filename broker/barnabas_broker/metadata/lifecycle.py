@@ -17,6 +17,7 @@ Not obvious
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -194,7 +195,8 @@ class BrokerLifecycle:
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         self._beat_now.set()
         try:
-            await asyncio.wait_for(self._may_leave.wait(), self._config.shutdown_timeout_ms / 1000)
+            async with asyncio.timeout(self._config.shutdown_timeout_ms / 1000):
+                await self._may_leave.wait()
         except TimeoutError:
             logger.warning(
                 "broker %d stops without leave of the controller: none was given within %d ms",
@@ -311,15 +313,16 @@ class BrokerLifecycle:
             else:
                 self.stats.heartbeats_held_back += 1
             interval_ms = SHUTDOWN_HEARTBEAT_MS if self._wants_shutdown else self._config.heartbeat_interval_ms
-            try:
-                await asyncio.wait_for(self._beat_now.wait(), interval_ms / 1000)
-            except TimeoutError:
-                continue
+            # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval_ms / 1000):
+                    await self._beat_now.wait()
 
     async def _receive(self, stream: HeartbeatStream, controller_id: BrokerId) -> None:
         while True:
             # the controller answers every heartbeat; one that is silent this long is stopped or cut off
-            reply = await asyncio.wait_for(stream.receive(), self._config.session_timeout_ms / 1000 / 2)
+            async with asyncio.timeout(self._config.session_timeout_ms / 1000 / 2):
+                reply = await stream.receive()
             self._take_reply(reply)
             self._client.note_active(controller_id)
 

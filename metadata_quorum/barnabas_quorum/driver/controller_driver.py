@@ -17,6 +17,7 @@ Not obvious
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -81,9 +82,8 @@ class TcpProbe:
         """See BrokerProbe."""
         for endpoint in endpoints:
             try:
-                _, writer = await asyncio.wait_for(
-                    asyncio.open_connection(endpoint.host, endpoint.port), PROBE_TIMEOUT_MS / 1000
-                )
+                async with asyncio.timeout(PROBE_TIMEOUT_MS / 1000):
+                    _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             except ConnectionRefusedError:
                 continue
             except (OSError, TimeoutError):
@@ -356,19 +356,22 @@ class ControllerDriver:
     async def _fence_stale_brokers(self) -> None:
         while True:
             self._sessions_changed.clear()
-            deadline_ms: int | None = None
+            # a session that begins meanwhile ends no earlier than one time-out from now
+            wait_ms = self.controller.config.session_timeout_ms
             if self.is_active:
                 stale = self.controller.stale_broker(now_ms=self._now_ms())
                 if stale is not None:
-                    self._fence(stale, "its heartbeats stopped")
+                    is_absent = self.controller.sessions.is_absent(stale)
+                    self._fence(stale, "it did not come back" if is_absent else "its heartbeats fell silent")
                     await asyncio.sleep(0)  # one broker at a time; heartbeats that came meanwhile go first
                     continue
                 deadline_ms = self.controller.next_deadline_ms()
-            wait_ms = None if deadline_ms is None else max(deadline_ms - self._now_ms(), 1)
-            try:
-                await asyncio.wait_for(self._sessions_changed.wait(), None if wait_ms is None else wait_ms / 1000)
-            except TimeoutError:
-                continue
+                if deadline_ms is not None:
+                    wait_ms = min(wait_ms, max(deadline_ms - self._now_ms(), 1))
+            # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    await self._sessions_changed.wait()
 
     def _fence(self, broker_id: BrokerId, reason: str) -> None:
         logger.warning("broker %d is fenced: %s", broker_id, reason)

@@ -1,0 +1,260 @@
+"""The broker's controller client: finding the active controller, time-outs, lanes, and the replication room's channel."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable, GrpcControllerTransport
+from barnabas_broker.producer_ids import ProducerIdBlock
+from barnabas_quorum.controller.requests import (
+    BrokerHeartbeat,
+    ConfigAlteration,
+    ConfigChange,
+    ConfigOperation,
+    CreatableTopic,
+    NotActiveController,
+    TopicGrowth,
+    TopicReference,
+)
+from barnabas_quorum.driver.controller_service import ControllerService
+from barnabas_quorum.records import ConfigResourceType
+from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem, IsrMember
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+from barnabas_wire.rpc.options import SERVER_OPTIONS
+from tests.broker.controllers_fixture import Controllers
+from tests.broker.coordinator import virtual_loop
+from tests.metadata_quorum.controller_fixture import make_driver, registration
+
+
+def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        virtual_loop.run(test(*args, **kwargs))
+
+    return run
+
+
+async def serve_broker(controllers: Controllers, broker_id: int = 7) -> None:
+    """Register and unfence the client's broker."""
+    controllers.broker_epoch = await controllers.client.register_broker(registration(broker_id))
+    driver = controllers.active()
+    connection = driver.connect(BrokerId(broker_id), controllers.broker_epoch, print)
+    await connection.heartbeat(
+        BrokerHeartbeat(
+            broker_id=BrokerId(broker_id),
+            broker_epoch=controllers.broker_epoch,
+            metadata_offset=Offset(10**6),
+            want_fence=False,
+            want_shutdown=False,
+        )
+    )
+
+
+TOPIC = CreatableTopic(name="t", partition_count=2, replication_factor=1)
+
+
+# --- finding the active controller --------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_a_hint_of_a_controller_that_is_not_active_is_followed_at_once_and_remembered() -> None:
+    controllers = Controllers()
+    controllers.elect(3)
+    controllers.hint = BrokerId(1)
+    await controllers.client.register_broker(registration(7))
+    assert controllers.transport.called == [1, 3]
+    assert asyncio.get_running_loop().time() < 0.05, "no back-off"
+    await controllers.client.register_broker(registration(8))
+    assert controllers.transport.called == [1, 3, 3]
+
+
+@on_virtual_time
+async def test_the_quorums_own_leader_is_asked_first() -> None:
+    controllers = Controllers()
+    controllers.elect(2)
+    controllers.hint = BrokerId(2)
+    await controllers.client.register_broker(registration(7))
+    assert controllers.transport.called == [2]
+
+
+@on_virtual_time
+async def test_without_any_hint_everybody_is_asked_in_turn() -> None:
+    controllers = Controllers()
+    controllers.elect(3)
+    for quorum in (controllers.quorums[1], controllers.quorums[2]):
+        quorum.depose(None)
+    await controllers.client.register_broker(registration(7))
+    assert controllers.transport.called[-1] == 3 and len(controllers.transport.called) <= 3
+
+
+@on_virtual_time
+async def test_a_controller_that_is_down_or_stopped_is_left_for_another() -> None:
+    controllers = Controllers()
+    controllers.elect(1)
+    await controllers.client.register_broker(registration(7))
+    controllers.transport.down = {1}
+    controllers.elect(2)
+    await controllers.client.register_broker(registration(8))
+    controllers.transport.stopped = {2}
+    controllers.elect(3)
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    (made,) = await controllers.client.create_topics([TOPIC])
+    assert 5 <= loop.time() - start < 6, "one attempt's time-out, not the whole deadline"
+    assert made.error is not None and made.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@on_virtual_time
+async def test_an_election_is_waited_for() -> None:
+    controllers = Controllers()
+    asking = asyncio.ensure_future(controllers.client.register_broker(registration(7)))
+    await asyncio.sleep(2)
+    assert not asking.done()
+    controllers.elect(2)
+    assert await asking > 0
+    assert len(controllers.transport.called) < 30, "with back-off"
+
+
+@on_virtual_time
+async def test_two_controllers_that_point_at_each_other_are_not_asked_without_pause() -> None:
+    controllers = Controllers()
+    controllers.quorums[1].depose(2)
+    controllers.quorums[2].depose(1)
+    controllers.quorums[3].depose(1)
+    with pytest.raises(KafkaError) as caught:
+        await controllers.client.register_broker(registration(7))
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    assert len(controllers.transport.called) < 100
+
+
+@on_virtual_time
+async def test_nobody_active_ends_with_a_time_out_that_says_where_to_look() -> None:
+    controllers = Controllers()
+    controllers.transport.down = {1, 2, 3}
+    with pytest.raises(KafkaError, match="quorum status") as caught:
+        await controllers.client.create_topics([TOPIC], timeout_ms=1500)
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT and caught.value.is_retriable
+    assert 1.5 <= asyncio.get_running_loop().time() < 2
+
+
+@on_virtual_time
+async def test_what_the_active_controller_refuses_is_raised_and_not_tried_again() -> None:
+    controllers = Controllers()
+    controllers.elect(1)
+    controllers.hint = BrokerId(1)
+    with pytest.raises(KafkaError) as caught:
+        await controllers.client.register_broker(registration(7, cluster_id="another"))
+    assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert controllers.transport.called == [1]
+
+
+# --- the verbs ----------------------------------------------------------------------------------------------------------
+
+
+@on_virtual_time
+async def test_every_verb_reaches_the_controller() -> None:
+    controllers = Controllers()
+    controllers.elect(1)
+    await serve_broker(controllers)
+    client = controllers.client
+    (made,) = await client.create_topics([TOPIC], principal="User:a")
+    assert made.error is None
+    (grown,) = await client.create_partitions([TopicGrowth(name="t", partition_count=3)])
+    assert grown.error is None
+    change = ConfigChange(key="k", operation=ConfigOperation.SET, value="v")
+    resource = ConfigAlteration(resource_type=ConfigResourceType.TOPIC, resource_name="t", changes=(change,))
+    (altered,) = await client.incremental_alter_configs([resource])
+    assert altered.error is None
+    assert await client.allocate_producer_ids() == ProducerIdBlock(0, 1000)
+    assert await client.allocate_producer_ids() == ProducerIdBlock(1000, 1000)
+    image = controllers.active().controller.committed
+    assert len(image.topics.topics["t"].partitions) == 3 and image.configs.topic("t") == {"k": "v"}
+    (deleted,) = await client.delete_topics([TopicReference(name="t")])
+    assert (deleted.name, deleted.topic_id, deleted.error) == ("t", made.topic_id, None)
+
+
+@on_virtual_time
+async def test_the_replication_rooms_channel_carries_proposals_and_outcomes() -> None:
+    controllers = Controllers()
+    controllers.elect(1)
+    await serve_broker(controllers)
+    (made,) = await controllers.client.create_topics([TOPIC])
+    channel: AlterPartitionChannel = controllers.client
+    members = (IsrMember(BrokerId(7), controllers.broker_epoch),)
+    items = [
+        AlterPartitionItem(made.topic_id, "t", index, Epoch(epoch), members, 0) for index, epoch in ((0, 0), (1, 5))
+    ]
+    good, bad = await channel.alter_partition(items)
+    assert (good.error, good.leader_id, good.isr, good.partition_epoch) == (None, 7, (7,), 0)
+    assert bad.partition == 1 and bad.error is not None and bad.error.code is ErrorCode.NOT_CONTROLLER
+    controllers.broker_epoch -= 1
+    with pytest.raises(KafkaError) as caught:
+        await channel.alter_partition(items)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+# --- lanes and gRPC -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_from_another_loop_is_carried_out_on_the_control_lane() -> None:
+    lanes: list[int] = []
+
+    class Watched:
+        async def call(self, controller_id: BrokerId, request: Any, *, principal: str, timeout_ms: int) -> Any:
+            lanes.append(threading.get_ident())
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "seen")
+
+    control = asyncio.new_event_loop()
+    thread = threading.Thread(target=control.run_forever)
+    thread.start()
+    try:
+        client = ControllerClient(
+            Watched(),  # type: ignore[arg-type]
+            loop=control,
+            controllers=[BrokerId(1)],
+            broker_id=BrokerId(7),
+            broker_epoch=lambda: 1,
+            leader_hint=lambda: None,
+        )
+        with pytest.raises(KafkaError, match="seen"):
+            await client.allocate_producer_ids()
+        assert lanes == [thread.ident]
+    finally:
+        control.call_soon_threadsafe(control.stop)
+        thread.join()
+        control.close()
+
+
+async def test_over_grpc_a_refusal_a_dead_port_and_a_deadline_are_told_apart() -> None:
+    driver, quorum = make_driver(asyncio.get_running_loop().call_soon, idle_interval_ms=0)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    ControllerService(driver).add_to_server(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    transport = GrpcControllerTransport({BrokerId(1): ("127.0.0.1", port)})
+    try:
+        with pytest.raises(NotActiveController):
+            await transport.call(BrokerId(1), registration(7), principal="", timeout_ms=10_000)
+        quorum.elect()
+        assert await transport.call(BrokerId(1), registration(7), principal="", timeout_ms=10_000)
+        quorum.is_held = True
+        with pytest.raises(TimeoutError):
+            await transport.call(BrokerId(1), registration(8), principal="", timeout_ms=50)
+        quorum.is_held = False
+        await server.stop(None)
+        with pytest.raises(ControllerUnreachable):
+            await transport.call(BrokerId(1), registration(7), principal="", timeout_ms=10_000)
+        stream = await transport.open_heartbeats(BrokerId(1))
+        with pytest.raises(ControllerUnreachable):
+            await stream.receive()
+    finally:
+        await transport.close()
+        await server.stop(None)
