@@ -1,0 +1,253 @@
+"""The commands against a real cluster: records in and out, groups, health while a node is dead, data across runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, Producer
+
+from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
+from barnabas_admin.main import cli
+
+pytestmark = pytest.mark.cluster
+
+BARNABAS = [sys.executable, "-m", "barnabas_admin.main"]
+TIMEOUT_S = 60
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    stdout: bytes
+    stderr: bytes
+
+
+class Cli:
+    """Runs commands: in this process (an interpreter costs half a second), or in one of their own when they read stdin."""
+
+    def __init__(self, admin: str) -> None:
+        self._environment = {"BARNABAS_ADMIN": admin, "BARNABAS_BROKERS": ""}
+
+    def run(self, *arguments: str, stdin: bytes | None = None, status: int = 0) -> Done:
+        if stdin is None:
+            result = CliRunner().invoke(cli, list(arguments), env=self._environment, catch_exceptions=False)
+            assert result.exit_code == status, result.output
+            return Done(result.stdout_bytes, result.stderr_bytes)
+        done = subprocess.run(
+            [*BARNABAS, *arguments],
+            env=os.environ | self._environment,
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr.decode()
+        return Done(done.stdout, done.stderr)
+
+    def json(self, *arguments: str, stdin: bytes | None = None, status: int = 0) -> dict[str, Any]:
+        found = json.loads(self.run(*arguments, "-o", "json", stdin=stdin, status=status).stdout)
+        assert found.pop("api_version") == "v1"
+        return dict(found)
+
+    def consumed(self, *arguments: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.run("topic", "consume", *arguments, "-o", "json").stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def commands(barnabas_cluster: LocalCluster) -> Cli:
+    return Cli(barnabas_cluster.admin_addresses)
+
+
+def test_a_topic_from_its_making_to_its_end(commands: Cli) -> None:
+    (created,) = commands.json("topic", "create", "life", "-p", "2", "-c", "retention.ms=60000")["topics"]
+    assert (created["status"], created["partitions"], created["replication_factor"]) == ("created", 2, 3)
+    commands.run("topic", "create", "life", status=3)
+    commands.run("topic", "create", "life", "--if-not-exists")
+    bad = commands.run("topic", "create", "odd", "-c", "retention.ms=soon", "-o", "json", status=1)
+    assert json.loads(bad.stderr.splitlines()[-1])["error"]["name"] == "INVALID_CONFIG"
+    assert "life" in [topic["name"] for topic in commands.json("topic", "list")["topics"]]
+    commands.run("topic", "alter", "life", "-c", "segment.ms=1000", "-d", "retention.ms")
+    overrides = commands.json("topic", "config", "life", "--overrides")["configs"]
+    assert [(row["key"], row["value"], row["source"]) for row in overrides] == [("segment.ms", "1000", "topic")]
+    assert commands.json("topic", "add-partitions", "life", "--num", "1")["partitions"] == 3
+    (described,) = commands.json("topic", "describe", "life")["topics"]
+    assert [sorted(part["isr"]) for part in described["partitions"]] == [[1, 2, 3]] * 3
+    assert [(part["log_start_offset"], part["high_watermark"]) for part in described["partitions"]] == [(0, 0)] * 3
+    commands.run("topic", "delete", "life", "--yes")
+    commands.run("topic", "describe", "life", status=3)
+
+
+def test_lines_go_in_and_come_out(commands: Cli) -> None:
+    commands.run("topic", "create", "lines", "-p", "3")
+    lines = b"".join(b"k%d|value %d\n" % (number % 7, number) for number in range(2000))
+    written = commands.json("topic", "produce", "lines", "-k", "|", "-H", "source=test", "-z", "lz4", stdin=lines)
+    assert written["records"] == 2000
+    records = commands.consumed("lines", "-e")
+    assert sorted(record["value"] for record in records) == sorted(f"value {number}" for number in range(2000))
+    assert records[0]["headers"] == [{"name": "source", "value": "test"}]
+    by_key: dict[str, list[int]] = {}
+    for record in records:
+        by_key.setdefault(record["key"], []).append(int(record["value"].split()[1]))
+    assert all(values == sorted(values) for values in by_key.values())
+    first = commands.consumed("lines", "-p", "0", "--from-beginning", "-n", "1")
+    assert (first[0]["partition"], first[0]["offset"]) == (0, 0)
+    assert len(commands.consumed("lines", "-p", "0", "--offset", "-5", "-e")) == 5
+    assert commands.consumed("lines", "--offset", "end", "-e") == []
+    at_ms = min(record["timestamp_ms"] for record in records)
+    assert len(commands.consumed("lines", "--offset", f"@{at_ms}", "-e")) == 2000
+    assert commands.run("topic", "consume", "lines", "--offset", "@4102444800000", "-e").stdout == b""
+
+
+def test_what_was_consumed_can_be_produced_again(commands: Cli) -> None:
+    for name in ("original", "copy"):
+        commands.run("topic", "create", name, "-p", "1")
+    commands.run("topic", "produce", "original", "-k", ":", stdin=b"a:1\n\xff:\xfe\x00\nb:2")
+    lines = commands.run("topic", "consume", "original", "-e", "-o", "json").stdout
+    commands.run("topic", "produce", "copy", "--input", "jsonl", stdin=lines)
+    names = ("offset", "timestamp_ms", "key", "key_base64", "value", "value_base64")
+    assert [[record.get(name) for name in names] for record in commands.consumed("copy", "-e")] == [
+        [record.get(name) for name in names] for record in commands.consumed("original", "-e")
+    ]
+
+
+def test_keys_go_where_librdkafka_sends_them(commands: Cli, barnabas_cluster: LocalCluster) -> None:
+    commands.run("topic", "create", "placed", "-p", "5")
+    producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers, "partitioner": "murmur2_random"})
+    keys = [f"key-{number}" for number in range(60)]
+    for key in keys:
+        producer.produce("placed", key=key, value="librdkafka")
+    producer.flush(30)
+    commands.run("topic", "produce", "placed", "-k", ":", stdin="".join(f"{key}:ours\n" for key in keys).encode())
+    places = [{(record["key"], record["partition"]) for record in commands.consumed("placed", "-e")}]
+    assert len(places[0]) == len(keys)
+
+
+def test_a_group_shows_members_offsets_and_lag(commands: Cli, barnabas_cluster: LocalCluster) -> None:
+    commands.run("topic", "create", "grouped", "-p", "2")
+    commands.run("topic", "produce", "grouped", "-p", "0", stdin=b"1\n2\n3\n4\n5\n")
+    commands.run("group", "describe", "readers", status=3)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": barnabas_cluster.bootstrap_servers,
+            "group.id": "readers",
+            "client.id": "reader-1",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["grouped"])
+    try:
+        for _ in range(3):
+            message = consumer.poll(30)
+            assert message is not None
+            assert message.error() is None
+        consumer.commit(message, asynchronous=False)
+        found = commands.json("group", "describe", "readers")
+        assert (found["state"], found["protocol_type"], found["total_lag"]) == ("Stable", "consumer", 2)
+        (member,) = found["members"]
+        assert member["client"] == "reader-1"
+        assert member["partitions"] == [{"topic": "grouped", "partition": 0}, {"topic": "grouped", "partition": 1}]
+        (row,) = [row for row in found["partitions"] if row["partition"] == 0]
+        assert (row["committed"], row["end"], row["lag"], row["client"]) == (3, 5, 2, "reader-1")
+        listed = {group["group"]: group for group in commands.json("group", "list")["groups"]}
+        assert listed["readers"]["state"] == "Stable"
+    finally:
+        consumer.close()
+    found = commands.json("group", "describe", "readers")
+    assert (found["state"], found["members"], found["total_lag"]) == ("Empty", [], 2)
+
+
+def test_every_node_sees_the_quorum_as_its_leader_does(barnabas_cluster: LocalCluster) -> None:
+    for node in barnabas_cluster.nodes.values():
+        found = Cli(f"127.0.0.1:{node.admin_port}").json("quorum", "replicas")
+        assert sorted((row["id"], row["log_end_offset"] is not None) for row in found["replicas"]) == [
+            (1, True),
+            (2, True),
+            (3, True),
+        ]
+        assert [row["id"] for row in found["replicas"] if row["role"] == "leader"] == [found["leader_id"]]
+
+
+def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: LocalCluster) -> None:
+    assert commands.json("cluster", "health")["healthy"]
+    barnabas_cluster.kill(3)
+    reasons = ""
+
+    def is_noticed() -> bool:
+        nonlocal reasons
+        arguments = ["cluster", "health", "--admin", barnabas_cluster.admin_addresses, "-o", "json"]
+        done = CliRunner().invoke(cli, arguments)
+        reasons = done.stdout
+        return done.exit_code == 10 and "broker_down" in reasons
+
+    barnabas_cluster.wait_until(is_noticed, what="the death of node 3 being noticed")
+    assert json.loads(reasons)["brokers_fenced"] == [3]
+    barnabas_cluster.start_node(3)
+    barnabas_cluster.wait_until_healthy()
+    commands.run("cluster", "health")
+
+
+def test_probes_and_metrics_answer_on_every_node(barnabas_cluster: LocalCluster) -> None:
+    for node_id in barnabas_cluster.nodes:
+        assert barnabas_cluster.http_get(node_id, "/livez") == (200, "ok\n")
+        assert barnabas_cluster.http_get(node_id, "/readyz") == (200, "ok\n")
+        status, page = barnabas_cluster.http_get(node_id, "/metrics")
+        assert status == 200
+        assert f'barnabas_node_info{{cluster_id="{barnabas_cluster.cluster_id}"' in page
+
+
+@pytest.fixture
+def dev_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("BARNABAS_CONTEXT", str(tmp_path / "context.json"))
+    monkeypatch.delenv("BARNABAS_ADMIN", raising=False)
+    yield
+
+
+@pytest.mark.usefixtures("dev_environment")
+def test_dev_keeps_its_data_on_another_port(tmp_path: Path) -> None:
+    port = find_base_port()
+    barnabas = f"{sys.executable} -m barnabas_admin.main"
+
+    def dev(first_port: int, command: str) -> subprocess.CompletedProcess[str]:
+        arguments = ["dev", "-n", "3", "--data", str(tmp_path / "data"), "--port", str(first_port), "--exec", command]
+        done = subprocess.run(
+            [*BARNABAS, *arguments], capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    # Without --admin: the command finds the cluster by BARNABAS_ADMIN, and by the context when that is gone.
+    dev(
+        port,
+        f"echo kept | {barnabas} topic produce memory && env -u BARNABAS_ADMIN -u BARNABAS_BROKERS {barnabas} cluster info",
+    )
+    again = dev(port + PORTS_SPAN // 8, f"{barnabas} topic consume memory -n 1 && {barnabas} quorum status -o json")
+    kept, status = again.stdout.splitlines()
+    assert kept == "kept"
+    endpoints = {voter["endpoint"] for voter in json.loads(status)["voters"]}
+    assert endpoints == {f"127.0.0.1:{port + PORTS_SPAN // 8 + 20 + index}" for index in range(3)}
+
+
+def test_storage_verbs_speak_through_the_server(tmp_path: Path) -> None:
+    commands = Cli("")
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=controller\nnode.id=7\nlisteners=CONTROLLER://127.0.0.1:19999\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:19999\nlog.dirs={tmp_path}/data\n"
+    )
+    cluster_id = commands.json("storage", "random-uuid")["uuid"]
+    refused = commands.run("storage", "info", "-c", str(file), status=1)
+    assert b"storage format" in refused.stderr
+    commands.run("storage", "format", "-c", str(file), "--cluster-id", cluster_id, "--standalone")
+    found = commands.json("storage", "info", "-c", str(file))
+    assert (found["cluster_id"], found["node_id"]) == (cluster_id, 7)
+    again = commands.run("storage", "format", "-c", str(file), "--cluster-id", cluster_id, "--standalone", status=1)
+    assert b"--ignore-formatted" in again.stderr
