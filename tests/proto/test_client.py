@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_wire.client import aio as aio_module
 from barnabas_wire.client import blocking as blocking_module
 from barnabas_wire.client import metadata as rules
 from barnabas_wire.client.aio import AioConnection
@@ -17,8 +18,10 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.connection import ClientConnection
 from barnabas_wire.client.metadata import EARLIEST, LATEST, RetrySchedule, parse_bootstrap
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.frame import encode_response_frame
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_wire.kafka.messages.fetch import FetchRequestPartition
 from barnabas_wire.kafka.messages.heartbeat import HeartbeatRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
@@ -213,6 +216,29 @@ async def test_a_malformed_answer_closes_the_connection(cluster: FakeCluster, an
     with pytest.raises(ConnectionError):
         await connection.call(HeartbeatRequest(), timeout_s=5)
     assert connection.is_closed
+
+
+async def test_close_does_not_wait_for_a_peer_that_reads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aio_module, "CLOSE_TIMEOUT_S", 0.01)
+    answered = asyncio.Event()
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(encode_response_frame(ApiVersionsResponse(api_keys=[ApiVersion(0, 3, 9)]), 3, 1))
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await answered.wait()
+        writer.close()
+
+    server = await asyncio.start_server(mute, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    connection = await AioConnection.connect("127.0.0.1", port, client_id="c", timeout_s=5)
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(0, bytes(16 << 20))])
+    waiting = asyncio.ensure_future(connection.call(ProduceRequest(acks=0, topic_data=[data]), timeout_s=60))
+    await asyncio.sleep(0)
+    await connection.close()
+    await waiting
+    answered.set()
+    server.close()
 
 
 async def test_nobody_listens(cluster: FakeCluster) -> None:

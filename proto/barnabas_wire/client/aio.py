@@ -28,6 +28,7 @@ from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 from barnabas_wire.kafka.schema import decode_response, message_classes
 
 RECEIVE_BYTES = 64 * 1024
+CLOSE_TIMEOUT_S = 1.0
 _MISSING_ANSWER = "the connection was lost before the answer came"
 
 
@@ -140,10 +141,15 @@ class AioConnection(asyncio.BufferedProtocol):
         return parse_fetch_response(answer, 0, version)
 
     async def close(self) -> None:
-        """Close the connection; calls without an answer fail with OSError."""
-        if self._transport is not None:
-            self._transport.close()
+        """Close the connection; calls without an answer fail with OSError. What a stalled peer does not take is given up."""
+        if self._transport is None:
+            return
+        self._transport.close()  # sends what is still buffered: a produce without acknowledgement
+        timer = self._loop.call_later(CLOSE_TIMEOUT_S, self._transport.abort)
+        try:
             await asyncio.shield(self._closed)
+        finally:
+            timer.cancel()
 
     async def _negotiate(self, timeout_s: float) -> None:
         request, version = self._state.versions_request()
