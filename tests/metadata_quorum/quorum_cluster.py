@@ -147,6 +147,10 @@ class Cluster:
         assert leader is not None
         return leader
 
+    async def all_have(self, records: Sequence[bytes]) -> None:
+        """Wait until every listener has heard exactly these."""
+        await until(lambda: all(member.listener.records == records for member in self.members))
+
     async def commit(self, leader: Member, records: Sequence[bytes]) -> Offset:
         """Propose, and wait until the leader's listener has it."""
         offset = leader.node.propose(records, epoch=leader.node.leader_and_epoch.epoch)
@@ -157,7 +161,7 @@ class Cluster:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition; the limit only keeps a broken test from hanging."""
     async with asyncio.timeout(SETTLE_S):
-        while not condition():  # noqa: ASYNC110 – what is waited for lies in several nodes, and is not worth an event each
+        while not condition():
             await asyncio.sleep(0.002)
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_quorum.driver.grpc_transport import GrpcTransport
 from barnabas_quorum.driver.node import LeaderAndEpoch
-from barnabas_quorum.errors import BatchTooLarge, NotController
+from barnabas_quorum.errors import BatchTooLarge, NotController, PeerUnreachable
 from barnabas_quorum.raft.messages import VoteRequest
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from barnabas_wire.records.batch import read_header
+from barnabas_wire.records.batch import iterate_records, read_header
 from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_leader_change
 from tests.metadata_quorum.quorum_cluster import Cluster, until
 
@@ -25,8 +26,7 @@ async def test_three_voters_commit_and_all_listeners_hear_it_in_order(tmp_path: 
             record = b"record %d" % index
             wanted.append(record)
             await cluster.commit(leader, [record])
-        for member in cluster.members:
-            await until(lambda member=member: member.listener.records == wanted)
+        await cluster.all_have(wanted)
         assert leader.node.high_watermark == leader.node.log_end_offset
         for member in cluster.members:
             assert member.node.is_voter == (member.key.id <= 3)
@@ -73,8 +73,7 @@ async def test_leader_killed_others_go_on_and_it_catches_up(tmp_path: Path) -> N
         await cluster.commit(second, [b"during"])
         await first.start()
         await cluster.commit(await cluster.leader(), [b"after"])
-        for member in cluster.members:
-            await until(lambda member=member: member.listener.records == [b"before", b"during", b"after"])
+        await cluster.all_have([b"before", b"during", b"after"])
         assert second.node.leader_and_epoch.epoch > 1
 
 
@@ -90,8 +89,7 @@ async def test_all_killed_and_restarted_keep_what_was_committed(tmp_path: Path) 
         again = await cluster.leader()
         assert again.node.leader_and_epoch.epoch > epoch, "who led an epoch never leads it again"
         await cluster.commit(again, [b"new"])
-        for member in cluster.members:
-            await until(lambda member=member: member.listener.records == [b"kept", b"new"])
+        await cluster.all_have([b"kept", b"new"])
 
 
 async def test_resigning_leader_hands_over_and_refuses_proposals(tmp_path: Path) -> None:
@@ -147,9 +145,6 @@ async def test_description_shows_voters_and_observers(tmp_path: Path) -> None:
 
 
 async def test_stranger_of_another_cluster_is_refused(tmp_path: Path) -> None:
-    from barnabas_quorum.driver.grpc_transport import GrpcTransport
-    from barnabas_quorum.errors import PeerUnreachable
-
     async with Cluster(tmp_path, voters=1) as cluster:
         leader = await cluster.leader()
         epoch = leader.node.leader_and_epoch.epoch
@@ -167,8 +162,6 @@ async def test_log_holds_kafka_batches_with_a_leader_change_first(tmp_path: Path
     async with Cluster(tmp_path, voters=3) as cluster:
         leader = await cluster.leader()
         await cluster.commit(leader, [b"x", b"y"])
-        from barnabas_wire.records.batch import iterate_records
-
         control, data = leader.log.read(Offset(0), end_offset=leader.node.high_watermark, bytes_max=1 << 20)
         assert read_header(control.data).is_control
         record = next(iterate_records(control.data))

@@ -24,13 +24,12 @@ Mutants are hunted with the outcome laws alone: a search that needs the mechanis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas_quorum.raft.messages import FetchRequest, HardState, VoteReply
 from barnabas_quorum.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 
 if TYPE_CHECKING:
-    from barnabas_quorum.raft.messages import Reply, Request
     from tests.simulation.raft_simulator import SimulatedNode
 
 LEGAL_ROLE_CHANGES = {
@@ -143,7 +142,7 @@ class Invariants:
         if offset < node.core.high_watermark:
             raise LawBroken(f"R8: {node} cuts to {offset}, its high watermark is {node.core.high_watermark}")
 
-    def on_send(self, node: SimulatedNode, message: Request | Reply) -> None:
+    def on_send(self, node: SimulatedNode, message: Any) -> None:
         """R3 on the wire; D7."""
         kind = message.__class__
         if kind is VoteReply and message.is_granted and not message.is_pre_vote:

@@ -695,13 +695,16 @@ class QuorumCore:
             self._answer_fetch(request, ReplyError.NONE, diverging)
 
     def _answer_all_parked(self) -> None:
-        """The log or the high watermark has grown: every parked fetch has its answer now. Done once per ready, so that
+        """The log or the high watermark has grown: a parked fetch may have its answer now. Done once per ready, so that
         a follower gets all batches of one round in one reply, and the high watermark at once (KIP-1166)."""
         self._has_news = False
         role = self.role
         if isinstance(role, Leader):
             for replica in (*role.voters.values(), *role.observers.values()):
-                if replica.parked is not None:
+                parked = replica.parked
+                if parked is not None and (
+                    parked.fetch_offset < self.end_offset or parked.high_watermark < self.high_watermark
+                ):
                     self._answer_parked(replica)
 
     def _answer_parked(self, replica: ReplicaProgress) -> None:
