@@ -112,7 +112,8 @@ def print_error(error: KafkaError, *, is_json: bool) -> None:
         }
         print(json.dumps({"api_version": API_VERSION, "error": fields}, ensure_ascii=False), file=sys.stderr)
         return
-    print(f"error: {error.code.name}: {message}", file=sys.stderr)
+    name = "" if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else f"{error.code.name}: "
+    print(f"error: {name}{message}", file=sys.stderr)
     if hint:
         print(f"hint: {hint}", file=sys.stderr)
 

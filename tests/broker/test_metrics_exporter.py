@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.admin_rpc import AdminStats
+from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
 from barnabas_broker.metrics.exporter import api_name, copied, render
 from barnabas_broker.metrics.histogram import Histogram
@@ -147,6 +148,7 @@ def stand_ins() -> dict[str, Any]:
         "groups": SimpleNamespace(
             partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
             stats=CoordinatorStats(loads=3),
+            list_groups=lambda: [GroupListing("g", "consumer", "Stable", "classic")] * 2,
         ),
         "controller": SimpleNamespace(stats=ControllerDriverStats(brokers_fenced=5, fenced_by_probe=4)),
     }
@@ -164,6 +166,7 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "log_flush_seconds_sum", dir="/") == 0.25
     assert value(samples, "log_segments_retired_total") == 6
     assert value(samples, "group_partitions", state="active") == 2
+    assert value(samples, "groups", state="Stable") == 2
     assert value(samples, "controller_brokers_fenced_total", by="silence") == 1
     assert value(samples, "raft_fsync_seconds_sum") == 0.01
 
@@ -225,5 +228,5 @@ async def test_a_lane_probe_sees_a_blocked_loop() -> None:
 
 
 async def settle(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - the probe tells nobody
+    while not condition():
         await asyncio.sleep(0.01)

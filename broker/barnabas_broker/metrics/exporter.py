@@ -39,7 +39,7 @@ from barnabas_broker.metrics.census import (
 )
 from barnabas_broker.metrics.histogram import HistogramCounts
 from barnabas_broker.metrics.sources import NodeSources
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 
@@ -332,11 +332,18 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
     groups = sources.groups
     if groups is None:
         return
-    states = Counter(state.value for state in copied(lambda: groups.partitions.values()))
+    shards = Counter(state.value for state in copied(groups.partitions.values))
     yield _gauge(
         "group_partitions",
         "Partitions of the offsets topic hosted here.",
-        [({"state": s}, n) for s, n in states.items()],
+        [({"state": state}, count) for state, count in shards.items()],
+    )
+    try:
+        states = Counter(group.state for group in copied(groups.list_groups))
+    except KafkaError:
+        states = Counter()  # a partition is still being read: no number is better than a wrong one
+    yield _gauge(
+        "groups", "Groups coordinated here.", [({"state": state}, count) for state, count in sorted(states.items())]
     )
     stats = groups.stats
     yield _counter(
