@@ -514,7 +514,9 @@ class ReplicaManager:
         if partition is None:
             return
         self._stop_fetching(partition)
-        partition.make_leader(registration, now_ms=now_ms)
+        me = self._image.cluster.brokers.get(self.broker_id)
+        is_present_life = me is not None and me.epoch == self.broker_epoch()
+        partition.make_leader(registration, now_ms=now_ms, is_present_life=is_present_life)
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration) -> None:
         partition = self._hosted(topic_partition, topic_id)

@@ -7,9 +7,9 @@ Invariants: HW <= LEO, on the leader HW never falls within a leader epoch; an en
 Read next:  manager.py, which owns all partitions of a broker; isr.py for the rules.
 
 Not obvious:
-- A leader epoch is led by one process life only. A broker that comes back and is told to lead an epoch its log already
-  knows has perhaps lost what followers fetched from it in that epoch; writing on would give two records one (offset, epoch).
-  It waits for the next epoch, which the controller gives when it sees the new incarnation.
+- A leader epoch is led by one process life only. A broker that comes back has perhaps lost what followers fetched from it in
+  that epoch; writing on would give two records one (offset, epoch). So an epoch from an image that does not know this life's
+  registration yet is not led, nor one that the log knows already: the controller gives the next when it sees the new life.
 - The durable end of a leader moves *after* a follower may have fetched and flushed the same records: a follower's end can be
   above ours, and the HW then waits for our own flush.
 - A new leader's HW is its own and may be behind what clients have seen: it answers OFFSET_NOT_AVAILABLE for "latest" until the
@@ -225,8 +225,12 @@ class Partition:
 
     # ------------------------------------------------------------------ leading and following
 
-    def make_leader(self, registration: PartitionRegistration, *, now_ms: int) -> None:
-        """Lead as the image says; within a leader epoch this only takes in the new ISR."""
+    def make_leader(self, registration: PartitionRegistration, *, now_ms: int, is_present_life: bool = True) -> None:
+        """Lead as the image says; within a leader epoch this only takes in the new ISR.
+
+        is_present_life: whether the image knows this very process as the broker. Otherwise the epoch was given to an
+        earlier life, and is not led.
+        """
         if registration.partition_epoch < self.partition_epoch:
             return
         epoch = registration.leader_epoch
@@ -234,16 +238,14 @@ class Partition:
         if not is_new_epoch and not self.is_leader:
             return
         if is_new_epoch:
-            if self.leader_epoch == NO_EPOCH and self.log.latest_epoch >= epoch:
-                logger.warning(
-                    "%s: not leading epoch %d, which an earlier life of this broker has led (log knows epoch %d)",
-                    self.topic_partition,
-                    epoch,
-                    self.log.latest_epoch,
-                )
-                self._take_roles(registration)
-                return
+            was_led_before = self.leader_epoch == NO_EPOCH and self.log.latest_epoch >= epoch
             self._take_roles(registration)
+            if was_led_before or not is_present_life:
+                logger.warning(
+                    "%s: not leading epoch %d of an earlier life of this broker", self.topic_partition, epoch
+                )
+                self._dismiss(self._not_leader())
+                return
             self.is_leader = True
             self._begin_epoch(registration, now_ms)
             # Fetches parked in an earlier epoch learn of the new one; produces stay, their records are still ours.
@@ -473,7 +475,7 @@ class Partition:
     def _is_eligible(self, replica: RemoteReplica) -> bool:
         """Unfenced, not shutting down, and the same process life that the controller knows (KIP-903)."""
         registered = self._host.registered_broker_epoch(replica.broker_id)
-        return registered is not None and replica.broker_epoch in (UNKNOWN_BROKER_EPOCH, registered)
+        return registered is not None and replica.broker_epoch == registered
 
     def _propose(self, members: frozenset[BrokerId]) -> None:
         me = self._host.broker_id

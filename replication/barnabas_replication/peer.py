@@ -17,10 +17,10 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import FetchRequestPartition
 
-FETCH_VERSION_MIN = 12
-"""The first with the last fetched epoch, without which a follower cannot truncate."""
+FETCH_VERSION_MIN = 15
+"""The first with the follower's broker epoch (KIP-903), without which nobody joins an ISR. Topics go by id (v13), and the last
+fetched epoch is there (v12)."""
 FETCH_VERSION_MAX = 17
-FIRST_VERSION_BY_TOPIC_ID = 13
 
 
 class FetchedPartition(NamedTuple):
@@ -55,7 +55,7 @@ PeerFactory = Callable[[BrokerId, Endpoint], Peer]
 
 
 class KafkaPeer:
-    """A leader reached over the Kafka protocol: Fetch v12 to v17, one connection, made when first needed."""
+    """A leader reached over the Kafka protocol: Fetch v15 to v17, one connection, made when first needed."""
 
     def __init__(self, *, endpoint: Endpoint, client_id: str, timeout_ms: int) -> None:
         """client_id: what the leader's logs shall call us. timeout_ms: for connecting, and for each fetch."""
@@ -95,23 +95,23 @@ class KafkaPeer:
         if self._version < FETCH_VERSION_MIN:
             raise KafkaError.of(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the leader speaks Fetch up to v{self._version}; followers need v{FETCH_VERSION_MIN} (last fetched epoch)",
+                f"the leader speaks Fetch up to v{self._version}; followers need v{FETCH_VERSION_MIN}",
             )
         return connection
 
     async def _fetch(
         self, connection: AioConnection, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]
     ) -> list[FetchedPartition]:
-        is_by_id = self._version >= FIRST_VERSION_BY_TOPIC_ID
+        by_topic: dict[Uuid, list[FetchRequestPartition]] = {}
         names: dict[str | Uuid, str] = {}
-        by_topic: dict[str | Uuid, list[FetchRequestPartition]] = {}
         for topic, topic_id, number, leader_epoch, offset, last_epoch, log_start, bytes_max in partitions:
-            key = topic_id if is_by_id else topic
-            members = by_topic.get(key)
+            members = by_topic.get(topic_id)
             if members is None:
-                members = by_topic[key] = []
-                names[key] = topic
-            members.append(FetchRequestPartition(key, number, leader_epoch, offset, last_epoch, log_start, bytes_max))
+                members = by_topic[topic_id] = []
+                names[topic_id] = topic
+            members.append(
+                FetchRequestPartition(topic_id, number, leader_epoch, offset, last_epoch, log_start, bytes_max)
+            )
         response = await connection.fetch(
             [asked for members in by_topic.values() for asked in members],
             version=self._version,

@@ -403,6 +403,7 @@ class MemoryBroker:
     async def start(self) -> None:
         """Start the process and register it; leading and following begins with the image as it is then."""
         cluster = self.cluster
+        self.epoch = -1
         self.disk = RealDisk()
         self.logs = LogManager(
             disk=self.disk,

@@ -29,7 +29,7 @@ from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, Fet
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch
+from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, registration
 
 
 @pytest.fixture
@@ -241,6 +241,8 @@ def test_an_earlier_life_of_a_follower_does_not_join(bench: PartitionBench) -> N
     bench.append(3)
     bench.fetch(2, 3, broker_epoch=11)
     assert not bench.host.proposed, "12 is registered: 11 has restarted since (KIP-903)"
+    bench.fetch(2, 3, broker_epoch=-1)
+    assert not bench.host.proposed, "and this life has not registered yet"
 
 
 def test_a_joiner_must_have_the_start_of_the_epoch(bench: PartitionBench) -> None:
@@ -478,6 +480,18 @@ def test_a_leader_epoch_is_led_by_one_life_of_the_process_only(bench: PartitionB
     with pytest.raises(NotLeaderOrFollower):
         bench.partition.append_as_leader(batch(), is_all_acks=False, clock_ms=1)
     bench.lead(leader_epoch=5, partition_epoch=2)
+    assert bench.partition.is_leader
+
+
+def test_an_epoch_given_to_an_earlier_life_is_not_led(bench: PartitionBench) -> None:
+    bench.partition.make_leader(
+        registration(leader=1, isr=(1,), leader_epoch=4, partition_epoch=7), now_ms=0, is_present_life=False
+    )
+    assert not bench.partition.is_leader
+    assert bench.partition.current_leader == (1, 4)
+    bench.lead(leader_epoch=4, partition_epoch=8)
+    assert not bench.partition.is_leader, "a new ISR in that epoch changes nothing"
+    bench.lead(leader_epoch=5, partition_epoch=9)
     assert bench.partition.is_leader
 
 

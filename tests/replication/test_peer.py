@@ -15,7 +15,7 @@ from barnabas_quorum.records import PartitionChangeRecord, PartitionRecord, Topi
 from barnabas_replication import peer as peers
 from barnabas_replication.peer import KafkaPeer
 from barnabas_replication.requests import AppendEntry, FetchPartitionSpec, FetchSpec
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import iterate_batches
 from tests.broker.listener_fixture import LISTENER, NODE_ID
@@ -73,8 +73,8 @@ def bump(broker: SingleBroker) -> None:
     broker._publish(delta)
 
 
-@pytest.mark.parametrize("version", [12, 13, 15, 17])
-async def test_batches_come_as_the_leader_has_them_by_name_and_by_id(
+@pytest.mark.parametrize("version", [15, 17])
+async def test_batches_come_as_the_leader_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     monkeypatch.setattr(peers, "FETCH_VERSION_MAX", version)
@@ -92,7 +92,14 @@ async def test_batches_come_as_the_leader_has_them_by_name_and_by_id(
         assert (fetched["t"].log_start_offset, fetched["t"].diverging_epoch) == (0, None)
         partition = broker.replicas.partition(TopicPartition("t", 0))
         assert partition is not None
-        assert partition.remotes[FOLLOWER].broker_epoch == (5 if version >= 15 else -1), "KIP-903 from v15 on"
+        assert partition.remotes[FOLLOWER].broker_epoch == 5, "KIP-903"
+
+
+async def test_a_leader_too_old_to_tell_lives_apart_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "FETCH_VERSION_MAX", 14)
+    async with leader_and_peer(tmp_path) as (_, peer):
+        with pytest.raises(KafkaError):
+            await peer.fetch(AT_ONCE, [spec("t")])
 
 
 async def test_divergence_and_refusals_arrive(tmp_path: Path) -> None:
