@@ -119,6 +119,20 @@ async def test_a_failed_flush_poisons_for_good() -> None:
         assert len(it.disk.flushes) == 1 and len(it.errors) == 1
 
 
+async def test_a_round_in_flight_when_the_directory_fails_does_not_count() -> None:
+    it = Rounds()
+    log = it.log("a")
+    with it.running():
+        it.disk.hold_flushes()
+        append(log)
+        it.rounds.request(log)
+        await settle()
+        it.rounds.fail(OSError(28, "a write failed meanwhile"))
+        it.disk.let_go()
+        await settle()
+        assert (log.flushed_end_offset, it.flushed) == (0, [])
+
+
 async def test_a_slow_round_is_told_for_its_own_logs_only() -> None:
     it = Rounds()
     a, b = it.log("a"), it.log("b")

@@ -43,7 +43,8 @@ def test_an_empty_cache_knows_no_end() -> None:
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 5)), min_size=1, max_size=12), st.data())
 @settings(max_examples=200, deadline=None)
 def test_the_cache_agrees_with_a_list_of_every_records_epoch(runs: list[tuple[int, int]], data: st.DataObject) -> None:
-    cache, records, epoch = epochs(), [], 0
+    cache, epoch = epochs(), 0
+    records: list[int] = []
     for step, count in runs:
         epoch += step
         cache.assign(Epoch(epoch), Offset(len(records)))

@@ -74,6 +74,12 @@ def test_sequences_wrap_to_zero() -> None:
     assert send(state, 2, 1, offset=4) is None
 
 
+def test_zero_follows_the_greatest_sequence() -> None:
+    state = ProducerState()
+    send(state, SEQUENCE_MAX, 1)
+    assert send(state, 0, 1, offset=1) is None
+
+
 def test_an_unknown_producer_may_start_anywhere_and_a_new_epoch_only_at_zero() -> None:
     state = ProducerState()
     assert send(state, 55) is None

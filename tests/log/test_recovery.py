@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from barnabas_log.checkpoints import write_epochs
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches
@@ -199,6 +200,40 @@ def test_a_log_that_ends_before_its_start_begins_empty_there() -> None:
     assert (again.log_start_offset, again.log_end_offset, again.size_bytes, again.latest_epoch) == (1000, 1000, 0, -1)
 
 
+def test_epochs_before_the_start_are_forgotten() -> None:
+    disk = MemoryDisk()
+    filled(disk).close()
+    assert open_log(disk, log_start_offset=Offset(35)).leader_epochs.entries == ((1, 35), (2, 60))
+
+
+@pytest.mark.parametrize("offset", [0, 2, 500])
+def test_an_offset_that_does_not_follow_ends_the_log(offset: int) -> None:
+    disk = MemoryDisk()
+    append(open_log(disk), epoch=5)
+    disk.names[path(0, ".log")].content += make_batch(1, offset=offset, leader_epoch=Epoch(5))
+    assert open_log(disk).log_end_offset == 1
+
+
+def test_what_a_kill_left_in_the_page_cache_is_durable_before_it_counts() -> None:
+    disk = MemoryDisk()
+    filled(disk)
+    again = open_log(disk, config=make_config(segment_bytes=1500))
+    assert again.flushed_end_offset == again.log_end_offset == 80
+    for base in again.base_offsets:
+        inode = disk.durable_names[path(base, ".log")]
+        assert inode is disk.names[path(base, ".log")] and inode.durable == inode.content
+
+
+def test_a_snapshot_of_a_tail_that_was_truncated_is_not_believed() -> None:
+    disk = MemoryDisk()
+    filled(disk, 5)
+    stale = ProducerState()
+    stale.update(producer_id=42, epoch=9, first_sequence=77, last_offset=Offset(3), offset_delta=0, timestamp_ms=0)
+    disk.write_file_atomically(path(4, ".snapshot"), stale.encode())
+    again = open_log(disk)
+    assert again.producers.get(42) is None and again.producer_count == 3
+
+
 def test_epochs_that_fall_end_the_log() -> None:
     disk = MemoryDisk()
     log = open_log(disk)
@@ -226,7 +261,7 @@ def test_a_power_cut_loses_nothing_that_was_flushed(seed: int) -> None:
     log = open_log(disk, config=config)
     recovery_point, epoch = Offset(0), 0
     written: set[bytes] = set()
-    for life in range(3):
+    for _life in range(3):
         for _ in range(random.randint(1, 40)):
             action = random.random()
             if action < 0.62:

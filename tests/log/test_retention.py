@@ -57,7 +57,7 @@ def test_what_lies_before_the_start_goes() -> None:
 
 def test_nothing_past_the_high_watermark_goes() -> None:
     facts = segments((100, 0), (100, 0), (100, 0))
-    for high_watermark in range(0, 31):
+    for high_watermark in range(31):
         gone = count(facts, retention_ms=1, retention_bytes=0, log_start_offset=30, high_watermark=high_watermark)
         assert gone == high_watermark // 10
 

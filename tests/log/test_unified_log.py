@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from barnabas_wire.records.batch import CorruptBatch, iterate_records, read_header
+from barnabas_wire.records.crc32c import crc32c
 from tests.log.log_fixture import (
     DIRECTORY,
     NOW_MS,
@@ -86,7 +89,7 @@ class TestAppendAsLeader:
         for _ in range(5):
             log.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
         log.write_pending()
-        assert log._active.file.appends == 1
+        assert log._active.file.appends == 1  # type: ignore[attr-defined]
 
     def test_log_append_time_is_stamped_under_a_new_checksum(self, disk: MemoryDisk) -> None:
         log = open_log(disk, config=make_config(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
@@ -240,11 +243,11 @@ class TestRead:
             number = next(n for n, (_, batch_end, _) in enumerate(stored) if batch_end > offset)
             limit = min([end, *(base for base in bases if base > offset)])
             visible = [batch for batch in stored[number:] if batch[1] <= limit]
-            fitting = []
-            for batch in visible:
-                if sum(size for _, _, size in fitting) + batch[2] > bytes_max:
+            fitting: list[tuple[int, int, int]] = []
+            for place in visible:
+                if sum(size for _, _, size in fitting) + place[2] > bytes_max:
                     break
-                fitting.append(batch)
+                fitting.append(place)
             wanted = [(base, batch_end - 1) for base, batch_end, _ in visible]
             assert got == wanted[: len(got)], "a read is a run of whole batches from the one with the offset"
             assert read.size_bytes <= bytes_max or (minimum and len(got) == 1)
@@ -341,8 +344,6 @@ class TestRoll:
         append(log)
         wide = bytearray(make_batch(2, offset=1, leader_epoch=Epoch(0)))
         wide[23:27] = (2**31 - 1).to_bytes(4, "big")
-        from barnabas_wire.records.crc32c import crc32c
-
         wide[17:21] = crc32c(bytes(wide[21:])).to_bytes(4, "big")
         log.append_as_follower(wide, leader_epoch=Epoch(0))
         assert log.base_offsets == [0, 1]
@@ -359,7 +360,7 @@ class TestRoll:
 
 
 class TestTruncation:
-    @pytest.mark.parametrize("target", range(0, 61))
+    @pytest.mark.parametrize("target", range(61))
     def test_the_log_is_a_prefix_after_it(self, log: UnifiedLog, target: int) -> None:
         for n in range(30):
             append(log, make_batch(2), epoch=n // 10)
@@ -383,6 +384,30 @@ class TestTruncation:
         again = open_log(disk, is_clean_shutdown=True)
         assert again.log_end_offset == 33 and batch_offsets(content(again))[-1] == (32, 32)
 
+    @pytest.mark.parametrize("target", [8, 30, 50, 75])
+    def test_its_files_become_those_of_a_log_that_was_never_longer(self, disk: MemoryDisk, target: int) -> None:
+        other = MemoryDisk()
+        log, shorter = open_log(disk), open_log(other)
+        batches = [make_batch(2, timestamp_ms=NOW_MS + n) for n in range(50)]
+        for batch in batches:
+            append(log, batch)
+        log.truncate_to(Offset(target))
+        for n, batch in enumerate([*batches[: target // 2], *batches[10:25]]):
+            append(shorter, batch)
+            if n >= target // 2:
+                append(log, batch)
+        log.close()
+        shorter.close()
+        names = [name for name in other.names if name.endswith(("log", "index"))]
+        assert len(names) >= 3
+        for name in names:
+            assert disk.read_file(name) == other.read_file(name), name
+
+    def test_a_segment_active_again_is_not_flushed_as_a_rolled_one(self, log: UnifiedLog) -> None:
+        fill(log, 60)
+        log.truncate_to(Offset(10))
+        assert not [file.path for file in log.dirty_files() if file.path.endswith("index")]
+
     def test_a_flush_begun_before_a_truncation_does_not_count_past_it(self, log: UnifiedLog) -> None:
         fill(log, 10)
         files, end = log.dirty_files(), log.written_end_offset
@@ -404,7 +429,8 @@ class TestTruncation:
             file.sync()
         log.mark_flushed(end)
         assert log.flushed_end_offset == 10
-        assert f"{DIRECTORY}/{0:020d}.log" in [file.path for file in log.dirty_files()]
+        paths = [file.path for file in log.dirty_files()]
+        assert f"{DIRECTORY}/{0:020d}.log" in paths and len(paths) == len(set(paths))
 
     def test_an_empty_epoch_goes_even_when_nothing_else_does(self, log: UnifiedLog) -> None:
         append(log, epoch=1)
@@ -439,7 +465,7 @@ class TestTimestamps:
         times = [NOW_MS - 50_000 + 100 * n for n in range(200)]
         for n in range(0, 200, 4):
             append(log, make_batch(4, timestamp_ms=times[n]))
-        for n in range(0, 50):
+        for n in range(50):
             for delta, wanted in ((0, 4 * n), (-50, 4 * n), (2, 4 * n + 2), (4, 4 * n + 4)):
                 found = log.offset_for_timestamp(times[4 * n] + delta)
                 assert (found and found[0]) == (wanted if wanted < 200 else None)
@@ -489,6 +515,12 @@ class TestDurability:
         } <= names
         assert DIRECTORY in names, "the new names"
 
+    def test_at_most_the_newest_segments_name_may_be_lost(self, disk: MemoryDisk, log: UnifiedLog) -> None:
+        while log.segment_count < 5:
+            append(log)
+            names = [f"{DIRECTORY}/{base:020d}.log" for base in log.base_offsets]
+            assert all(name in disk.durable_names for name in names[:-1])
+
     def test_files_of_a_flush_that_never_came_back_are_asked_for_again(self, log: UnifiedLog) -> None:
         fill(log, 60)
         first = {file.path for file in log.dirty_files()}
@@ -517,10 +549,17 @@ class TestDurability:
             log.read(Offset(11), bytes_max=300, end=log.log_end_offset, at_least_one_batch=True)
 
     def test_every_file_is_let_go(self, disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-        opened = []
+        opened: list[Any] = []
+
+        def counted(make: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                opened.append(make(*args, **kwargs))
+                return opened[-1]
+
+            return call
+
         for name in ("open", "directory"):
-            make = getattr(disk, name)
-            monkeypatch.setattr(disk, name, lambda *a, make=make, **k: opened.append(make(*a, **k)) or opened[-1])
+            monkeypatch.setattr(disk, name, counted(getattr(disk, name)))
         log = open_log(disk, topic_id=Uuid(b"t" * 16))
         for round_number in range(4):
             fill(log, 40)

@@ -1,0 +1,397 @@
+"""All logs of a broker: loading, checkpoints, retention, deletion, failing directories."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from barnabas_log import checkpoints
+from barnabas_log.disk import RealDisk
+from barnabas_log.errors import InconsistentTopicId, StorageFailed
+from barnabas_log.manager import LogManager, parse_directory_name
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
+from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config
+from tests.log.memory_disk import MemoryDisk
+
+TOPIC_ID = Uuid(b"t" * 16)
+A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
+
+
+class Broker:
+    """A manager over a disk, with what it told."""
+
+    def __init__(self, disk: MemoryDisk | RealDisk, *directories: str) -> None:
+        self.disk = disk
+        self.now_ms = NOW_MS
+        self.flushed: list[tuple[TopicPartition, int]] = []
+        self.failed: list[str] = []
+        self.manager = LogManager(
+            disk=disk,
+            directories=directories or ("one",),
+            default_config=make_config(retention_ms=10_000, file_delete_delay_ms=500),
+            clock_ms=lambda: self.now_ms,
+        )
+        self.manager.on_flushed = lambda log: self.flushed.append((log.topic_partition, log.flushed_end_offset))
+        self.manager.on_directory_failed = lambda directory, error: self.failed.append(directory)
+
+    def log(self, topic_partition: TopicPartition = A0, topic_id: Uuid = TOPIC_ID) -> UnifiedLog:
+        return self.manager.get_or_create(
+            topic_partition, topic_id, make_config(retention_ms=10_000, file_delete_delay_ms=500)
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.manager.run())
+        await settle()
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def loaded(disk: MemoryDisk | RealDisk, *directories: str) -> Broker:
+    broker = Broker(disk, *directories)
+    await broker.manager.load()
+    return broker
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+async def test_logs_survive_a_clean_stop_and_a_kill(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    assert not broker.manager.is_clean_start
+    for log in (broker.log(), broker.log(B1)):
+        for n in range(40):
+            append(log, make_batch(2, timestamp_ms=NOW_MS + n))
+    broker.log().update_high_watermark(Offset(30))
+    broker.log().delete_records_before(Offset(7))
+    whole = content(broker.log())
+    await broker.manager.close(broker_epoch=77)
+    assert disk.exists("one/.kafka_cleanshutdown")
+
+    again = await loaded(disk)
+    assert again.manager.is_clean_start and again.manager.previous_broker_epoch == 77
+    assert not disk.exists("one/.kafka_cleanshutdown"), "it speaks of one start only"
+    assert set(again.manager.logs) == {A0, B1} and again.log().topic_id == TOPIC_ID
+    assert (again.log().log_start_offset, again.log().log_end_offset, again.log(B1).log_end_offset) == (7, 80, 80)
+    assert content(again.log()) == whole and again.log().recovery_report.scanned_bytes == 0
+
+    killed = await loaded(disk)  # the second manager never stopped
+    assert not killed.manager.is_clean_start and killed.manager.previous_broker_epoch == -1
+    assert content(killed.log()) == whole and killed.manager.stats.logs_recovered == 2
+    assert killed.manager.stats.recovery_scanned_bytes > 0
+
+
+async def test_a_directory_that_stopped_uncleanly_hides_the_broker_epoch(disk: MemoryDisk) -> None:
+    broker = await loaded(disk, "one", "two")
+    await broker.manager.close(broker_epoch=5)
+    disk.remove("two/.kafka_cleanshutdown")
+    again = await loaded(disk, "one", "two")
+    assert (again.manager.is_clean_start, again.manager.previous_broker_epoch) == (False, -1)
+
+
+async def test_new_logs_go_where_the_fewest_are(disk: MemoryDisk) -> None:
+    broker = await loaded(disk, "one", "two")
+    for n in range(4):
+        broker.log(TopicPartition("t", n))
+    assert sorted(log.directory for log in broker.manager.logs.values()) == ["one/t-0", "one/t-2", "two/t-1", "two/t-3"]
+    with pytest.raises(InconsistentTopicId):
+        broker.log(TopicPartition("t", 0), Uuid(b"x" * 16))
+
+
+async def test_a_log_whose_topic_id_was_lost_takes_the_one_it_is_given(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    append(broker.log())
+    await broker.manager.close()
+    disk.remove("one/a-0/partition.metadata")
+    again = await loaded(disk)
+    assert again.log(A0, Uuid(b"n" * 16)).topic_id == Uuid(b"n" * 16)
+    assert checkpoints.read_partition_metadata(disk, "one/a-0/partition.metadata") == Uuid(b"n" * 16)
+
+
+async def test_requested_flushes_are_told(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    async with broker.running():
+        append(broker.log())
+        append(broker.log(B1))
+        for log in (broker.log(), broker.log(B1)):
+            broker.manager.request_flush(log)
+        await settle()
+        assert sorted(broker.flushed) == [(A0, 1), (B1, 1)]
+        assert broker.manager.flush_stats()["one"].rounds == 1
+
+
+async def test_a_rolled_segment_is_flushed_without_being_asked(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    async with broker.running():
+        log = broker.log()
+        while log.segment_count == 1:
+            append(log)
+        await settle()
+        assert broker.flushed and log.flushed_end_offset == log.written_end_offset
+
+
+async def test_a_slow_flush_holds_writes_back_and_readers_see_what_is_written(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    async with broker.running():
+        log = broker.log()
+        append(log)
+        disk.hold_flushes()
+        broker.manager.request_flush(log)
+        await settle()
+        rounds = broker.manager._directories[0].rounds
+        append(log)
+        assert log.written_end_offset == 2, "a young flush is in nobody's way"
+        rounds._began_at_s -= 1
+        append(log)
+        assert (log.log_end_offset, log.written_end_offset) == (3, 2)
+        read = log.read(Offset(0), bytes_max=9999, end=Offset(3), at_least_one_batch=True)
+        assert read.next_offset == 2
+        read.parts[0].file.release()
+        other = broker.log(B1)
+        append(other)
+        assert other.written_end_offset == 1, "its file is not being flushed"
+        broker.manager.request_flush(log)
+        disk.let_go()
+        await settle()
+        assert log.flushed_end_offset == log.written_end_offset == 3
+
+
+async def test_a_failed_flush_takes_the_directory_offline(disk: MemoryDisk) -> None:
+    broker = await loaded(disk, "one", "two")
+    log, other = broker.log(), broker.log(B1)
+    async with broker.running():
+        disk.fail_on = lambda operation, path: operation == "sync" and path.startswith("one/")
+        append(log)
+        broker.manager.request_flush(log)
+        await settle()
+        assert broker.failed == ["one"] and broker.manager.offline_directories == ["one"]
+        with pytest.raises(StorageFailed):
+            append(log)
+        append(other)
+        broker.manager.request_flush(other)
+        await settle()
+        assert broker.flushed == [(B1, 1)]
+        assert broker.log(TopicPartition("new", 0)).directory.startswith("two/")
+        disk.fail_on = lambda operation, path: False
+    await broker.manager.close()
+    assert not disk.exists("one/.kafka_cleanshutdown") and disk.exists("two/.kafka_cleanshutdown")
+
+
+async def test_a_failed_write_takes_the_directory_offline_and_the_last_leaves_no_place(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    log = broker.log()
+    disk.fail_on = lambda operation, path: operation == "append"
+    with pytest.raises(StorageFailed):
+        append(log)
+    assert broker.failed == ["one"] and broker.manager.online_directories == []
+    with pytest.raises(StorageFailed, match="no log directory"):
+        broker.log(B1)
+
+
+async def test_checkpoints_say_what_is_flushed_and_epochs_come_first(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    log = broker.log()
+    append(log, epoch=3)
+    flush(log)
+    append(log, epoch=3)
+    await broker.manager.write_checkpoints()
+    assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 1}
+    assert checkpoints.read_epochs(disk, "one/a-0/leader-epoch-checkpoint") == [(3, 0)]
+
+    order: list[str] = []
+    write = disk.write_file_atomically
+    disk.write_file_atomically = lambda path, data: order.append(path) or write(path, data)  # type: ignore[method-assign, func-returns-value]
+    append(log, epoch=4)
+    await broker.manager.write_checkpoints()
+    assert order.index("one/a-0/leader-epoch-checkpoint") < order.index("one/recovery-point-offset-checkpoint")
+
+
+async def test_a_truncation_below_the_saved_recovery_point_lowers_it_at_once(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    log = broker.log()
+    for _ in range(10):
+        append(log)
+    flush(log)
+    await broker.manager.write_checkpoints()
+    log.truncate_to(Offset(12))
+    assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 10}
+    log.truncate_to(Offset(4))
+    assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 4}
+
+
+async def test_a_checkpoint_begun_before_a_truncation_does_not_undo_it(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    log = broker.log()
+    for _ in range(10):
+        append(log)
+    flush(log)
+    writing = asyncio.create_task(broker.manager.write_checkpoints())
+    await asyncio.sleep(0)
+    log.truncate_to(Offset(4))
+    await writing
+    assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 4}
+
+
+async def test_a_log_deleted_during_a_checkpoint_does_no_harm(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    for log in (broker.log(), broker.log(B1)):
+        append(log, epoch=2)
+        flush(log)
+    writing = asyncio.create_task(broker.manager.write_checkpoints())
+    await asyncio.sleep(0)
+    broker.manager.delete(A0)
+    await writing
+    assert broker.failed == []
+    assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {B1: 1}
+
+
+async def test_retention_runs_over_all_logs_and_their_files_go_after_the_delay(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    async with broker.running():
+        for log in (broker.log(), broker.log(B1)):
+            for n in range(60):
+                append(log, make_batch(2, timestamp_ms=NOW_MS - 60_000 + n))
+            log.update_high_watermark(log.log_end_offset)
+        await broker.manager.apply_retention()
+        assert broker.manager.stats.segments_retired > 2
+        await settle()
+        assert [name for name in disk.names if name.endswith(".deleted")]
+        broker.now_ms += 500
+        broker.manager._removals_added.set()
+        await settle()
+        assert not [name for name in disk.names if name.endswith(".deleted")]
+
+
+async def test_a_deleted_log_is_renamed_then_removed_and_may_come_again(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    async with broker.running():
+        for _ in range(2):
+            log = broker.log()
+            append(log)
+            broker.manager.request_flush(log)
+            broker.manager.delete(A0)
+            broker.manager.delete(A0)
+            assert broker.manager.get(A0) is None and log.is_failed
+        await settle()
+        assert broker.flushed == []
+        renamed = [name for name in disk.list_directory("one") if name.endswith("-delete")]
+        assert len(renamed) == 2 and all(name.startswith("a-0.") for name in renamed)
+        broker.now_ms += 500
+        broker.manager._removals_added.set()
+        await settle()
+        assert [name for name in disk.list_directory("one") if name.startswith("a-0")] == []
+
+
+async def test_a_deletion_cut_short_is_finished_at_the_next_start(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    append(broker.log())
+    broker.manager.delete(A0)
+    again = await loaded(disk)
+    assert dict(again.manager.logs) == {} and not [n for n in disk.names if "a-0" in n]
+
+
+async def test_a_topic_made_again_is_not_cut_by_the_checkpoints_of_the_old(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    log = broker.log()
+    for _ in range(50):
+        append(log)
+    flush(log)
+    log.update_high_watermark(Offset(50))
+    log.delete_records_before(Offset(45))
+    await broker.manager.write_checkpoints()
+    broker.manager.delete(A0)
+    log = broker.log(A0, Uuid(b"2" * 16))
+    for _ in range(30):
+        append(log)
+    killed = await loaded(disk)
+    assert (killed.log(A0, Uuid(b"2" * 16)).log_start_offset, killed.log(A0, Uuid(b"2" * 16)).log_end_offset) == (0, 30)
+    assert killed.manager.stats.logs_that_lost_flushed_data == 0
+
+
+async def test_high_watermarks_are_taken_from_replications_checkpoint(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    for _ in range(5):
+        append(broker.log())
+    await broker.manager.close()
+    checkpoints.write_offsets(disk, "one/replication-offset-checkpoint", {A0: Offset(3)})
+    assert (await loaded(disk)).log().high_watermark == 3
+
+
+async def test_the_metadata_log_and_strangers_are_left_alone(disk: MemoryDisk) -> None:
+    disk.make_directory("one/__cluster_metadata-0")
+    disk.make_directory("one/lost+found")
+    disk.open("one/meta.properties", create=True)
+    assert dict((await loaded(disk)).manager.logs) == {}
+
+
+async def test_silent_producers_are_forgotten(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    append(broker.log(), make_batch(producer_id=3, producer_epoch=0, base_sequence=0))
+    await broker.manager._expire_producers()
+    assert broker.log().producer_count == 1
+    broker.now_ms += 86_400_000
+    await broker.manager._expire_producers()
+    assert (broker.log().producer_count, broker.manager.stats.producers_expired) == (0, 1)
+
+
+async def test_the_whole_on_a_real_disk(tmp_path: Path) -> None:
+    disk = RealDisk()
+    broker = await loaded(disk, str(tmp_path / "one"), str(tmp_path / "two"))
+    async with broker.running():
+        for n in range(120):
+            for log in (broker.log(), broker.log(B1)):
+                log.append_as_leader(make_batch(2), leader_epoch=Epoch(1), now_ms=NOW_MS)
+                log.write_pending()
+                broker.manager.request_flush(log)
+            if n % 10 == 0:
+                await asyncio.sleep(0.001)
+        all_flushed = asyncio.Event()
+
+        def note(_: UnifiedLog) -> None:
+            if all(log.flushed_end_offset == 240 for log in broker.manager.logs.values()):
+                all_flushed.set()
+
+        broker.manager.on_flushed = note
+        for log in (broker.log(), broker.log(B1)):
+            broker.manager.request_flush(log)
+        await all_flushed.wait()
+        whole = content(broker.log())
+        broker.manager.delete(B1)
+    await broker.manager.close(broker_epoch=9)
+    disk.close()
+    disk = RealDisk()
+    again = await loaded(disk, str(tmp_path / "one"), str(tmp_path / "two"))
+    assert again.manager.previous_broker_epoch == 9 and set(again.manager.logs) == {A0}
+    assert content(again.log()) == whole
+    await again.manager.close()
+    disk.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "parsed"),
+    [
+        ("a-0", A0),
+        ("x-y-12", TopicPartition("x-y", 12)),
+        ("a", None),
+        ("-3", None),
+        ("a-b", None),
+        ("a-0.aa-delete", None),
+    ],
+)
+def test_directory_names(name: str, parsed: TopicPartition | None) -> None:
+    assert parse_directory_name(name) == parsed
