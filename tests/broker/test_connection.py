@@ -58,7 +58,8 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def test_answers_come_in_request_order_though_they_are_ready_in_another() -> None:
+@pytest.mark.parametrize("seed", range(6))
+async def test_answers_come_in_request_order_though_they_are_ready_in_another(seed: int) -> None:
     replicas = RememberingReplicas()
     replicas.is_holding = True
     async with running_server(make_services(replica_manager=replicas)) as server:
@@ -66,7 +67,8 @@ async def test_answers_come_in_request_order_though_they_are_ready_in_another() 
         sent = [client.frame(produce_request(b"batch%d" % i), 9) for i in range(5)]
         await client.send(b"".join(frame for _, frame in sent))
         await until(lambda: len(replicas.waiting) == 5)
-        for respond in reversed(replicas.waiting):
+        random.Random(seed).shuffle(replicas.waiting)
+        for respond in replicas.waiting:
             respond()
             await turns(2)
         for index, (correlation_id, _) in enumerate(sent):
@@ -175,6 +177,22 @@ async def test_a_fetch_answered_after_its_client_left_is_released_and_a_parked_o
         assert replicas.cancelled == 1
         replicas.parked[0](replicas.outcomes(replicas.fetches[0][1]))
         assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_an_answer_that_waits_for_the_one_before_it_is_released_with_its_connection(tmp_path: Path) -> None:
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", bytes(100))
+    replicas.ranges = [(0, 100)]
+    replicas.is_holding = True
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        await client.send(client.frame(produce_request(b"held"), 9)[1] + client.frame(fetch_request(), 12)[1])
+        await until(lambda: replicas.fetches)
+        assert replicas.file._holders == 2  # type: ignore[attr-defined]
+        await client.close()
+        await until(lambda: not server.stats.connections)
+        assert replicas.file._holders == 1  # type: ignore[attr-defined]
+        replicas.waiting[0]()  # and the late answer of the first harms nobody
 
 
 async def test_a_file_that_ended_early_closes_the_connection(tmp_path: Path) -> None:
