@@ -32,6 +32,9 @@ PARTITIONS = 2
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
 START_S = 30.0
+CLEAN_UP_ROUNDS = 10
+DEEP_CHECK_TURNS = 2_000
+"""Turns of the loop between two comparisons of whole logs and images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class Swarm:
     partition_every_s: float
     partition_s: float
     is_one_way: bool
+    think_s: float
+    """Most time between an acknowledgement and the next batch of a client."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
@@ -69,6 +74,7 @@ class Swarm:
             partition_every_s=choose([0.0, 3.0, 10.0]),
             partition_s=choose([0.3, 2.0, 6.0]),
             is_one_way=random.random() < 0.5,
+            think_s=choose([0.02, 0.1, 0.3]),
         )
 
 
@@ -115,6 +121,7 @@ class Cluster:
         self.invariants = Invariants(self)
         self.clients = [Client(self, TOPIC, partition) for partition in range(PARTITIONS)]
         self._is_calm = False
+        self._turns = 0
 
     def run(self) -> Figures:
         """The whole run. Raises LawBroken, and whatever the real code raised where nothing explains it."""
@@ -122,10 +129,15 @@ class Cluster:
         try:
             self.loop.run_until_complete(self._run())
         finally:
-            for task in asyncio.all_tasks(self.loop):
-                task.cancel()
+            self.loop.after_turn = lambda: None
             self.loop.set_exception_handler(lambda loop, context: None)
-            self.loop.run_until_complete(asyncio.sleep(0))
+            for _ in range(CLEAN_UP_ROUNDS):
+                left = asyncio.all_tasks(self.loop)
+                if not left:
+                    break
+                for task in left:
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.wait(left, timeout=1.0))
             self.loop.close()
         figures = self.figures
         figures.steps = self.loop.steps
@@ -138,7 +150,7 @@ class Cluster:
 
     async def _run(self) -> None:
         self.loop.set_exception_handler(self._on_loop_error)
-        watching = asyncio.ensure_future(self._watch())
+        self.loop.after_turn = self._after_turn
         for node in self.nodes:
             node.start()
         async with asyncio.timeout(START_S):
@@ -151,12 +163,9 @@ class Cluster:
             trouble.append(asyncio.ensure_future(self._partition_now_and_then()))
         while self.loop.steps < self._steps:
             await asyncio.sleep(0.05)
-            if watching.done():
-                watching.result()
         for task in trouble:
             task.cancel()
         await self._calm()
-        watching.cancel()
 
     # -- what goes wrong -------------------------------------------------------------------------------------------
 
@@ -240,15 +249,12 @@ class Cluster:
 
     # -- watching --------------------------------------------------------------------------------------------------
 
-    async def _watch(self) -> None:
-        """Cheap laws at every turn of the loop, deep ones now and then."""
-        turn = 0
-        while True:
-            await asyncio.sleep(0.001)
-            turn += 1
-            if self.network.failures:
-                raise self.network.failures[0] or RuntimeError("a task failed")
-            self.invariants.check(is_deep=turn % 200 == 0)
+    def _after_turn(self) -> None:
+        """Cheap laws after every turn of the loop, deep ones now and then."""
+        if self.network.failures:
+            raise self.network.failures[0] or RuntimeError("a task failed")
+        self._turns += 1
+        self.invariants.check(is_deep=self._turns % DEEP_CHECK_TURNS == 0)
 
     def _note(self, kind: str, source: int, target: int) -> None:
         line = f"{self.loop.time():.6f} {kind} {source} {target}"

@@ -9,6 +9,7 @@ Read next:  cluster.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 
@@ -41,6 +42,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self.steps = 0
+        self.after_turn: Callable[[], None] = lambda: None
+        """Called after every turn of the loop; what it raises ends the run."""
         self._clock_resolution = 1e-9
         self._selector = _VirtualSelector(self)
 
@@ -58,6 +61,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         self.steps += len(self._ready)  # type: ignore[attr-defined]
         super()._run_once()  # type: ignore[misc]
+        self.after_turn()
 
     def _write_to_self(self) -> None:
         """Nobody is in another thread to be woken."""

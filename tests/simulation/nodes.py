@@ -48,7 +48,7 @@ WALL_START_MS = 1_700_000_000_000
 CONTROLLER = ControllerConfig(session_timeout_ms=3000, disconnect_grace_ms=500)
 LIFECYCLE = LifecycleConfig(session_timeout_ms=3000, heartbeat_interval_ms=500)
 REPLICATION = ReplicationConfig(replica_lag_time_ms_max=3000, replica_fetch_backoff_ms=300)
-PROPERTIES = {"min.insync.replicas": "2", "log.segment.bytes": "65536", "log.retention.ms": "-1"}
+PROPERTIES = {"min.insync.replicas": "2", "log.retention.ms": "-1"}
 
 
 class NoProbe:

@@ -299,6 +299,11 @@ class BrokerLifecycle:
                 for task in tasks:
                     task.cancel()
         except BaseExceptionGroup as group:
+            # A direction that breaks just as this task is cancelled hides the cancellation (CPython before 3.13): without
+            # this the broker would open the next stream and never stop.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from None
             # one direction broke and took the other along: its error is the stream's
             raise group.exceptions[0] from None
         finally:
