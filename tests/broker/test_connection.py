@@ -95,21 +95,27 @@ async def test_a_parked_fetch_holds_back_the_answer_of_the_request_after_it() ->
 
 @pytest.mark.parametrize("version", [3, 5, 7, 8, 9, 13])
 async def test_frames_byte_by_byte_give_the_same_as_whole_ones(version: int) -> None:
+    """Two clients in turn: they share the receive buffer, so each must find its own beginning again."""
     replicas = RememberingReplicas()
     async with running_server(make_services(replica_manager=replicas)) as server:
-        client = await RawClient.connect(server)
-        client.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        ids = []
+        clients = [await RawClient.connect(server) for _ in range(2)]
+        for client in clients:
+            client.writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sent = []
         for index in range(3):
-            correlation_id, frame = client.frame(produce_request(b"x" * (10 + index)), version)
-            ids.append(correlation_id)
-            for position in range(len(frame)):
-                await client.send(frame[position : position + 1])
-                await turns(2)
-        for index, correlation_id in enumerate(ids):
-            answer = client.decode(ApiKey.PRODUCE, version, correlation_id, await client.read_frame())
-            assert answer.responses[0].partition_responses[0].base_offset == index
-        assert [data for _, _, data in replicas.appended] == [b"x" * (10 + i) for i in range(3)]
+            values = [b"x" * (10 + index), b"yz" * (5 + index)]
+            frames = [
+                client.frame(produce_request(value), version) for client, value in zip(clients, values, strict=True)
+            ]
+            sent += values
+            for position in range(max(len(frame) for _, frame in frames)):
+                for client, (_, frame) in zip(clients, frames, strict=True):
+                    await client.send(frame[position : position + 1])
+                    await turns(2)
+            for client, (correlation_id, _) in zip(clients, frames, strict=True):
+                answer = client.decode(ApiKey.PRODUCE, version, correlation_id, await client.read_frame())
+                assert answer.responses[0].partition_responses[0].error_code == 0
+        assert sorted(data for _, _, data in replicas.appended) == sorted(sent)
 
 
 async def test_frames_cut_anywhere_keep_their_bytes() -> None:
