@@ -158,6 +158,15 @@ async def test_stranger_of_another_cluster_is_refused(tmp_path: Path) -> None:
         assert leader.node.leader_and_epoch == LeaderAndEpoch(leader.key.id, epoch)
 
 
+async def test_node_that_does_not_run_says_so_at_once(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=1) as cluster:
+        leader = await cluster.leader()
+        request = VoteRequest(1, leader.key, leader.key, Epoch(1), Epoch(0), Offset(0), True)
+        await leader.kill()
+        with pytest.raises(PeerUnreachable):
+            await leader.node.handle(request)
+
+
 async def test_log_holds_kafka_batches_with_a_leader_change_first(tmp_path: Path) -> None:
     async with Cluster(tmp_path, voters=3) as cluster:
         leader = await cluster.leader()

@@ -196,6 +196,8 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             reply = await self._handle(request)
         except BufferExhausted as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except PeerUnreachable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         assert isinstance(reply, kind), f"{request} was answered with {reply}"
         return reply
 

@@ -218,14 +218,18 @@ class QuorumNode:
         finally:
             self._tasks = None
             for answer in self._answers.values():
-                answer.cancel()
+                if not answer.done():
+                    answer.set_exception(PeerUnreachable("this replica is stopping"))
             await self._transport.close()
 
     async def handle(self, request: Request) -> Reply:
         """A peer's request; answers when the core does, for a fetch up to fetch_wait_ms_max later.
 
-        Raises BufferExhausted when too much waits already.
+        `request` becomes this node's: it sets the correlation. Raises BufferExhausted when too much waits already,
+        PeerUnreachable when the node does not run.
         """
+        if self._tasks is None:
+            raise PeerUnreachable("this replica does not run")
         if len(self._inbox) >= INBOX_MESSAGES_MAX or len(self._answers) >= INBOX_MESSAGES_MAX:
             raise BufferExhausted(f"{INBOX_MESSAGES_MAX} quorum requests wait already")
         self._last_token += 1
