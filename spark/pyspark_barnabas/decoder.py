@@ -37,7 +37,16 @@ class MalformedRecords(KafkaError):
     code = ErrorCode.CORRUPT_MESSAGE
 
 
-@numba.njit("Tuple((int64, int64))(uint8[::1], int64, int64)", cache=True, inline="always")  # type: ignore[untyped-decorator]
+_BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
+"""A fetch is read-only; numba takes a writable array for a read-only one, not the reverse."""
+_INTS, _LONGS, _TABLE = numba.int32[::1], numba.int64[::1], numba.int64[:, ::1]
+_VARINT = numba.types.UniTuple(numba.int64, 2)(_BYTES, numba.int64, numba.int64)
+_SCAN = numba.int64(_BYTES, _TABLE, numba.int64, numba.int64, _LONGS, _LONGS, *[_INTS] * 6)
+_SCAN_HEADERS = numba.int64(_BYTES, *[_INTS] * 6)
+"""Signatures are given so that everything is compiled at import, once per machine (cache=True), never within a task."""
+
+
+@numba.njit(_VARINT, cache=True, inline="always")  # type: ignore[untyped-decorator]
 def _varint(data, position, end):  # type: ignore[no-untyped-def]
     """Zigzag varint at position: (value, next position); next is -1 when it runs past end or is too long."""
     value = np.uint64(0)
@@ -52,11 +61,7 @@ def _varint(data, position, end):  # type: ignore[no-untyped-def]
     return np.int64(0), np.int64(-1)
 
 
-@numba.njit(  # type: ignore[untyped-decorator]
-    "int64(uint8[::1], int64[:, ::1], int64, int64, int64[::1], int64[::1], int32[::1], int32[::1], int32[::1], int32[::1],"
-    "int32[::1], int32[::1])",
-    cache=True,
-)
+@numba.njit(_SCAN, cache=True)  # type: ignore[untyped-decorator]
 def _scan(
     data, sections, start, end, offsets, timestamps, key_at, key_size, value_at, value_size, header_at, header_count
 ):  # type: ignore[no-untyped-def]
@@ -112,9 +117,7 @@ def _scan(
     return row
 
 
-@numba.njit(  # type: ignore[untyped-decorator]
-    "int64(uint8[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1], int32[::1])", cache=True
-)
+@numba.njit(_SCAN_HEADERS, cache=True)  # type: ignore[untyped-decorator]
 def _scan_headers(data, header_at, header_count, key_at, key_size, value_at, value_size):  # type: ignore[no-untyped-def]
     """Where each header has its key and value. Returns the headers, or -1 when one is malformed."""
     end = data.shape[0]
