@@ -53,6 +53,8 @@ def identity(**more: Any) -> BrokerIdentity:
 class Life:
     """A broker's lifecycle with three controllers, of which 1 is elected. Metadata reaches the broker when told."""
 
+    task: asyncio.Task[None]
+
     def __init__(self, controllers: Controllers, lifecycle: BrokerLifecycle) -> None:
         self.controllers = controllers
         self.lifecycle = lifecycle
@@ -104,12 +106,12 @@ async def living(*, elect: int | None = 1, config: dict[str, Any] | None = None,
     async with controllers.running():
         if elect is not None:
             life.elect(elect)
-        task = asyncio.ensure_future(lifecycle.run())
+        life.task = asyncio.ensure_future(lifecycle.run())
         try:
             yield life
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            life.task.cancel()
+            await asyncio.gather(life.task, return_exceptions=True)
 
 
 @on_virtual_time
@@ -177,6 +179,37 @@ async def test_a_new_active_controller_is_found_at_once_when_the_quorum_tells_of
         await asyncio.sleep(30)
         assert not life.is_fenced()
         assert life.lifecycle.stats.registrations == 1
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_stop_is_never_lost_whatever_breaks_in_the_same_turn(turns: int) -> None:
+    async def scene() -> None:
+        async with living() as life:
+            await life.begin()
+            life.elect(2)  # an error from the old controller and a word of the new one
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            life.controllers.transport.cut_streams()
+            life.task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await life.task
+
+    virtual_loop.run(scene())
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_nothing_that_breaks_together_ends_the_heartbeats(turns: int) -> None:
+    async def scene() -> None:
+        async with living() as life:
+            await life.begin()
+            life.elect(2)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            life.controllers.transport.cut_streams()
+            await asyncio.sleep(30)
+            assert not life.task.done() and not life.is_fenced()
+
+    virtual_loop.run(scene())
 
 
 @on_virtual_time

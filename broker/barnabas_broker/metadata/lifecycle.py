@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 RECONNECT_BACKOFF_MS = 50
 RECONNECT_BACKOFF_MS_MAX = 500
 REGISTRATION_RETRY_MS = 250
+DATA_LANE_RECHECK_MS = 250
 SHUTDOWN_HEARTBEAT_MS = 100
 """How often a broker that waits for its leave asks again."""
 _STALE_CODES = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
@@ -151,6 +152,8 @@ class BrokerLifecycle:
         self._wanted_offset = NO_OFFSET
         """Another broker's shutdown waits until we say that we have read up to here."""
         self._wants_shutdown = False
+        self._holds_back = False
+        """The data lane stands still."""
         self._connected_to: BrokerId | None = None
         self._beat_now = asyncio.Event()
         self._reconnect = asyncio.Event()
@@ -273,7 +276,7 @@ class BrokerLifecycle:
                     return
                 logger.warning("controller %d refused a heartbeat: %s", controller_id, error)
                 failed = controller_id
-            except (ControllerUnreachable, TimeoutError) as error:
+            except ControllerUnreachable as error:
                 logger.info("the heartbeat stream to controller %d broke: %s", controller_id, error)
                 failed = controller_id
                 self._client.note_active(None)
@@ -289,25 +292,39 @@ class BrokerLifecycle:
         """One stream, until it breaks, its controller falls silent or says an error, or another controller is active."""
         self.stats.streams_opened += 1
         stream = await self._client.open_heartbeats(controller_id)
+        ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+        async def until_it_breaks(direction: Coroutine[Any, Any, None]) -> None:
+            # The error is handed over, not raised: before Python 3.13 a child that fails while its TaskGroup ends leaves the
+            # parent looking cancelled, or hides that it was. One would end this broker's heartbeats, the other its stop.
+            error: Exception | None = None
+            try:
+                await direction
+            except (KafkaError, ControllerUnreachable) as broken:
+                error = broken
+            if not ended.done():
+                ended.set_result(error)
+
         try:
             async with asyncio.TaskGroup() as directions:
                 tasks = [
-                    directions.create_task(self._send(stream)),
-                    directions.create_task(self._receive(stream, controller_id)),
+                    directions.create_task(until_it_breaks(direction))
+                    for direction in (
+                        self._send(stream),
+                        self._receive(stream, controller_id),
+                        self._until_another_leads(),
+                    )
                 ]
-                await self._reconnect.wait()
+                error = await ended
                 for task in tasks:
                     task.cancel()
-        except BaseExceptionGroup as group:
-            # A direction that breaks just as this task is cancelled hides the cancellation (CPython before 3.13): without
-            # this the broker would open the next stream and never stop.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise asyncio.CancelledError from None
-            # one direction broke and took the other along: its error is the stream's
-            raise group.exceptions[0] from None
         finally:
             await stream.close()
+        if error is not None:
+            raise error
+
+    async def _until_another_leads(self) -> None:
+        await self._reconnect.wait()
 
     async def _send(self, stream: HeartbeatStream) -> None:
         while True:
@@ -315,9 +332,10 @@ class BrokerLifecycle:
             if self._data_lane_moves():
                 await stream.send(self._heartbeat())
                 self.stats.heartbeats_sent += 1
+                interval_ms = SHUTDOWN_HEARTBEAT_MS if self._wants_shutdown else self._config.heartbeat_interval_ms
             else:
                 self.stats.heartbeats_held_back += 1
-            interval_ms = SHUTDOWN_HEARTBEAT_MS if self._wants_shutdown else self._config.heartbeat_interval_ms
+                interval_ms = DATA_LANE_RECHECK_MS
             # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_ms / 1000):
@@ -326,21 +344,28 @@ class BrokerLifecycle:
     async def _receive(self, stream: HeartbeatStream, controller_id: BrokerId) -> None:
         while True:
             # the controller answers every heartbeat; one that is silent this long is stopped or cut off
-            async with asyncio.timeout(self._config.session_timeout_ms / 1000 / 2):
-                reply = await stream.receive()
+            patience_ms = self._config.session_timeout_ms // 2
+            try:
+                async with asyncio.timeout(patience_ms / 1000):
+                    reply = await stream.receive()
+            except TimeoutError as error:
+                raise ControllerUnreachable(f"no answer for {patience_ms} ms") from error
             self._take_reply(reply)
             self._client.note_active(controller_id)
 
     def _data_lane_moves(self) -> bool:
         silent_ms = self._clock_ms() - self._data_lane_last_tick_ms()
-        if silent_ms < self._config.session_timeout_ms:
-            return True
-        logger.error(
-            "broker %d holds its heartbeat back: its data lane has not moved for %d ms",
-            self._identity.broker_id,
-            silent_ms,
-        )
-        return False
+        moves = silent_ms < self._config.session_timeout_ms
+        if moves == self._holds_back:
+            self._holds_back = not moves
+            logger.log(
+                logging.ERROR if self._holds_back else logging.INFO,
+                "broker %d %s: its data lane last moved %d ms ago",
+                self._identity.broker_id,
+                "holds its heartbeat back" if self._holds_back else "heartbeats again",
+                silent_ms,
+            )
+        return moves
 
     def _heartbeat(self) -> BrokerHeartbeat:
         is_applied = self._metadata_offset >= self.broker_epoch
