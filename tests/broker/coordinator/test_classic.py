@@ -400,6 +400,21 @@ def test_an_abandoned_sync_can_be_asked_again() -> None:
     assert driver.assigned(driver.sync(follower, 1)) == b"f"
 
 
+def test_a_member_that_abandoned_its_sync_and_never_asks_again_is_out() -> None:
+    driver = GroupDriver()
+    tickets = [driver.join(version=3) for _ in range(2)]
+    driver.advance(DELAY_MS)
+    driver.advance(DELAY_MS)
+    leader, follower = (driver.joined(ticket).member_id for ticket in tickets)
+    driver.abandon(driver.sync(follower, 1))
+    driver.sync(leader, 1, {})
+    for _ in range(REBALANCE_MS // SESSION_MS * 2):
+        driver.advance(SESSION_MS // 2)
+        driver.heartbeat(follower, 1)
+        driver.heartbeat(leader, 1)
+    assert set(driver.shard.groups[GROUP].members) == {leader}
+
+
 # ---- leave -----------------------------------------------------------------------------------------------------------
 
 
