@@ -192,6 +192,7 @@ class UnifiedLog:
         self._flush_cap: Offset | None = None
         self._segments_made = 1
         self._segments_flushing = self._segments_named = 0
+        self._cuts = self._cuts_flushing = self._cuts_flushed = 0
         self._removals: list[tuple[int, str]] = []
 
     @classmethod
@@ -570,6 +571,7 @@ class UnifiedLog:
                 self._load_indexes(active)
             place = active.find(offset)
             active.truncate_to(place)
+            self._cuts += 1
             self._end_at(place.base_offset)
             for snapshot_offset in list_snapshots(self._disk, self.directory):
                 if snapshot_offset > place.base_offset:
@@ -716,6 +718,7 @@ class UnifiedLog:
             or self._unflushed_segments
             or self._unflushed_files
             or self._is_directory_dirty
+            or self._cuts_flushed < self._cuts
         )
 
     def dirty_files(self) -> list[File]:
@@ -732,12 +735,12 @@ class UnifiedLog:
             self._unflushed_files.append(self._disk.directory(self.directory.rpartition("/")[0] or "."))
         self._is_directory_dirty = self._is_parent_dirty = False
         files: list[File] = []
-        if self.flushed_end_offset < self.written_end_offset:
+        if self.flushed_end_offset < self.written_end_offset or self._cuts_flushed < self._cuts:
             files.append(self._active.file)
         for segment in self._unflushed_segments:
             files += (segment.file, segment.offset_index.file, segment.time_index.file)
         files += self._unflushed_files
-        self._segments_flushing = self._segments_made
+        self._segments_flushing, self._cuts_flushing = self._segments_made, self._cuts
         self._flushing_segments = list(self._unflushed_segments)
         self._flushing_files = list(self._unflushed_files)
         return files
@@ -749,6 +752,7 @@ class UnifiedLog:
         if offset > self.flushed_end_offset:
             self.flushed_end_offset = offset
         self._segments_named = max(self._segments_named, self._segments_flushing)
+        self._cuts_flushed = max(self._cuts_flushed, self._cuts_flushing)
         for segment in self._flushing_segments:
             self._unflushed_segments.remove(segment)
             segment.close_indexes()

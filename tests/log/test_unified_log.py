@@ -403,6 +403,15 @@ class TestTruncation:
         for name in names:
             assert disk.read_file(name) == other.read_file(name), name
 
+    def test_a_truncation_is_itself_flushed(self, disk: MemoryDisk, log: UnifiedLog) -> None:
+        fill(log, 10)
+        flush(log)
+        log.truncate_to(Offset(6))
+        assert log.is_dirty
+        flush(log)
+        inode = disk.durable_names[f"{DIRECTORY}/{0:020d}.log"]
+        assert inode.durable == inode.content == content(log) and not log.is_dirty
+
     def test_a_segment_active_again_is_not_flushed_as_a_rolled_one(self, log: UnifiedLog) -> None:
         fill(log, 60)
         log.truncate_to(Offset(10))
