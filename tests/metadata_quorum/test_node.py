@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.node.metadata_log import QUORUM_STATE_FILE, decode_hard_state
 from barnabas_quorum.driver.grpc_transport import GrpcTransport
 from barnabas_quorum.driver.node import LeaderAndEpoch
 from barnabas_quorum.errors import BatchTooLarge, NotController, PeerUnreachable
-from barnabas_quorum.raft.messages import VoteRequest
+from barnabas_quorum.raft.messages import HardState, VoteReply, VoteRequest
 from barnabas_quorum.raft.voters import ReplicaKey
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import iterate_records, read_header
 from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_leader_change
 from tests.metadata_quorum.quorum_cluster import Cluster, until
+
+STATE_FILE = f"__cluster_metadata-0/{QUORUM_STATE_FILE}"
 
 
 async def test_three_voters_commit_and_all_listeners_hear_it_in_order(tmp_path: Path) -> None:
@@ -87,9 +90,57 @@ async def test_all_killed_and_restarted_keep_what_was_committed(tmp_path: Path) 
         for member in cluster.members:
             await member.start()
         again = await cluster.leader()
+        kept = next(batch for batch in again.listener.batches if batch.records == (b"kept",))
+        announced = [leader.leader_id for leader, _ in again.listener.leaders].index(again.key.id)
+        assert again.listener.offset_at_leader_change[announced] == kept.last_offset, "it was told before it knew all"
         assert again.node.leader_and_epoch.epoch > epoch, "who led an epoch never leads it again"
         await cluster.commit(again, [b"new"])
         await cluster.all_have([b"kept", b"new"])
+
+
+async def test_vote_leaves_only_after_it_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        voter = next(member for member in cluster.members if member is not leader)
+        may_save = asyncio.Event()
+        save = voter.log.save_hard_state
+
+        async def held_save(state: HardState) -> None:
+            await may_save.wait()
+            await save(state)
+
+        monkeypatch.setattr(voter.log, "save_hard_state", held_save)
+        request = VoteRequest(1, leader.key, voter.key, Epoch(50), Epoch(49), Offset(1000), False)
+        answer = asyncio.create_task(voter.node.handle(request))
+        await asyncio.sleep(0.05)
+        assert not answer.done()
+        assert voter.log.hard_state.epoch < 50
+        may_save.set()
+        reply = await answer
+        assert isinstance(reply, VoteReply) and reply.is_granted
+        stored = decode_hard_state((tmp_path / f"node-{voter.key.id}" / STATE_FILE).read_bytes(), path="")
+        assert stored == HardState(Epoch(50), NO_BROKER, leader.key)
+
+
+async def test_follower_acknowledges_only_after_its_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster(tmp_path, voters=2) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"x"])
+        follower = next(member for member in cluster.members if member is not leader)
+        may_flush = asyncio.Event()
+        flush = follower.log.flush
+
+        async def held_flush() -> Offset:
+            await may_flush.wait()
+            return await flush()
+
+        monkeypatch.setattr(follower.log, "flush", held_flush)
+        offset = leader.node.propose([b"y"], epoch=leader.node.leader_and_epoch.epoch)
+        await until(lambda: follower.log.end_offset > offset)
+        await asyncio.sleep(0.05)
+        assert leader.node.high_watermark <= offset
+        may_flush.set()
+        await cluster.all_have([b"x", b"y"])
 
 
 async def test_resigning_leader_hands_over_and_refuses_proposals(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.simulation.mutants import MUTANTS, REPOSITORY, Mutant, hunt
 from tests.simulation.raft_simulator import NEVER_US, Simulation, Swarm
 
 FIRST_SEED = 1
-SEEDS = 120
+SEEDS = 100
 STEPS = 5_000
 
 
@@ -61,5 +61,5 @@ def test_seeded_bug_is_found(mutant: Mutant) -> None:
 
 
 def test_clean_copy_is_not_accused() -> None:
-    found = hunt(None, seed=FIRST_SEED, seeds=100, outcomes_only=False)
+    found = hunt(None, seed=FIRST_SEED, seeds=30, outcomes_only=False)
     assert not found.is_found, found.law
