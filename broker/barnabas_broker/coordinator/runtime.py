@@ -402,7 +402,7 @@ class CoordinatorRuntime(Generic[S]):
                     f"partition {hosted.partition} ends at {end} but has no batch at {offset}"
                 )
         # Polled: the HW moves on the hot path of every produce, which shall not know of coordinators.
-        while hosted.state is not ShardState.CLOSED and self._log.ends(hosted.partition).high_watermark < end:  # noqa: ASYNC110
+        while hosted.state is not ShardState.CLOSED and self._log.ends(hosted.partition).high_watermark < end:
             await asyncio.sleep(HIGH_WATERMARK_POLL_S)
 
     async def _replay_batch(self, hosted: _Hosted[S], batch: bytes) -> None:

@@ -82,7 +82,7 @@ class GroupBench:
         """Lead every partition and wait until all are loaded."""
         for partition in range(PARTITIONS):
             self.groups.on_elected(partition, Epoch(epoch))
-        while set(self.groups.partitions.values()) != {ShardState.ACTIVE}:  # noqa: ASYNC110 - virtual time is free
+        while set(self.groups.partitions.values()) != {ShardState.ACTIVE}:
             await asyncio.sleep(0.01)
 
     async def join(self, group_id: str = "g", **named: Any) -> JoinOutcome:

@@ -46,7 +46,7 @@ def _entity(name: str, schema: tuple[Any, ...], version: int, kind: EntityType) 
         if not since <= version <= until:
             continue
         if kafka_type is None:
-            nested = _entity(f"{name}_{field_name}", field_type, version, EntityType.nested)
+            nested: Any = _entity(f"{name}_{field_name}", field_type, version, EntityType.nested)
             fields.append((field_name, tuple[nested, ...], field()))
         else:
             fields.append((field_name, field_type, field(metadata={"kafka_type": kafka_type})))

@@ -83,7 +83,7 @@ def test_offsets_of_a_subscribed_topic_cannot_be_deleted_and_others_can() -> Non
     driver.commit_offset(2, topic=other.topic, partition=other.partition)
     driver.stable_group(1)
     ticket = delete_offsets(driver, KEY, other)
-    assert driver.outcome(ticket) == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE)  # type: ignore[arg-type]
+    assert driver.outcome(ticket) == (ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, ErrorCode.NONE)
     assert (committed(driver), committed(driver, other)) == (1, -1)
 
 
@@ -91,10 +91,10 @@ def test_offsets_of_a_group_that_is_no_consumer_group_are_deleted_only_when_it_i
     driver = GroupDriver()
     driver.commit_offset(1)
     (member,) = driver.stable_group(1, protocol_type="connect", protocols=(("default", b"any"),))
-    assert driver.code(delete_offsets(driver, KEY)) is ErrorCode.NON_EMPTY_GROUP  # type: ignore[arg-type]
+    assert driver.code(delete_offsets(driver, KEY)) is ErrorCode.NON_EMPTY_GROUP
     driver.leave((member, None))
-    assert driver.outcome(delete_offsets(driver, KEY)) == (ErrorCode.NONE,)  # type: ignore[arg-type]
-    assert driver.code(delete_offsets(driver, KEY, group="nobody")) is ErrorCode.GROUP_ID_NOT_FOUND  # type: ignore[arg-type]
+    assert driver.outcome(delete_offsets(driver, KEY)) == (ErrorCode.NONE,)
+    assert driver.code(delete_offsets(driver, KEY, group="nobody")) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_of_deleted_topics_go_even_from_living_groups() -> None:
@@ -111,12 +111,12 @@ def test_a_group_is_deleted_with_its_offsets_and_only_when_empty() -> None:
     driver = GroupDriver()
     driver.commit_offset(1)
     (member,) = driver.stable_group(1)
-    assert driver.code(delete_group(driver)) is ErrorCode.NON_EMPTY_GROUP  # type: ignore[arg-type]
+    assert driver.code(delete_group(driver)) is ErrorCode.NON_EMPTY_GROUP
     driver.leave((member, None))
-    assert driver.code(delete_group(driver)) is ErrorCode.NONE  # type: ignore[arg-type]
+    assert driver.code(delete_group(driver)) is ErrorCode.NONE
     assert driver.shard.groups == driver.shard.offsets == {}
     assert driver.reload().groups == driver.reload().offsets == {}
-    assert driver.code(delete_group(driver)) is ErrorCode.GROUP_ID_NOT_FOUND  # type: ignore[arg-type]
+    assert driver.code(delete_group(driver)) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_deleted_group_starts_anew() -> None:

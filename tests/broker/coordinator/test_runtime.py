@@ -92,7 +92,7 @@ class Bench:
     async def elect(self, partition: int = 0, epoch: int = 1) -> SumShard:
         """Lead a partition and wait until it is loaded."""
         self.runtime.on_elected(partition, Epoch(epoch))
-        while self.runtime.partitions[partition] is not ShardState.ACTIVE:  # noqa: ASYNC110 - virtual time is free
+        while self.runtime.partitions[partition] is not ShardState.ACTIVE:
             await asyncio.sleep(0.01)
         return self.runtime.shard(partition)
 
@@ -176,7 +176,7 @@ def test_commits_are_told_in_the_order_of_the_log_however_futures_resolve() -> N
         async with bench(FakeLog(commits_at_once=False)) as b:
             shard = await b.elect()
             order: list[int] = []
-            shard.on_committed = order.append  # type: ignore[method-assign]
+            shard.on_committed = order.append  # type: ignore[method-assign, assignment]
             work = [b.add(number) for number in (1, 2, 3)]
             await settle()
             b.log._waiting[0].reverse()

@@ -181,7 +181,12 @@ def test_a_static_member_restarts_without_disturbing_the_other(
     goes.close()
     back = member(bootstrap, group, **{"group.instance.id": "goes", "session.timeout.ms": 30_000})
     back.subscribe([topic])
-    until(lambda: len(back.assignment()) == PARTITIONS // 2, lambda: (poll_into(stays, read), poll_into(back, read)))
+
+    def poll_after() -> None:
+        poll_into(stays, read)
+        poll_into(back, read)
+
+    until(lambda: len(back.assignment()) == PARTITIONS // 2, poll_after)
     assert sorted(partition.partition for partition in back.assignment()) == before
     assert rebalances == []
     for consumer in (stays, back):
