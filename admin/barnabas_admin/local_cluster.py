@@ -3,10 +3,10 @@
 May touch:  files below its directory, child processes it started, loopback sockets.    Must not touch: broker code.
 Invariants: one cluster per directory (a lock that every node inherits); only its own processes are ever signalled;
             the identity (cluster id, directory ids) of a directory never changes once written.
-Read next:  commands/dev.py, its face; pytest_plugin.py, its fixture.
+Read next:  local_node.py, one of its nodes; commands/dev.py, its face; pytest_plugin.py, its fixture.
 
-Layout below the directory: `cluster.json` (identity), `lock`, `prometheus.yml`, and per node `node-<id>/` with
-`server.properties`, `data/` (log.dirs), `stdout.log`, `stderr.log`.
+Layout below the directory: `cluster.json` (identity), `voters` (what the controllers were formatted with), `lock`,
+`prometheus.yml`, and per node `node-<id>/` with `server.properties`, `data/` (log.dirs), `stdout.log`, `stderr.log`.
 
 Not obvious
 - Only controllers are formatted here: a broker formats itself on first boot, a voter never does (a wiped voter that
@@ -17,8 +17,6 @@ Not obvious
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import fcntl
 import importlib
 import json
@@ -27,14 +25,22 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
 from barnabas_admin.errors import AdminError, LocalClusterError
+from barnabas_admin.local_node import (
+    LocalNode,
+    NodeDeath,
+    describe_exit,
+    live_processes,
+    prepare_output,
+    server_command,
+    tail,
+)
 from barnabas_wire.kafka.ids import Uuid
 
 Roles = Literal["combined", "separate"]
@@ -58,70 +64,7 @@ SHUTDOWN_TIMEOUT_MS = 2000
 FORMAT_TIMEOUT_S = 30.0
 PROBE_TIMEOUT_S = 2.0
 PROBE_PAUSE_S = 0.03
-OUTPUT_BYTES_MAX = 16 * 1024 * 1024
-"""A node's output file larger than this is renamed to `<name>.1` at the node's next start."""
-LAST_WORDS_BYTES = 4096
-LAST_WORDS_LINES = 15
 HOST = "127.0.0.1"
-
-
-@dataclass(slots=True)
-class LocalNode:
-    """One node: its place on disk, its ports, and its process while there is one. Ports it does not have are None."""
-
-    id: int
-    is_broker: bool
-    is_controller: bool
-    directory: Path
-    directory_id: Uuid
-    kafka_port: int | None
-    controller_port: int | None
-    admin_port: int
-    metrics_port: int
-    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
-    is_expected_to_run: bool = False
-    is_paused: bool = False
-    stderr_start: int = 0
-    stdout_start: int = 0
-
-    @property
-    def properties_file(self) -> Path:
-        """The server.properties that the node is started with."""
-        return self.directory / "server.properties"
-
-    @property
-    def data_directory(self) -> Path:
-        """The node's log.dirs."""
-        return self.directory / "data"
-
-    @property
-    def stderr_file(self) -> Path:
-        """What the node logs."""
-        return self.directory / "stderr.log"
-
-    @property
-    def stdout_file(self) -> Path:
-        """What the node prints."""
-        return self.directory / "stdout.log"
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process lives (paused counts)."""
-        return self.process is not None and self.process.poll() is None
-
-    @property
-    def roles(self) -> str:
-        """process.roles."""
-        return ",".join([role for role, has in (("broker", self.is_broker), ("controller", self.is_controller)) if has])
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDeath:
-    """A node that ended without being asked to."""
-
-    node_id: int
-    status: str
-    last_words: str
 
 
 class LocalCluster:
@@ -315,7 +258,7 @@ class LocalCluster:
     def last_words(self, node_id: int) -> str:
         """The end of what the node printed since its last start: stderr, or stdout when that is empty."""
         node = self.nodes[node_id]
-        words = _tail(node.stderr_file, node.stderr_start) or _tail(node.stdout_file, node.stdout_start)
+        words = tail(node.stderr_file, node.stderr_start) or tail(node.stdout_file, node.stdout_start)
         return words or "(nothing)"
 
     # -- breaking and mending one node -----------------------------------------------------------------------------
@@ -382,7 +325,7 @@ class LocalCluster:
                 process.kill()
                 process.wait()
                 killed.append(node.id)
-            _live_processes.discard(process)
+            live_processes.discard(process)
             node.process = None
         return killed if is_clean else []
 
@@ -461,7 +404,13 @@ class LocalCluster:
         self.prometheus_file.write_text(prometheus_config(targets), encoding="utf-8")
 
     def _format_controllers(self) -> None:
+        """Format the voters, once; and again with the same identities when their ports have changed."""
         voters = ",".join(f"{c.id}@{HOST}:{c.controller_port}:{c.directory_id}" for c in self.controllers)
+        done = self._voters_file.read_text(encoding="utf-8") if self._voters_file.exists() else None
+        if done is not None:
+            self._refuse_wiped_voters()
+        if done == voters:
+            return
         running = []
         for node in self.controllers:
             command = [
@@ -484,10 +433,22 @@ class LocalCluster:
                 failures.append(f"formatting node {node.id} {describe_exit(process.returncode)}: {words}")
         if failures:
             raise LocalClusterError("\n".join(failures))
+        _write_durably(self._voters_file, voters)
+
+    def _refuse_wiped_voters(self) -> None:
+        """A voter that lost its directory must not come back under its old identity: it would have forgotten its vote."""
+        for node in self.controllers:
+            properties = self.properties(node.id)
+            directory = Path(properties.get("metadata.log.dir") or properties["log.dirs"].split(",")[0])
+            if not (directory / "meta.properties").exists():
+                raise LocalClusterError(
+                    f"node {node.id} has voted before, but {directory} is empty now",
+                    f"restore it; or remove {self.directory} to start a new cluster",
+                )
 
     def _spawn(self, node: LocalNode) -> None:
-        node.stderr_start = _prepare_output(node.stderr_file)
-        node.stdout_start = _prepare_output(node.stdout_file)
+        node.stderr_start = prepare_output(node.stderr_file)
+        node.stdout_start = prepare_output(node.stdout_file)
         assert self._lock is not None, "the directory is locked before a node starts"
         with node.stdout_file.open("ab") as stdout, node.stderr_file.open("ab") as stderr:
             node.process = subprocess.Popen(
@@ -498,7 +459,7 @@ class LocalCluster:
                 start_new_session=True,
                 pass_fds=(self._lock.fileno(),),
             )
-        _live_processes.add(node.process)
+        live_processes.add(node.process)
         node.is_expected_to_run = True
         node.is_paused = False
 
@@ -538,6 +499,11 @@ class LocalCluster:
     def _identity_file(self) -> Path:
         return self.directory / "cluster.json"
 
+    @property
+    def _voters_file(self) -> Path:
+        """The voters that every controller was formatted with."""
+        return self.directory / "voters"
+
     def _read_identity(self) -> _Identity | None:
         try:
             found = json.loads(self._identity_file.read_text(encoding="utf-8"))
@@ -564,12 +530,7 @@ class LocalCluster:
             "roles": self.roles,
             "directory_ids": [str(directory_id) for directory_id in self._identity.directory_ids],
         }
-        temporary = self._identity_file.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8") as stream:
-            json.dump(content, stream, indent=2)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.rename(self._identity_file)
+        _write_durably(self._identity_file, json.dumps(content, indent=2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -599,14 +560,6 @@ def random_uuid() -> Uuid:
             return found
 
 
-def server_command(*arguments: str) -> list[str]:
-    """The command line of `barnabas-server`: the console script beside this interpreter, else the module."""
-    script = Path(sys.executable).parent / "barnabas-server"
-    if script.is_file() and os.access(script, os.X_OK):
-        return [str(script), *arguments]
-    return [sys.executable, "-m", "barnabas_broker.main", *arguments]
-
-
 def is_port_free(port: int) -> bool:
     """Whether a listener could bind the loopback port now."""
     with socket.socket() as probe:
@@ -627,47 +580,11 @@ def find_base_port(start: int = 20000, end: int = 30000) -> int:
     raise LocalClusterError(f"no {PORTS_SPAN} free ports in a row between {start} and {end}")
 
 
-def describe_exit(code: int) -> str:
-    """A return code for people: `exited with status 1`, `was killed by SIGKILL`."""
-    if code >= 0:
-        return f"exited with status {code}"
-    with contextlib.suppress(ValueError):
-        return f"was killed by {signal.Signals(-code).name}"
-    return f"was killed by signal {-code}"
-
-
-def _prepare_output(path: Path) -> int:
-    """Set a too long output file aside; returns the position where the new run's output will start."""
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        return 0
-    if size <= OUTPUT_BYTES_MAX:
-        return size
-    path.replace(path.with_name(path.name + ".1"))
-    return 0
-
-
-def _tail(path: Path, start: int) -> str:
-    try:
-        with path.open("rb") as stream:
-            end = stream.seek(0, os.SEEK_END)
-            stream.seek(max(start, end - LAST_WORDS_BYTES))
-            text = stream.read().decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.strip().splitlines()[-LAST_WORDS_LINES:])
-
-
-_live_processes: set[subprocess.Popen[bytes]] = set()
-
-
-def _kill_what_is_left() -> None:
-    """An interpreter that ends without stop() leaves no node behind."""
-    for process in _live_processes:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-atexit.register(_kill_what_is_left)
+def _write_durably(path: Path, text: str) -> None:
+    """Replace a file; a crash leaves the old or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.rename(path)

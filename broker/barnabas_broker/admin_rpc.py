@@ -221,20 +221,22 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def _answer(self, method: str, context: Any, work: Awaitable[R]) -> R | None:
         """Run one method; a KafkaError becomes a status with details, anything else is a bug that ends this call only."""
         started = time.perf_counter()
-        code = ErrorCode.NONE
+        error: KafkaError | None = None
+        answer: R | None = None
         try:
-            return await work
-        except KafkaError as error:
-            code = error.code
-            await _abort(context, error)
-        except Exception as error:
+            answer = await work
+        except KafkaError as refusal:
+            error = refusal
+        except Exception as bug:
             logger.exception("admin call %s failed", method)
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            await _abort(context, KafkaError(f"{method} failed on node {self._node.node_id}: {error!r}"))
-        finally:
-            self.stats.requests[method, code.name] += 1
-            self.stats.seconds.setdefault(method, Histogram()).observe(time.perf_counter() - started)
-        return None
+            error = KafkaError(f"{method} failed on node {self._node.node_id}: {bug!r}")
+        # Counted before the answer leaves: who has it finds it counted.
+        code = ErrorCode.NONE if error is None else error.code
+        self.stats.requests[method, code.name] += 1
+        self.stats.seconds.setdefault(method, Histogram()).observe(time.perf_counter() - started)
+        if error is not None:
+            await _abort(context, error)
+        return answer
 
     # -- reads -----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> int:
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "formatted.txt").open("a") as stream:
             print(" ".join(arguments), file=stream)
+        (directory / "meta.properties").touch()
         return int(properties.get("fake.format.status", "0"))
     if "fake.words" in properties:
         print(properties["fake.words"], file=sys.stderr, flush=True)

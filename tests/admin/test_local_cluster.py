@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +17,11 @@ from barnabas_admin.local_cluster import (
     METRICS_PORT_OFFSET,
     PORTS_SPAN,
     LocalCluster,
-    describe_exit,
     find_base_port,
     is_port_free,
     random_uuid,
 )
+from barnabas_admin.local_node import describe_exit
 
 pytestmark = pytest.mark.usefixtures("fake_server")
 
@@ -85,6 +86,20 @@ def test_a_second_run_on_another_port_is_the_same_cluster(tmp_path: Path, base_p
         assert len(calls) == 2
         assert "--ignore-formatted" in calls[1]
         assert f":{base_port + PORTS_SPAN // 8 + CONTROLLER_PORT_OFFSET}:" in " ".join(calls[1])
+
+
+def test_a_second_run_on_the_same_port_formats_nothing(tmp_path: Path, base_port: int) -> None:
+    for _ in range(2):
+        with LocalCluster(tmp_path, nodes=1, base_port=base_port) as cluster:
+            assert len(format_calls(cluster, 1)) == 1
+
+
+def test_a_wiped_voter_is_not_formatted_again(tmp_path: Path, base_port: int) -> None:
+    with LocalCluster(tmp_path, nodes=2, base_port=base_port) as cluster:
+        wiped = cluster.nodes[2].directory
+    shutil.rmtree(wiped)
+    with pytest.raises(LocalClusterError, match="node 2 has voted before"):
+        LocalCluster(tmp_path, base_port=base_port).start()
 
 
 def test_in_separate_roles_only_controllers_are_formatted(tmp_path: Path, base_port: int) -> None:

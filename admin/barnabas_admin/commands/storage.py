@@ -17,7 +17,7 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.local_cluster import random_uuid as new_uuid
-from barnabas_admin.local_cluster import server_command
+from barnabas_admin.local_node import server_command
 from barnabas_admin.output import print_fields, print_json, print_line
 from barnabas_wire.kafka.errors import ErrorCode
 
