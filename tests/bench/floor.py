@@ -24,7 +24,8 @@ ANSWER = struct.Struct(">iixB").pack  # size, correlation id, no tagged fields; 
 ANSWER_BYTES = 60
 CRC_AT = 17
 CRC_FROM = 21
-SHARED = memoryview(bytearray(256 * 1024))
+SHARED = memoryview(bytearray(1024 * 1024))
+STASHED_FRAME_BYTES_MAX = 64 * 1024
 
 
 class ProduceFloor(asyncio.BufferedProtocol):
@@ -73,7 +74,7 @@ class ProduceFloor(asyncio.BufferedProtocol):
             if position < end:
                 rest = SHARED[position:end]
                 size = 4 + int.from_bytes(rest[:4], "big") if len(rest) >= 4 else 4
-                if size <= len(SHARED) // 2:
+                if size <= STASHED_FRAME_BYTES_MAX:
                     self._stash = bytes(rest)
                 else:
                     if len(self._spare) < size:

@@ -10,7 +10,9 @@ Big buffers are pooled because a fresh 1 MiB bytearray per request costs a memse
 
 from __future__ import annotations
 
-SHARED_BYTES = 256 * 1024
+SHARED_BYTES = 1024 * 1024
+"""One read takes this much: each read costs a turn of the loop, a write and a send, about 80 us. Measured CPU per 16 KiB
+request: 29.5 us with 256 KiB, 27.2 with 512, 26.0 with 1024."""
 FIRST_BYTES = 16 * 1024
 GROWTH = 4
 """A piece-wise frame gets room for this many times the bytes that really came: a hostile length reserves nothing."""
