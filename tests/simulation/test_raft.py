@@ -55,7 +55,7 @@ def test_run_without_a_crash_is_void() -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_seeded_bug_is_found(mutant: Mutant) -> None:
-    found = hunt(mutant, seed=mutant.test_seed, seeds=100)
+    found = hunt(mutant, seed=mutant.test_seed, seeds=400)
     assert found.is_found, f"{mutant.bug}: not found in {found.seeds_tried} seeds"
     assert found.law.startswith("LawBroken: R"), found.law
 

@@ -41,10 +41,10 @@ class Mutant:
 
 
 MUTANTS = (
-    Mutant(name="vote_not_flushed", bug="vote not flushed before the reply", test_seed=1),
+    Mutant(name="vote_not_flushed", bug="vote not flushed before the reply", test_seed=700_000),
     Mutant(name="log_not_flushed", bug="log not flushed before the acknowledgement", test_seed=1),
     Mutant(name="no_up_to_date_check", bug="no up-to-date check on a vote", test_seed=1),
-    Mutant(name="old_epoch_commit", bug="entries of an older epoch committed by count", test_seed=1),
+    Mutant(name="old_epoch_commit", bug="entries of an older epoch committed by count", test_seed=300_000),
     Mutant(name="two_votes", bug="two votes in one epoch", test_seed=1),
 )
 
