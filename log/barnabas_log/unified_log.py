@@ -323,7 +323,8 @@ class UnifiedLog:
             body = bytes(view[position + CRC_START : next_position])
             if crc32c(body) != header.crc:
                 raise CorruptBatch(f"the checksum of the batch at {header.base_offset} is wrong")
-            self._queue(header, bytes(view[position : position + CRC_START]), body, self._now_ms)
+            prefix = bytes(view[position : position + CRC_START])
+            self._queue(header, header.last_offset, prefix, body, self._now_ms)
             record_count += header.record_count
             greatest_ms = max(greatest_ms, header.max_timestamp_ms)
             position = next_position
@@ -391,18 +392,20 @@ class UnifiedLog:
             crc = crc32c(body)
             header = header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
         prefix = PREFIX.pack(base_offset, header.batch_length, leader_epoch, MAGIC, crc)
-        if header.base_offset != base_offset:
+        if header.producer_id >= 0 and header.base_offset != base_offset:
             header = header._replace(base_offset=base_offset)
-        self._queue(header, prefix, body, now_ms)
         last_offset = Offset(base_offset + header.last_offset_delta)
+        self._queue(header, last_offset, prefix, body, now_ms)
         return AppendResult(
             base_offset, last_offset, max_timestamp_ms, append_time_ms, header.record_count, size, False
         )
 
-    def _queue(self, header: BatchHeader, prefix: bytes, body: bytes, now_ms: int) -> None:
-        """Put a stamped batch at the end: segment, producers, log end; its bytes wait for write_pending."""
+    def _queue(self, header: BatchHeader, last_offset: Offset, prefix: bytes, body: bytes, now_ms: int) -> None:
+        """Put a stamped batch at the end: segment, producers, log end; its bytes wait for write_pending.
+
+        The header's own base offset counts only where it names a producer: it is spared a copy otherwise.
+        """
         size = header.batch_length + LOG_OVERHEAD_BYTES
-        last_offset = header.base_offset + header.last_offset_delta
         max_timestamp_ms = header.max_timestamp_ms
         active = self._active
         if active.should_roll(

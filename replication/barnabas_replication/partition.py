@@ -359,7 +359,9 @@ class Partition:
             raise self._not_leader()
         if self.storage_error is not None:
             raise self.storage_error
-        if is_all_acks and len(self.isr.committed) < self.min_isr:
+        # The effective minimum is at most the configured one, so the cheap look nearly always settles it.
+        in_sync = len(self.isr.committed)
+        if is_all_acks and in_sync < self.log.config.min_insync_replicas and in_sync < self.min_isr:
             raise NotEnoughReplicas(
                 f"{self.topic_partition} has {len(self.isr.committed)} in-sync replicas, min.insync.replicas asks for "
                 f"{self.min_isr}"
