@@ -98,6 +98,10 @@ class DirectStream:
             raise item
         return item
 
+    def push(self, reply: BrokerHeartbeatReply) -> None:
+        """Something that the controller says unasked."""
+        self._incoming.put_nowait(reply)
+
     def cut(self) -> None:
         self.is_cut = True
         self._incoming.put_nowait(ControllerUnreachable("cut"))

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas_broker.controller_client import ControllerClient, GrpcControllerTransport
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState, LifecycleConfig
-from barnabas_quorum.controller.requests import CreatableTopic
+from barnabas_quorum.controller.requests import BrokerHeartbeatReply, CreatableTopic
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -126,6 +126,7 @@ async def test_a_broker_registers_reads_its_registration_and_is_unfenced() -> No
         life.lifecycle.on_metadata_published(Offset(epoch - 1))
         await asyncio.sleep(5)
         assert life.is_fenced()
+        assert all(beat.want_fence for beat in life.controllers.transport.streams[-1].sent), "and it does not ask"
         start = asyncio.get_running_loop().time()
         life.lifecycle.on_metadata_published(Offset(epoch))
         await life.lifecycle.wait_unfenced()
@@ -370,6 +371,19 @@ async def test_a_broker_leaves_in_order_and_the_others_are_heard_without_waiting
         assert life.is_fenced(7) and not life.is_fenced(8)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@on_virtual_time
+async def test_a_broker_that_has_read_far_enough_reports_as_soon_as_it_is_asked() -> None:
+    async with living() as life:
+        await life.begin()
+        await asyncio.sleep(0.1)
+        stream = life.controllers.transport.streams[-1]
+        sent = len(stream.sent)
+        stream.push(BrokerHeartbeatReply(report_offset=life.image.offset))
+        await asyncio.sleep(0.1)
+        assert len(stream.sent) == sent + 1 and stream.sent[-1].metadata_offset == life.image.offset
+        assert not life.lifecycle.is_fenced, "the question says nothing of the broker"
 
 
 @on_virtual_time
