@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import concurrent.futures
 import contextlib
 import json
 import os
 import random
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from barnabas_wire.records.batch import Record
 
 READ_BYTES = 256 * 1024
+INPUT_PIECES_MAX = 2
+"""Pieces of input that wait while the brokers are slower than the input."""
 LINE_BYTES_MAX = 16 * 1024 * 1024
 BATCH_BYTES_MAX = 512 * 1024
 FETCH_BYTES_MAX = 1024 * 1024
@@ -105,18 +109,15 @@ def produce(
     async def work(client: ClusterClient) -> Producer:
         producer = Producer(client, topic, acks=ACKS[acks], compression=compression)
         await producer.start()
-        loop = asyncio.get_running_loop()
         rest = b""
-        while True:
-            data = await loop.run_in_executor(None, os.read, sys.stdin.fileno(), READ_BYTES)
+        async for data in read_input():
             *lines, rest = (rest + data).split(b"\n")
-            if not data and rest:
-                lines.append(rest)
             if len(rest) > LINE_BYTES_MAX:
                 raise AdminError(f"a line of input is longer than {LINE_BYTES_MAX} bytes")
             await producer.send([parse(line) for line in lines])
-            if not data:
-                return producer
+        if rest:
+            await producer.send([parse(rest)])
+        return producer
 
     done = run_with_cluster(invocation, work)
     rows = [{"partition": index, **fields} for index, fields in sorted(done.written.items())]
@@ -127,6 +128,34 @@ def produce(
         talk(
             f"{topic}: {done.records} record{'s' if done.records != 1 else ''} written{f' ({where})' if where else ''}"
         )
+
+
+async def read_input() -> AsyncIterator[bytes]:
+    """Standard input in pieces, as they come. A daemon thread reads: the loop cannot wait for a file, and a thread of the
+    loop's executor would hold up the end of the process (Ctrl-C) until the next line."""
+    loop = asyncio.get_running_loop()
+    pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=INPUT_PIECES_MAX)
+
+    def read() -> None:
+        data: bytes | OSError = b"-"
+        while data and not isinstance(data, OSError):
+            try:
+                data = os.read(sys.stdin.fileno(), READ_BYTES)
+            except OSError as error:
+                data = error
+            try:
+                asyncio.run_coroutine_threadsafe(pieces.put(data), loop).result()
+            except (RuntimeError, concurrent.futures.CancelledError):
+                return  # the loop has ended without us
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    while True:
+        data = await pieces.get()
+        if isinstance(data, OSError):
+            raise data
+        if not data:
+            return
+        yield data
 
 
 class Producer:
