@@ -377,6 +377,7 @@ async def test_a_broker_leaves_in_order_and_the_others_are_heard_without_waiting
 async def test_a_broker_that_has_read_far_enough_reports_as_soon_as_it_is_asked() -> None:
     async with living() as life:
         await life.begin()
+        life.publish()
         await asyncio.sleep(0.1)
         stream = life.controllers.transport.streams[-1]
         sent = len(stream.sent)
