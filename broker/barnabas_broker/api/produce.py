@@ -43,13 +43,15 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         _refuse_old_version(slot, version, frame, position)
         return
     transactional_id, acks, timeout_ms, parsed = parse_produce_request(frame, position, version)
-    answer = _Answer(services, slot, version, acks)
     if version >= TOPIC_IDS_FROM or transactional_id is not None:
-        entries = answer.admit(parsed, is_transactional=transactional_id is not None)
+        merged = _MergedAnswer(services, slot, version, acks, parsed, is_transactional=transactional_id is not None)
+        answer: _Answer = merged
+        entries, merged.admitted = merged.admitted, []
         if not entries:
             answer.respond([])
             return
     else:
+        answer = _Answer(services, slot, version, acks)
         entries = [AppendEntry(topic, partition, batches) for topic, partition, batches in parsed]  # type: ignore[arg-type]
     services.replica_manager.append_records(entries, required_acks=acks, timeout_ms=timeout_ms, respond=answer.respond)
 
@@ -57,23 +59,69 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
 class _Answer:
     """What the answer of one request needs later. Holds no view of the frame."""
 
-    __slots__ = ("acks", "asked", "refused", "services", "slot", "version")
+    __slots__ = ("acks", "services", "slot", "version")
 
     def __init__(self, services: BrokerServices, slot: ResponseSlot, version: int, acks: int) -> None:
         self.services = services
         self.slot = slot
         self.version = version
         self.acks = acks
-        self.asked: list[tuple[str | Uuid, int]] | None = None
-        """Topic and partition of each entry as the client named them; None where the outcomes name them alike."""
+
+    def respond(self, outcomes: list[AppendOutcome]) -> None:
+        """Called by the replica manager, once."""
+        slot = self.slot
+        partitions: list[ProducedPartition] = []
+        failed: list[AppendOutcome] = []
+        for outcome in outcomes:
+            topic, partition, error, base_offset, append_time_ms, start_offset, leader = outcome
+            if error is None:
+                # A plain tuple of the same order: encode_produce_response_frame takes either.
+                partitions.append((topic, partition, 0, base_offset, append_time_ms, start_offset, None, None, ()))  # type: ignore[arg-type]
+                continue
+            failed.append(outcome)
+            message = error.message or None
+            partitions.append(
+                ProducedPartition(
+                    topic, partition, error.code, base_offset, append_time_ms, start_offset, message, leader
+                )
+            )
+        endpoints: list[tuple[int, str, int, str | None]] = []
+        if failed:
+            slot.count_errors(outcome.error.code for outcome in failed if outcome.error is not None)
+            leaders = (outcome.current_leader for outcome in failed)
+            endpoints = node_endpoints(self.services.metadata.image, slot.listener_name, leaders)
+        if self.acks == 0:
+            slot.skip()
+            if failed:
+                slot.close_connection("acks_zero_error")
+            return
+        frame = encode_produce_response_frame(slot.correlation_id, self.version, partitions, node_endpoints=endpoints)
+        slot.fill((frame,), len(frame))
+
+
+class _MergedAnswer(_Answer):
+    """The answer of a request that names topics by id, or whose entries are not all tried."""
+
+    __slots__ = ("admitted", "asked", "refused")
+
+    def __init__(
+        self,
+        services: BrokerServices,
+        slot: ResponseSlot,
+        version: int,
+        acks: int,
+        parsed: list[ProduceEntry],
+        *,
+        is_transactional: bool,
+    ) -> None:
+        super().__init__(services, slot, version, acks)
+        self.asked = [(topic, partition) for topic, partition, _ in parsed]
+        """Topic and partition of each entry as the client named them."""
         self.refused: dict[int, KafkaError] = {}
         """Entries that are not tried, by their place in the request."""
-
-    def admit(self, parsed: list[ProduceEntry], *, is_transactional: bool) -> list[AppendEntry]:
-        """The entries to be tried, by topic name; the others are noted as refused."""
-        topics = self.services.metadata.image.topics
-        self.asked = [(topic, partition) for topic, partition, _ in parsed]
-        entries = []
+        self.admitted: list[AppendEntry] = []
+        """The entries to be tried, by topic name; given up once they are handed on, since they hold the frame's bytes."""
+        topics = services.metadata.image.topics
         for index, (topic, partition, batches) in enumerate(parsed):
             name = topic if isinstance(topic, str) else None
             if isinstance(topic, Uuid):
@@ -86,58 +134,17 @@ class _Answer:
             elif name is None:
                 self.refused[index] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic}")
             else:
-                entries.append(AppendEntry(name, partition, batches))
-        return entries
+                self.admitted.append(AppendEntry(name, partition, batches))
 
     def respond(self, outcomes: list[AppendOutcome]) -> None:
-        """Called by the replica manager, once."""
-        slot = self.slot
-        if self.asked is not None:
-            outcomes = self._as_asked(outcomes)
-        partitions: list[ProducedPartition] = []
-        failed: list[AppendOutcome] = []
-        for outcome in outcomes:
-            topic, partition, error, base_offset, append_time_ms, start_offset, leader = outcome
-            if error is None:
-                partitions.append((topic, partition, 0, base_offset, append_time_ms, start_offset, None, None, ()))  # type: ignore[arg-type]
-                continue
-            failed.append(outcome)
-            partitions.append(
-                ProducedPartition(
-                    topic,
-                    partition,
-                    error.code,
-                    base_offset,
-                    append_time_ms,
-                    start_offset,
-                    error.message or None,
-                    leader,
-                )
-            )
-        if failed:
-            slot.count_errors(outcome.error.code for outcome in failed if outcome.error is not None)
-        if self.acks == 0:
-            slot.skip()
-            if failed:
-                slot.close_connection("acks_zero_error")
-            return
-        endpoints = ()
-        if failed and self.version >= 10:
-            leaders = (outcome.current_leader for outcome in failed)
-            endpoints = node_endpoints(self.services.metadata.image, slot.listener_name, leaders)  # type: ignore[assignment]
-        frame = encode_produce_response_frame(slot.correlation_id, self.version, partitions, node_endpoints=endpoints)
-        slot.fill((frame,), len(frame))
-
-    def _as_asked(self, outcomes: list[AppendOutcome]) -> list[AppendOutcome]:
-        """Outcomes of all entries in the request's order and naming, from those that were tried and those that were not."""
-        assert self.asked is not None
+        """All entries in the request's order and naming, from those that were tried and those that were not."""
         tried = iter(outcomes)
         merged = []
         for index, (topic, partition) in enumerate(self.asked):
             error = self.refused.get(index)
             outcome = AppendOutcome("", partition, error) if error is not None else next(tried)
             merged.append(outcome._replace(topic=topic))  # type: ignore[arg-type]
-        return merged
+        super().respond(merged)
 
 
 def _refuse_old_version(slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:

@@ -375,7 +375,7 @@ class Connection(asyncio.BufferedProtocol):
         listener.stats.requests[(api_key, version)] += 1
         slot = ResponseSlot(self, api_key, version, correlation_id)
         self.last_active = slot.started
-        api = registry.APIS.get(api_key)
+        api = listener.apis.get(api_key)
         if api is None or not api.min_version <= version <= api.max_version:
             self._refuse_version(slot)
             return
@@ -497,13 +497,14 @@ class Connection(asyncio.BufferedProtocol):
         """Hand the finished head of the queue to the gate."""
         slots = self._slots
         gate = self._gate
-        stats = self._listener.stats
+        put = gate.put
+        time_of = self._listener.stats.time_of
         now = perf_counter()
         while slots and slots[0].is_done:
             slot = slots.popleft()
-            stats.time_of(slot.api_key).observe(now - slot.started)
+            time_of(slot.api_key).observe(now - slot.started)
             if slot.parts:
-                gate.put(slot.parts, slot.size_bytes)
+                put(slot.parts, slot.size_bytes)
         self.last_active = now
         gate.flush()
 
