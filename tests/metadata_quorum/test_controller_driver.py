@@ -204,11 +204,12 @@ async def test_answers_leave_in_the_order_of_their_commits() -> None:
 async def test_more_waiters_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller_driver, "WAITERS_MAX", 3)
     async with running() as stand:
-        await stand.start_broker(1)
+        connection = await stand.start_broker(1)
         stand.quorum.is_held = True
         asked = [stand.ask(create(f"t{i}")) for i in range(5)]
         await settle()
         assert stand.driver.controller.pending.topics.get("t3") is None
+        assert not connection.heartbeat(stand.beat(connection)).done(), "but a heartbeat is never refused for that"
         stand.quorum.commit_all()
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert [isinstance(outcome, BufferExhausted) for outcome in outcomes] == [False] * 3 + [True] * 2

@@ -231,7 +231,7 @@ class ControllerDriver:
         self.stats.heartbeats += 1
         session = self.controller.sessions.get(heartbeat.broker_id)
         shutdown_before = None if session is None else session.shutdown_offset
-        reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self._now_ms()))
+        reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self._now_ms()), is_heartbeat=True)
         session = self.controller.sessions.get(heartbeat.broker_id)
         if session is not None and session.shutdown_offset not in (None, shutdown_before):
             # its shutdown waits until everybody has read this far; at the heartbeat interval that would take seconds
@@ -280,13 +280,15 @@ class ControllerDriver:
 
     # --- decide, replay, propose, wait ----------------------------------------------------------------------------------
 
-    def _submit(self, decide: Callable[[], ControllerResult[Any]]) -> asyncio.Future[Any]:
+    def _submit(
+        self, decide: Callable[[], ControllerResult[Any]], *, is_heartbeat: bool = False
+    ) -> asyncio.Future[Any]:
         """Carry out one decision. Never raises what the asker did wrong: that is in the future."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer: Any
         try:
             self._require_active()
-            if len(self._waiters) >= WAITERS_MAX:
+            if len(self._waiters) >= WAITERS_MAX and not is_heartbeat:  # their streams bound those
                 raise BufferExhausted(f"{WAITERS_MAX} requests wait for the quorum to commit; try again later")
             self.stats.decisions += 1
             result = decide()
