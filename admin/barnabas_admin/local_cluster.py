@@ -188,13 +188,13 @@ class LocalCluster:
     def wait_until_healthy(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Wait until every node that should run is ready and the admin service calls the cluster healthy.
 
-        While a node is stopped or paused the cluster cannot be healthy: then an active controller is enough.
+        While a node is stopped or paused the cluster cannot be healthy: then a controller that is neither is enough.
 
         Raises LocalClusterError with the last words of a node that died, or with what is still missing at the deadline.
         """
         deadline = time.monotonic() + timeout_s
         waiting = [node for node in self.nodes.values() if node.is_expected_to_run and not node.is_paused]
-        is_whole = len(waiting) == len(self.nodes)
+        working = {node.id for node in waiting}
         while waiting:
             answers = {node.id: self.http_get(node.id, "/readyz")[0] for node in waiting}
             if any(answers.values()):
@@ -209,7 +209,8 @@ class LocalCluster:
             while True:
                 try:
                     health = admin.describe_health()
-                    if health.is_healthy or (not is_whole and health.controller_id >= 0):
+                    is_whole = len(working) == len(self.nodes)
+                    if health.is_healthy if is_whole else health.controller_id in working:
                         return
                     reason = f"the cluster is unhealthy: {', '.join(health.reasons)}"
                 except AdminError as error:
