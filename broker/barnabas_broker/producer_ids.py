@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 
 class ProducerIdBlock(NamedTuple):
-    """Ids first … first + count − 1."""
+    """Ids first … first + size − 1."""
 
     first: int
-    count: int
+    size: int
 
 
 class ProducerIds:
@@ -35,7 +35,7 @@ class ProducerIds:
             async with self._allocation:
                 if self._next == self._end:  # another waiter may have brought a block meanwhile
                     block = await self._allocate()
-                    self._next, self._end = block.first, block.first + block.count
+                    self._next, self._end = block.first, block.first + block.size
         given = self._next
         self._next += 1
         return given

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
@@ -38,7 +39,8 @@ def measure(cluster: LocalCluster, kills: int) -> int:
     """Returns 0 when the history is clean."""
     with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
         admin.create_topics(["gap"], partitions=PARTITIONS, replication_factor=3, configs={"min.insync.replicas": "2"})
-    producer = UniqueProducer(cluster.bootstrap_servers, "gap", partitions=PARTITIONS, **{"linger.ms": 5})
+    settings: dict[str, Any] = {"linger.ms": 5}
+    producer = UniqueProducer(cluster.bootstrap_servers, "gap", partitions=PARTITIONS, **settings)
     is_over = threading.Event()
 
     def send_steadily() -> None:

@@ -121,7 +121,7 @@ class Client:
     async def _fetch(self, node: SimulatedNode, offset: int) -> bytes:
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
         spec = FetchPartitionSpec(self.topic, partition=self.partition, fetch_offset=Offset(offset))
-        node.replicas.fetch(FetchSpec(), [spec], lambda outcomes: answer.done() or answer.set_result(outcomes))
+        node.replicas.fetch(FetchSpec(), [spec], answer.set_result)
         (outcome,) = await answer
         data = b"".join(part.file.read(part.position, part.size) for part in outcome.parts)
         for part in outcome.parts:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import BrokerId, Epoch
 from barnabas_wire.kafka.schema import Message, decode, encode_request
 from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
 from barnabas_wire.records.control import (
@@ -58,7 +58,7 @@ def encode_voters(voters: VoterSet) -> bytes:
     return b"".join(
         build_batch(
             [Record(offset, 0, encode_control_key(kind), _encode(message))],
-            leader_epoch=0,
+            leader_epoch=Epoch(0),
             is_control=True,
         )
         for offset, (kind, message) in enumerate(records)
