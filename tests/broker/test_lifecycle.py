@@ -12,7 +12,8 @@ import grpc.aio
 import pytest
 
 from barnabas_broker.controller_client import ControllerClient, GrpcControllerTransport
-from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState, LifecycleConfig
+from barnabas_broker.metadata.config import LifecycleConfig
+from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from barnabas_quorum.controller.requests import BrokerHeartbeatReply, CreatableTopic
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.image.features import METADATA_VERSION

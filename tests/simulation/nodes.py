@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from barnabas_broker.config.dynamic import TopicSettings
 from barnabas_broker.controller_client import ControllerClient
 from barnabas_broker.metadata.cache import MetadataCache
-from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, LifecycleConfig
+from barnabas_broker.metadata.config import LifecycleConfig
+from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_log.config import LogConfig

@@ -19,7 +19,7 @@ from pathlib import Path
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.config.keys import ConfigError, ConfigKey, format_value, keys_of, load, nearest
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
-from barnabas_broker.metadata.lifecycle import LifecycleConfig
+from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_log.config import SYNONYM_KEYS, LogConfig, broker_defaults
 from barnabas_log.manager import LogManagerConfig

@@ -20,11 +20,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable, HeartbeatStream
+from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_quorum.controller.requests import (
     NO_BROKER_EPOCH,
     BrokerHeartbeat,
@@ -54,37 +55,6 @@ _RETRIED_CODES = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-
-
-def _key(default: int, key: str, doc: str) -> Any:
-    return field(default=default, metadata={"key": key, "doc": doc})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifecycleConfig:
-    """Times in ms. The session time-out is the controller's key, given here again by the node."""
-
-    session_timeout_ms: int = 9000
-    heartbeat_interval_ms: int = _key(
-        2000, "broker.heartbeat.interval.ms", "How often a broker heartbeats to the active controller."
-    )
-    registration_timeout_ms: int = _key(
-        60_000,
-        "initial.broker.registration.timeout.ms",
-        "A broker that could not register within this time after its start gives up and stops.",
-    )
-    shutdown_timeout_ms: int = _key(
-        30_000,
-        "controlled.shutdown.timeout.ms",
-        "A stopping broker waits this long for the controller to move its leaders away, then it stops all the same.",
-    )
-
-    def __post_init__(self) -> None:
-        if not 0 < self.heartbeat_interval_ms * 2 <= self.session_timeout_ms:
-            raise ValueError(
-                f"broker.heartbeat.interval.ms={self.heartbeat_interval_ms} must be positive and at most half of "
-                f"broker.session.timeout.ms={self.session_timeout_ms}, or one lost heartbeat fences the broker"
-            )
 
 
 class BrokerState(Enum):

@@ -1,0 +1,42 @@
+"""Times of a broker's life with the controller, under Kafka's keys.
+
+May touch:  its fields.               Must not touch: gRPC: `barnabas-server format` reads configs and should start fast.
+Invariants: a broker heartbeats at least twice within its session time-out.
+Read next:  lifecycle.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+def _key(default: int, key: str, doc: str) -> Any:
+    return field(default=default, metadata={"key": key, "doc": doc})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleConfig:
+    """Times in ms. The session time-out is the controller's key, given here again by the node."""
+
+    session_timeout_ms: int = 9000
+    heartbeat_interval_ms: int = _key(
+        2000, "broker.heartbeat.interval.ms", "How often a broker heartbeats to the active controller."
+    )
+    registration_timeout_ms: int = _key(
+        60_000,
+        "initial.broker.registration.timeout.ms",
+        "A broker that could not register within this time after its start gives up and stops.",
+    )
+    shutdown_timeout_ms: int = _key(
+        30_000,
+        "controlled.shutdown.timeout.ms",
+        "A stopping broker waits this long for the controller to move its leaders away, then it stops all the same.",
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < self.heartbeat_interval_ms * 2 <= self.session_timeout_ms:
+            raise ValueError(
+                f"broker.heartbeat.interval.ms={self.heartbeat_interval_ms} must be positive and at most half of "
+                f"broker.session.timeout.ms={self.session_timeout_ms}, or one lost heartbeat fences the broker"
+            )
