@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from kio.schema.leader_change_message.v1.data import LeaderChangeMessage as KioLeaderChange
-from kio.schema.leader_change_message.v1.data import Voter as KioVoter
+from kio.schema.leader_change_message.v0 import data as kio_v0
+from kio.schema.leader_change_message.v1 import data as kio_v1
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.primitives import MalformedMessage
@@ -31,19 +31,11 @@ def test_control_keys() -> None:
             decode_control_key(key)
 
 
-def test_leader_change_is_kios() -> None:
-    directories = [Uuid(bytes([number]) * 16) for number in (1, 2)]
-    ours = LeaderChangeMessage(
-        leader_id=1,
-        voters=[Voter(1, directories[0]), Voter(2, directories[1])],
-        granting_voters=[Voter(1, directories[0])],
-    )
-    theirs = [
-        KioVoter(voter_id=id_, voter_directory_id=uuid.UUID(bytes=bytes(raw)))
-        for id_, raw in zip((1, 2), directories, strict=True)
-    ]
+def test_leader_change_is_written_as_kafka_writes_it() -> None:
+    ours = LeaderChangeMessage(leader_id=1, voters=[Voter(1), Voter(2)], granting_voters=[Voter(1)])
+    theirs = tuple(kio_v0.Voter(voter_id=number) for number in (1, 2))
     data = encode_leader_change(ours)
-    entity = KioLeaderChange(version=1, leader_id=1, voters=tuple(theirs), granting_voters=tuple(theirs[:1]))
+    entity = kio_v0.LeaderChangeMessage(version=0, leader_id=1, voters=theirs, granting_voters=theirs[:1])
     assert oracle.kio_encode(entity) == data
     assert decode_leader_change(memoryview(data)) == ours
     for cut in range(len(data)):
@@ -51,3 +43,18 @@ def test_leader_change_is_kios() -> None:
             decode_leader_change(data[:cut])
     with pytest.raises(MalformedMessage):
         decode_leader_change(b"\0\7" + data[2:])
+
+
+def test_leader_change_with_directories_is_read() -> None:
+    directories = [Uuid(bytes([number]) * 16) for number in (1, 2)]
+    theirs = tuple(
+        kio_v1.Voter(voter_id=number, voter_directory_id=uuid.UUID(bytes=bytes(raw)))
+        for number, raw in zip((1, 2), directories, strict=True)
+    )
+    entity = kio_v1.LeaderChangeMessage(version=1, leader_id=1, voters=theirs, granting_voters=theirs[:1])
+    assert decode_leader_change(oracle.kio_encode(entity)) == LeaderChangeMessage(
+        version=1,
+        leader_id=1,
+        voters=[Voter(1, directories[0]), Voter(2, directories[1])],
+        granting_voters=[Voter(1, directories[0])],
+    )

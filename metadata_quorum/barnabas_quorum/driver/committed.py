@@ -46,8 +46,8 @@ def leader_change_batch(change: LeaderChange, *, base_offset: Offset, epoch: Epo
     value = encode_leader_change(
         LeaderChangeMessage(
             leader_id=change.leader.id,
-            voters=[Voter(key.id, key.directory_id) for key in change.voters],
-            granting_voters=[Voter(key.id, key.directory_id) for key in change.granting],
+            voters=[Voter(key.id) for key in change.voters],
+            granting_voters=[Voter(key.id) for key in change.granting],
         )
     )
     record = Record(base_offset, timestamp_ms, encode_control_key(ControlRecordType.LEADER_CHANGE), value)

@@ -5,7 +5,8 @@ Invariants: a type's number never changes; a type that is not known here is told
 Read next:  batch.py (bit 5 of the attributes makes a batch a control batch).
 
 Key of every control record:  int16 version (0), int16 type.
-LeaderChange value (KIP-595): flexible; version 1 adds the voters' directory ids (KIP-853).
+LeaderChange value (KIP-595): flexible; version 1 adds the voters' directory ids (KIP-853). Version 0 is written: Kafka 4.2
+writes nothing newer, and its readers, the dump tool too, take every LeaderChange for version 0 without looking.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from barnabas_wire.kafka.schema import (
 )
 
 _KEY = struct_module.Struct(">hh")
-LEADER_CHANGE_VERSION = 1
+LEADER_CHANGE_VERSION = 0
+"""What is written."""
+LEADER_CHANGE_VERSION_MAX = 1
+"""What can be read."""
 
 
 class ControlRecordType(IntEnum):
@@ -58,7 +62,7 @@ class Voter:
 class LeaderChangeMessage(Message):
     """First record of every leader epoch of the metadata log."""
 
-    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, LEADER_CHANGE_VERSION, 0
+    MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, LEADER_CHANGE_VERSION_MAX, 0
 
     version: int = int16()
     leader_id: int = int32()
@@ -148,7 +152,7 @@ def decode_control_key(key: Buffer) -> int:
 
 
 def encode_leader_change(message: LeaderChangeMessage) -> bytes:
-    """The value of a LeaderChange record in its newest version; `version` is filled in."""
+    """The value of a LeaderChange record in the version that Kafka writes; `version` is filled in."""
     message.version = LEADER_CHANGE_VERSION
     out = bytearray()
     encode_request(message, LEADER_CHANGE_VERSION, out)
@@ -158,7 +162,7 @@ def encode_leader_change(message: LeaderChangeMessage) -> bytes:
 def decode_leader_change(value: Buffer) -> LeaderChangeMessage:
     """A LeaderChange from its record value, whose first int16 says its version. Raises MalformedMessage."""
     version = int.from_bytes(value[:2], "big", signed=True)
-    if not 0 <= version <= LEADER_CHANGE_VERSION:
+    if not 0 <= version <= LEADER_CHANGE_VERSION_MAX:
         raise MalformedMessage(f"LeaderChange of version {version}")
     message: LeaderChangeMessage = decode(LeaderChangeMessage, version, value)
     return message
