@@ -1,15 +1,23 @@
-"""Offset ranges: what a batch or micro-batch covers, and how a limit is shared among partitions. Pure.
+"""Where a query stands: what its checkpoint holds, what is lost, and how a limit is shared among partitions. Pure.
 
 May touch:  its arguments.            Must not touch: sockets, Spark, the clock.
-Invariants: an offset map covers every partition it was resolved for; a limited end lies between start and latest;
-    JSON is that of Spark's Kafka source, {"topic":{"0":5}}, so a checkpoint is read by either.
-Read next:  reader.py.
+Invariants: offsets of a topic count only for the topic id they were read from; a limited end lies between start and latest,
+    and every partition that lags moves; what is lost is told once, in words.
+Read next:  source.py.
+
+The JSON is that of Spark's Kafka source with the topic's id beside its offsets, {"flights":{"id":"q4vZ…","0":5}}. Names
+alone cannot tell a topic from another that was made under its name later: its offsets would be read into the middle of the
+new one. A checkpoint without ids, as Spark's Kafka source writes it, is taken over as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+TOPIC_ID = "id"
+"""The key beside a topic's partitions; a partition is a number, so they cannot meet."""
 
 
 class SourcePartition(NamedTuple):
@@ -24,6 +32,15 @@ class SourcePartition(NamedTuple):
 
 Offsets = dict[SourcePartition, int]
 """Next offset to read, per partition."""
+OffsetsJson = dict[str, dict[str, int | str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Offsets, and the id of each topic they belong to (missing: not known)."""
+
+    offsets: Offsets
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 class OffsetRange(NamedTuple):
@@ -34,46 +51,79 @@ class OffsetRange(NamedTuple):
     end: int
 
 
-def to_json(offsets: Mapping[SourcePartition, int]) -> dict[str, dict[str, int]]:
-    """The form Spark keeps in its checkpoint."""
-    found: dict[str, dict[str, int]] = {}
-    for key in sorted(offsets):
-        found.setdefault(key.topic, {})[str(key.partition)] = offsets[key]
+def to_json(position: Position) -> OffsetsJson:
+    """The form Spark keeps in its checkpoint; equal positions give equal text."""
+    found: OffsetsJson = {}
+    for key in sorted(position.offsets):
+        if key.topic not in found:
+            found[key.topic] = {TOPIC_ID: position.topic_ids[key.topic]} if key.topic in position.topic_ids else {}
+        found[key.topic][str(key.partition)] = position.offsets[key]
     return found
 
 
-def from_json(value: Mapping[str, Mapping[str, int]]) -> Offsets:
+def from_json(value: Mapping[str, Mapping[str, int | str]]) -> Position:
     """The opposite of to_json."""
+    return Position(
+        {
+            SourcePartition(topic, int(index)): int(at)
+            for topic, parts in value.items()
+            for index, at in parts.items()
+            if index != TOPIC_ID
+        },
+        {topic: str(parts[TOPIC_ID]) for topic, parts in value.items() if TOPIC_ID in parts},
+    )
+
+
+def remade(then: Position, now_ids: Mapping[str, str]) -> set[str]:
+    """Topics of `then` whose name belongs to another topic now."""
+    return {topic for topic, known in then.topic_ids.items() if now_ids.get(topic, known) != known}
+
+
+def losses(then: Position, now: Position) -> list[str]:
+    """What a query that stood at `then` can no longer read, in words; `now` holds the ends of all partitions."""
+    others = remade(then, now.topic_ids)
+    told = [f"topic {topic} was deleted and made again" for topic in sorted(others)]
+    for key in sorted(then.offsets):
+        if key.topic in others:
+            continue
+        if key not in now.offsets:
+            told.append(f"{key} is gone")
+        elif now.offsets[key] < then.offsets[key]:
+            told.append(f"{key} ends at {now.offsets[key]}, the query is at {then.offsets[key]}")
+    return told
+
+
+def carried(then: Position, now: Position) -> Offsets:
+    """The offsets of `then` that still mean something: same topic, partition still there, no further than its end."""
+    others = remade(then, now.topic_ids)
     return {
-        SourcePartition(topic, int(index)): int(at) for topic, parts in value.items() for index, at in parts.items()
+        key: min(at, now.offsets[key])
+        for key, at in then.offsets.items()
+        if key.topic not in others and key in now.offsets
     }
 
 
-def limited_end(
-    start: Mapping[SourcePartition, int], latest: Mapping[SourcePartition, int], limit: int | None
-) -> Offsets:
+def missing(known: Iterable[SourcePartition], offsets: Collection[SourcePartition]) -> list[SourcePartition]:
+    """Partitions that have no offset yet: new ones, which start at their earliest."""
+    return sorted(key for key in known if key not in offsets)
+
+
+def limited_end(start: Mapping[SourcePartition, int], latest: Offsets, limit: int | None) -> Offsets:
     """Ends of a micro-batch of at most about `limit` offsets, shared in proportion to each partition's backlog.
 
-    A partition that lags gets at least one offset, so that none starves; hence the sum may pass the limit by the number of
-    partitions. A partition whose log became shorter keeps its start.
+    `start` covers every partition of `latest`. A partition that lags gets at least one offset, so that none starves; hence
+    the sum may pass the limit by the number of partitions.
     """
-    backlog = {key: max(0, latest[key] - start.get(key, latest[key])) for key in latest}
+    backlog = {key: max(0, latest[key] - start[key]) for key in latest}
     total = sum(backlog.values())
-    ends: Offsets = {}
-    for key, behind in backlog.items():
-        begin = start.get(key, latest[key])
-        if limit is None or total <= limit:
-            ends[key] = begin + behind
-        else:
-            ends[key] = begin + min(behind, max(1, behind * limit // total)) if behind else begin
-    return ends
+    if limit is None or total <= limit:
+        return dict(latest)
+    return {
+        key: start[key] + min(behind, max(1, behind * limit // total)) if behind else latest[key]
+        for key, behind in backlog.items()
+    }
 
 
 def ranges(start: Mapping[SourcePartition, int], end: Mapping[SourcePartition, int]) -> list[OffsetRange]:
     """The non-empty ranges between two offset maps, in the order of partitions."""
     return [OffsetRange(key, start[key], end[key]) for key in sorted(end) if key in start and end[key] > start[key]]
-
-
-def missing(known: Iterable[SourcePartition], offsets: Mapping[SourcePartition, int]) -> list[SourcePartition]:
-    """Partitions that have no offset yet: new ones, which start at their earliest."""
-    return sorted(key for key in known if key not in offsets)

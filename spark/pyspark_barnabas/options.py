@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas_wire.client.metadata import parse_bootstrap
+
 EARLIEST = -2
 LATEST = -1
 """The sentinels of Kafka's ListOffsets, which stand in offset JSON too."""
@@ -25,13 +27,14 @@ KNOWN_OPTIONS = {
     "kafka.bootstrap.servers": "host:port of brokers, comma-separated",
     "subscribe": "topic names, comma-separated",
     "assign": 'JSON: {"topic":[0,1]}',
-    "startingoffsets": 'earliest, latest, or JSON {"topic":{"0":23,"1":-2}}',
-    "endingoffsets": 'latest, or JSON {"topic":{"0":50,"1":-1}}; batch only',
-    "maxoffsetspertrigger": "most offsets of one micro-batch, shared among partitions by backlog",
-    "failondataloss": "true: fail when wanted offsets are gone; false: go on at what is left",
-    "includeheaders": "true adds the column headers",
-    "kafkaconsumer.polltimeoutms": "longest wait for records that must be there, ms",
+    "startingOffsets": 'earliest, latest, or JSON {"topic":{"0":23,"1":-2}}',
+    "endingOffsets": 'latest, or JSON {"topic":{"0":50,"1":-1}}; batch only',
+    "maxOffsetsPerTrigger": "most offsets of one micro-batch, shared among partitions by backlog; stream only",
+    "failOnDataLoss": "true: fail when wanted offsets are gone; false: go on at what is left",
+    "includeHeaders": "true adds the column headers",
+    "kafkaConsumer.pollTimeoutMs": "longest wait for records that must be there, ms",
 }
+_CANONICAL = {name.lower(): name for name in KNOWN_OPTIONS}
 
 
 class OptionError(ValueError):
@@ -58,16 +61,13 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
     """Check the options of a batch or stream read; raises OptionError naming the option and the fix."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
-        if name not in KNOWN_OPTIONS and name != "path":
-            near = difflib.get_close_matches(name, KNOWN_OPTIONS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; known: {', '.join(sorted(KNOWN_OPTIONS))}"
-            raise OptionError(f"option {name} is not known to format barnabas{hint}")
-    servers = tuple(part.strip() for part in given.get("kafka.bootstrap.servers", "").split(",") if part.strip())
-    if not servers:
-        raise OptionError('say where the brokers are: .option("kafka.bootstrap.servers", "host:port")')
+        if name not in _CANONICAL:
+            raise OptionError(_unknown(name))
     topics, assigned = _topics(given)
     if is_stream and "endingoffsets" in given:
         raise OptionError("endingOffsets is for batch reads: a stream has no end, use trigger(availableNow=True)")
+    if not is_stream and "maxoffsetspertrigger" in given:
+        raise OptionError("maxOffsetsPerTrigger is for streams: bound a batch read with endingOffsets")
     starting = _offsets(given.get("startingoffsets", "latest" if is_stream else "earliest"), "startingOffsets")
     if not is_stream and (starting == LATEST or _has(starting, LATEST)):
         raise OptionError("startingOffsets=latest would read nothing in a batch: use earliest or offsets")
@@ -76,18 +76,44 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptio
         raise OptionError("endingOffsets=earliest would read nothing: use latest or offsets")
     limit = given.get("maxoffsetspertrigger")
     return SourceOptions(
-        bootstrap_servers=servers,
+        bootstrap_servers=_servers(given.get("kafka.bootstrap.servers", "")),
         topics=topics,
         assigned=assigned,
         starting_offsets=starting,
         ending_offsets=ending,
         max_offsets_per_trigger=None if limit is None else _number(limit, "maxOffsetsPerTrigger", least=1),
         is_data_loss_fatal=_flag(given.get("failondataloss", "true"), "failOnDataLoss"),
-        includes_headers=_flag(given.get("includeheaders", "false"), "includeHeaders"),
+        includes_headers=includes_headers(given),
         poll_timeout_ms=_number(
             given.get("kafkaconsumer.polltimeoutms", "120000"), "kafkaConsumer.pollTimeoutMs", least=1
         ),
     )
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """Whether the column headers is wanted, which decides the schema before anything else is looked at."""
+    found = {name.lower(): value for name, value in options.items()}.get("includeheaders", "false")
+    return _flag(found, "includeHeaders")
+
+
+def _unknown(name: str) -> str:
+    if name == "path":
+        return 'load() takes no path: name the topics with .option("subscribe", "topic")'
+    near = difflib.get_close_matches(name, _CANONICAL, n=1)
+    if near:
+        return f"option {name} is not known to format barnabas; did you mean {_CANONICAL[near[0]]}?"
+    return f"option {name} is not known to format barnabas; leave it out. Known are: {', '.join(KNOWN_OPTIONS)}"
+
+
+def _servers(text: str) -> tuple[str, ...]:
+    servers = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not servers:
+        raise OptionError('say where the brokers are: .option("kafka.bootstrap.servers", "host:port")')
+    try:
+        parse_bootstrap(servers)
+    except ValueError as error:
+        raise OptionError(f"kafka.bootstrap.servers={text}: {error}, write host:port,host:port") from None
+    return servers
 
 
 def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]] | None]:
@@ -96,19 +122,16 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, tuple[
             'say what to read with exactly one of .option("subscribe", "topic") and .option("assign", JSON)'
         )
     if "subscribe" in given:
-        topics = tuple(part.strip() for part in given["subscribe"].split(",") if part.strip())
+        topics = tuple(dict.fromkeys(part.strip() for part in given["subscribe"].split(",") if part.strip()))
         if not topics:
-            raise OptionError("subscribe names no topic")
+            raise OptionError('subscribe names no topic: write .option("subscribe", "topic,other")')
         return topics, None
-    parsed = _json(given["assign"], "assign")
-    try:
-        assigned = {
-            str(topic): tuple(sorted(int(index) for index in partitions)) for topic, partitions in parsed.items()
-        }
-    except (TypeError, ValueError, AttributeError):
-        raise OptionError(f'assign={given["assign"]}: write {{"topic":[0,1]}}') from None
+    parsed = _json(given["assign"], "assign", 'write {"topic":[0,1]}')
+    if not isinstance(parsed, dict) or not all(_are_numbers(partitions) for partitions in parsed.values()):
+        raise OptionError(f'assign={given["assign"]}: write {{"topic":[0,1]}}')
+    assigned = {topic: tuple(sorted(set(partitions))) for topic, partitions in parsed.items()}
     if not assigned or not all(assigned.values()):
-        raise OptionError("assign names no partition")
+        raise OptionError('assign names no partition: write {"topic":[0,1]}, or subscribe for all partitions')
     return tuple(sorted(assigned)), assigned
 
 
@@ -117,32 +140,36 @@ def _offsets(text: str, name: str) -> OffsetSpec:
         return EARLIEST
     if text.strip().lower() == "latest":
         return LATEST
-    parsed = _json(text, name)
-    try:
-        offsets = {
-            str(topic): {int(index): int(offset) for index, offset in partitions.items()}
-            for topic, partitions in parsed.items()
-        }
-    except (TypeError, ValueError, AttributeError):
-        raise OptionError(f'{name}={text}: write {{"topic":{{"0":23}}}}, earliest or latest') from None
-    if any(offset < EARLIEST for partitions in offsets.values() for offset in partitions.values()):
+    fix = 'write {"topic":{"0":23}}, earliest or latest'
+    parsed = _json(text, name, fix)
+    if not isinstance(parsed, dict) or not all(
+        isinstance(parts, dict) and _are_numbers(list(parts.values())) and all(index.isdecimal() for index in parts)
+        for parts in parsed.values()
+    ):
+        raise OptionError(f"{name}={text}: {fix}")
+    offsets = {topic: {int(index): at for index, at in parts.items()} for topic, parts in parsed.items()}
+    if any(at < EARLIEST for parts in offsets.values() for at in parts.values()):
         raise OptionError(f"{name}={text}: offsets are 0 or greater, -1 for latest, -2 for earliest")
     return offsets
 
 
-def _json(text: str, name: str) -> Any:
+def _json(text: str, name: str, fix: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise OptionError(f"{name}={text} is not JSON: {error}") from None
+        raise OptionError(f"{name}={text} is not JSON ({error}): {fix}") from None
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int for value in values)
 
 
 def _has(spec: OffsetSpec, sentinel: int) -> bool:
-    return isinstance(spec, dict) and any(offset == sentinel for parts in spec.values() for offset in parts.values())
+    return isinstance(spec, dict) and any(at == sentinel for parts in spec.values() for at in parts.values())
 
 
 def _number(text: str, name: str, *, least: int) -> int:
-    if not text.strip().isdigit() or int(text) < least:
+    if not text.strip().isdecimal() or int(text) < least:
         raise OptionError(f"{name}={text}: write a whole number, at least {least}")
     return int(text)
 

@@ -1,35 +1,38 @@
 """What runs in a Spark task: fetch one offset range from the partition's leader and yield it as Arrow.
 
-May touch:  the blocking wire client (plain sockets), the decoder.   Must not touch: gRPC, Spark's driver.
-Invariants: a range is read whole or the task fails; offsets that hold no record (control batches) are passed over; what
-    is missing below the log's start is data loss, and failOnDataLoss decides.
+May touch:  client.py, the decoder, one thread that fetches ahead.   Must not touch: gRPC, Spark's driver.
+Invariants: a range is read whole or the task fails; offsets that hold no record (control batches, compaction) are passed
+    over; what is missing below the log's start or beyond its end is data loss, and failOnDataLoss decides; the client is used
+    by one thread at a time.
 Read next:  decoder.py.
-
-Not obvious: pyspark imports this after fork, and workers live on from task to task, so connections are kept per process id
-and never on the reader, which Spark pickles.
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas_wire.client.blocking import BlockingCluster
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import TopicPartition
-from pyspark_barnabas.offsets import Offsets, SourcePartition
+from barnabas_wire.kafka.errors import ErrorCode
+from pyspark_barnabas.client import UNKNOWN_TOPIC_CODES, SourceClient, SourceError, connected
+from pyspark_barnabas.offsets import SourcePartition
 from pyspark_barnabas.options import EARLIEST, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-FETCH_BYTES = 8 * 1024 * 1024
+    from pyspark_barnabas.decoder import FetchPlan, RecordDecoder
+
+logger = logging.getLogger(__name__)
+
+FETCH_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of one fetch: some 64 k rows of 100 bytes, so that one fetch makes about one Arrow batch."""
-FETCH_WAIT_MS = 500
-"""How long a leader may hold a fetch for records that must be there."""
+FETCH_BYTES_MIN = 64 * 1024
+RECORD_BYTES_GUESSED = 1024
+"""Bytes of a record before the first fetch has told: a short range must not fetch megabytes that it throws away."""
 
 
 class DataLossError(RuntimeError):
@@ -37,95 +40,97 @@ class DataLossError(RuntimeError):
 
 
 class Range(Protocol):
-    """Offsets start … end − 1 of one partition."""
+    """Offsets start … end − 1 of one partition of the topic with that id (None: whatever bears the name)."""
 
     topic: str
+    topic_id: str | None
     partition: int
     start: int
     end: int
 
 
-class SourceClient:
-    """The cluster as the source sees it: partitions, offsets, records."""
-
-    def __init__(self, bootstrap_servers: Sequence[str]) -> None:
-        self._cluster = BlockingCluster(bootstrap_servers, client_id="pyspark-barnabas")
-
-    def partitions(self, topics: Sequence[str]) -> list[SourcePartition]:
-        """All partitions of the topics; raises KafkaError UNKNOWN_TOPIC_OR_PARTITION that names the one missing."""
-        found = self._cluster.partitions(topics)
-        return [SourcePartition(topic, index) for topic in topics for index in sorted(found[topic])]
-
-    def list_offsets(self, wanted: Mapping[SourcePartition, int]) -> Offsets:
-        """Offsets for sentinels (-1 latest, -2 earliest), asked of each leader."""
-        found = self._cluster.list_offsets({TopicPartition(*key): spec for key, spec in wanted.items()})
-        return {key: found[TopicPartition(*key)] for key in wanted}
-
-    def fetch(self, partition: SourcePartition, offset: int) -> memoryview:
-        """Whole batches from the one that holds `offset`; empty when the wait ran out."""
-        fetched = self._cluster.fetch(
-            TopicPartition(*partition), offset, bytes_max=FETCH_BYTES, wait_ms_max=FETCH_WAIT_MS
-        )
-        return memoryview(fetched.records)
-
-
-_clients: dict[tuple[int, tuple[str, ...]], SourceClient] = {}
-"""Per process and cluster: a forked child must not share its parent's sockets."""
-
-
-def connected(options: SourceOptions) -> SourceClient:
-    """This process's client of the cluster; connections are made at first use."""
-    key = (os.getpid(), options.bootstrap_servers)
-    client = _clients.get(key)
-    if client is None:
-        client = _clients[key] = SourceClient(options.bootstrap_servers)
-    return client
-
-
 def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield every record of the range.
 
-    Raises DataLossError when part of it is gone and failOnDataLoss is true, KafkaError REQUEST_TIMED_OUT when nothing came
-    within kafkaConsumer.pollTimeoutMs.
+    Raises DataLossError when part of it is gone and failOnDataLoss is true, SourceError when the cluster does not answer or
+    nothing came within kafkaConsumer.pollTimeoutMs, ImportError that says what to install.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pyspark_barnabas.decoder import RecordDecoder
-
-    client = connected(options)
-    part = SourcePartition(wanted.topic, wanted.partition)
+    try:
+        from pyspark_barnabas.decoder import RecordDecoder
+    except ImportError as error:
+        raise ImportError(
+            f"format barnabas decodes in Spark's Python workers, and theirs lacks a library ({error}): "
+            "pip install 'barnabas[spark]' there"
+        ) from error
     decoder = RecordDecoder(
-        topic=part.topic,
-        partition=part.partition,
+        topic=wanted.topic,
+        partition=wanted.partition,
         schema=to_arrow_schema(schema, timezone="UTC", prefers_large_types=False),
     )
+    for at, records, plan in _fetches(wanted, options, decoder):
+        yield from decoder.decode(records, plan, start=at, end=wanted.end)
+
+
+def _fetches(
+    wanted: Range, options: SourceOptions, decoder: RecordDecoder
+) -> Iterator[tuple[int, memoryview, FetchPlan]]:
+    """(offset asked for, bytes, plan) of each fetch; while one is decoded the next is under way."""
+    client = connected(options.bootstrap_servers)
+    part = SourcePartition(wanted.topic, wanted.partition)
+    patience_s = options.poll_timeout_ms / 1000
+    record_bytes = float(RECORD_BYTES_GUESSED)
     at = wanted.start
-    silent_since = time.monotonic()
-    while at < wanted.end:
-        try:
-            records = client.fetch(part, at)
-        except KafkaError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            earliest = client.list_offsets({part: EARLIEST})[part]
-            if options.is_data_loss_fatal or earliest <= at:
-                raise DataLossError(
-                    f"{part} was to be read from offset {at} to {wanted.end}, but its log begins at {earliest}"
-                    + (
-                        ": retention removed the rest. Set failOnDataLoss=false to go on"
-                        if earliest > at
-                        else " and ends before"
-                    )
-                ) from error
-            at = min(earliest, wanted.end)
-            continue
-        decoded = decoder.decode(records, start=at, end=wanted.end)
-        yield from decoded.batches
-        if decoded.next_offset > at:
-            at = decoded.next_offset
-            silent_since = time.monotonic()
-        elif (time.monotonic() - silent_since) * 1000 > options.poll_timeout_ms:
-            raise KafkaError.of(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"{part} gave nothing at offset {at} (up to {wanted.end}) for {options.poll_timeout_ms} ms",
-            )
+    silent_since: float | None = None
+
+    def fetch(offset: int) -> memoryview:
+        guess = int((wanted.end - offset) * record_bytes)
+        bytes_max = max(FETCH_BYTES_MIN, min(guess, FETCH_BYTES_MAX))
+        return client.fetch(part, offset, topic_id=wanted.topic_id, bytes_max=bytes_max, patience_s=patience_s)
+
+    with ThreadPoolExecutor(1, thread_name_prefix=f"fetch-{part}") as ahead:
+        under_way: Future[memoryview] | None = None
+        while at < wanted.end:
+            try:
+                records = fetch(at) if under_way is None else under_way.result()
+            except SourceError as error:
+                at = _after_loss(error, client, part, at, wanted.end, options)
+                under_way = None
+                continue
+            plan = decoder.plan(records, start=at, end=wanted.end)
+            if plan.next_offset > at:
+                record_bytes = len(records) / (plan.next_offset - at)
+                silent_since = None
+            elif silent_since is None:
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > patience_s:
+                raise SourceError(
+                    f"{part} gave nothing at offset {at} (up to {wanted.end}) for {options.poll_timeout_ms} ms "
+                    "(kafkaConsumer.pollTimeoutMs)",
+                    ErrorCode.REQUEST_TIMED_OUT,
+                )
+            under_way = ahead.submit(fetch, plan.next_offset) if plan.next_offset < wanted.end else None
+            if plan.batches:
+                yield at, records, plan
+            at = plan.next_offset
+
+
+def _after_loss(
+    error: SourceError, client: SourceClient, part: SourcePartition, at: int, end: int, options: SourceOptions
+) -> int:
+    """Where to go on after offsets turned out to be gone; raises `error` when they are not, DataLossError when that is fatal."""
+    if error.code in UNKNOWN_TOPIC_CODES:
+        what, going_on = f"{part} is gone, or its topic was made again, before offsets {at} to {end} were read", end
+    elif error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        earliest = client.list_offsets({part: EARLIEST})[part]
+        if earliest > at:
+            what, going_on = f"{part} begins at {earliest}, offsets from {at} on were removed", min(earliest, end)
+        else:
+            what, going_on = f"{part} ends before offset {at}, but was to be read up to {end}", end
+    else:
+        raise error
+    if options.is_data_loss_fatal:
+        raise DataLossError(f"{what}. Set failOnDataLoss=false to go on with what is there") from error
+    logger.warning("%s; going on at %d as failOnDataLoss=false", what, going_on)
+    return going_on

@@ -1,12 +1,13 @@
 """The readers that Spark's planner asks for: resolve options and offsets once, then hand out ranges.
 
-May touch:  the blocking wire client, pyspark types.   Must not touch: gRPC, rooms of the cluster.
+May touch:  client.py, pyspark types.   Must not touch: gRPC, rooms of the cluster.
 Invariants: what a plan covers is fixed when it is made; a reader holds no socket (Spark pickles it into tasks).
 Read next:  reader.py, which runs in the tasks.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,12 +25,36 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_barnabas.offsets import Offsets, SourcePartition, from_json, limited_end, missing, ranges, to_json
-from pyspark_barnabas.options import EARLIEST, LATEST, OffsetSpec, OptionError, SourceOptions, parse_options
-from pyspark_barnabas.reader import DataLossError, connected, read_range
+from pyspark_barnabas.client import SourceClient, SourceTopic, connected
+from pyspark_barnabas.offsets import (
+    Offsets,
+    OffsetsJson,
+    Position,
+    SourcePartition,
+    carried,
+    from_json,
+    limited_end,
+    losses,
+    missing,
+    ranges,
+    remade,
+    to_json,
+)
+from pyspark_barnabas.options import (
+    EARLIEST,
+    LATEST,
+    OffsetSpec,
+    OptionError,
+    SourceOptions,
+    includes_headers,
+    parse_options,
+)
+from pyspark_barnabas.reader import DataLossError, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+logger = logging.getLogger(__name__)
 
 COLUMNS = StructType(
     [
@@ -49,10 +74,7 @@ HEADERS = StructField(
 
 def source_schema(options: Mapping[str, str]) -> StructType:
     """The columns of Spark's own Kafka source; `headers` only with includeHeaders=true, as there."""
-    wants_headers = {name.lower(): value for name, value in options.items()}.get(
-        "includeheaders", "false"
-    ).lower() == "true"
-    return StructType([*COLUMNS.fields, HEADERS]) if wants_headers else COLUMNS
+    return StructType([*COLUMNS.fields, HEADERS]) if includes_headers(options) else COLUMNS
 
 
 @dataclass(frozen=True)
@@ -60,6 +82,7 @@ class RangePartition(InputPartition):
     """Offsets start … end − 1 of one partition: the work of one task."""
 
     topic: str
+    topic_id: str | None
     partition: int
     start: int
     end: int
@@ -71,7 +94,7 @@ class RangePartition(InputPartition):
 
 
 class _RangeReader:
-    """What batch and stream readers share: options, schema, and the reading of one range in a task."""
+    """What batch and stream readers share: options, schema, how an option becomes offsets, the reading of one range."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -81,31 +104,60 @@ class _RangeReader:
         """Runs in a task: every record of the range, as Arrow batches."""
         return read_range(partition, self._options, self._schema)
 
-    def _resolve(self, keys: Sequence[SourcePartition], spec: OffsetSpec, name: str) -> Offsets:
-        """Offsets for the partitions from an option: sentinels are asked of the leaders, numbers are taken as they are."""
+    @property
+    def _client(self) -> SourceClient:
+        """Never kept on self, which Spark pickles."""
+        return connected(self._options.bootstrap_servers)
+
+    def _covered(self, topics: Mapping[str, SourceTopic]) -> list[SourcePartition]:
+        """The partitions that subscribe or assign means."""
+        if self._options.assigned is None:
+            return [SourcePartition(name, index) for name, topic in topics.items() for index in topic.partitions]
+        covered = []
+        for name, topic in topics.items():
+            unknown = sorted(set(self._options.assigned[name]) - set(topic.partitions))
+            if unknown:
+                raise OptionError(
+                    f"assign names {', '.join(f'{name}-{index}' for index in unknown)}, but {name} has partitions "
+                    f"0 to {len(topic.partitions) - 1}"
+                )
+            covered += [SourcePartition(name, index) for index in self._options.assigned[name]]
+        return covered
+
+    def _latest(self, *, may_be_missing: bool = False) -> Position:
+        """The ends of all partitions that the options mean, and the ids of their topics."""
+        topics = self._client.topics(self._options.topics, may_be_missing=may_be_missing)
+        return Position(
+            self._client.list_offsets(dict.fromkeys(self._covered(topics), LATEST)),
+            {name: topic.id for name, topic in topics.items()},
+        )
+
+    def _resolved(self, spec: OffsetSpec, name: str, latest: Offsets) -> Offsets:
+        """Offsets that an option means for the partitions of `latest`; numbers must be inside the log."""
+        keys = list(latest)
+        if spec == LATEST:
+            return dict(latest)
         if isinstance(spec, int):
-            return self._ask(dict.fromkeys(keys, spec))
-        wanted: Offsets = {}
-        for key in keys:
-            found = spec.get(key.topic, {}).get(key.partition)
-            if found is None:
-                raise OptionError(f"{name} has no offset for {key}: give one for every partition that is read")
-            wanted[key] = found
-        unknown = {f"{t}-{p}" for t, parts in spec.items() for p in parts} - {str(key) for key in keys}
+            return self._client.list_offsets(dict.fromkeys(keys, EARLIEST))
+        given = {SourcePartition(topic, index): at for topic, parts in spec.items() for index, at in parts.items()}
+        left_out, unknown = missing(keys, given), missing(given, latest)
+        if left_out:
+            raise OptionError(f"{name} has no offset for {_named(left_out)}: give one for every partition that is read")
         if unknown:
-            raise OptionError(f"{name} names partitions that are not read: {', '.join(sorted(unknown))}")
-        asked = self._ask({key: offset for key, offset in wanted.items() if offset < 0})
-        return wanted | asked
-
-    def _ask(self, wanted: Mapping[SourcePartition, int]) -> Offsets:
-        if not wanted:
-            return {}
-        return connected(self._options).list_offsets(wanted)
-
-    def _partitions(self) -> list[SourcePartition]:
-        if self._options.assigned is not None:
-            return [SourcePartition(topic, index) for topic, parts in self._options.assigned.items() for index in parts]
-        return connected(self._options).partitions(self._options.topics)
+            raise OptionError(f"{name} names partitions that are not read: {_named(unknown)}")
+        earliest = self._client.list_offsets({key: EARLIEST for key, at in given.items() if at != LATEST})
+        found: Offsets = {}
+        for key, at in given.items():
+            if at in (EARLIEST, LATEST):
+                found[key] = earliest[key] if at == EARLIEST else latest[key]
+                continue
+            found[key] = max(earliest[key], min(at, latest[key]))
+            if found[key] != at and self._options.is_data_loss_fatal:
+                raise OptionError(
+                    f"{name} asks for {at} of {key}, whose log holds offsets {earliest[key]} to {latest[key]}: "
+                    "name one of these, or set failOnDataLoss=false to take the nearest"
+                )
+        return found
 
 
 class BatchReader(_RangeReader, DataSourceReader):
@@ -113,10 +165,14 @@ class BatchReader(_RangeReader, DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One task per partition that has something to read."""
-        keys = self._partitions()
-        start = self._resolve(keys, self._options.starting_offsets, "startingOffsets")
-        end = self._resolve(keys, self._options.ending_offsets, "endingOffsets")
-        return [RangePartition(part.topic, part.partition, first, last) for part, first, last in ranges(start, end)]
+        latest = self._latest()
+        start = self._resolved(self._options.starting_offsets, "startingOffsets", latest.offsets)
+        end = self._resolved(self._options.ending_offsets, "endingOffsets", latest.offsets)
+        backwards = [key for key in start if start[key] > end[key]]
+        if backwards:
+            key = min(backwards)
+            raise OptionError(f"startingOffsets of {key} ({start[key]}) lies after endingOffsets ({end[key]})")
+        return _range_partitions(start, Position(end, latest.topic_ids))
 
 
 class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -124,14 +180,16 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._initial: dict[str, dict[str, int]] | None = None
-        self._frozen: Offsets | None = None
+        self._initial: OffsetsJson | None = None
+        self._frozen: Position | None = None
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:
+    def initialOffset(self) -> OffsetsJson:
         """Where a query without a checkpoint begins. Asked more than once: the first answer stands."""
         if self._initial is None:
-            found = self._resolve(self._partitions(), self._options.starting_offsets, "startingOffsets")
-            self._initial = to_json(found)
+            # The frozen ends, if there are any: "latest" asked again could lie beyond them.
+            latest = self._frozen if self._frozen is not None and self._frozen.topic_ids else self._latest()
+            found = self._resolved(self._options.starting_offsets, "startingOffsets", latest.offsets)
+            self._initial = to_json(Position(found, latest.topic_ids))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -139,53 +197,70 @@ class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailabl
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
+    def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
         """The end of the next micro-batch. Partitions that appeared since are begun at their earliest offset."""
-        begun = from_json(start)
-        latest = dict(self._frozen) if self._frozen is not None else self._latest()
-        self._check_loss(begun, latest)
-        new = missing(latest, begun)
-        begun |= self._ask(dict.fromkeys(new, EARLIEST))
-        for gone in [key for key in begun if key not in latest]:
-            latest[gone] = begun[gone]
+        then = from_json(start)
+        latest = self._frozen or self._now()
+        self._judge(losses(then, latest))
+        begun = carried(then, latest)
+        appeared = self._client.list_offsets(dict.fromkeys(missing(latest.offsets, begun), EARLIEST))
+        known = {key.topic for key in begun}
+        self._judge([f"{key} is new, but begins at {at}" for key, at in appeared.items() if at and key.topic in known])
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json(limited_end(begun, latest, rows))
+        return to_json(Position(limited_end(begun | appeared, latest.offsets, rows), latest.topic_ids))
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
+    def reportLatestOffset(self) -> OffsetsJson | None:
         """Shown as latestOffset in the query's progress: lag can be seen."""
-        return to_json(self._latest())
+        return to_json(self._now())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Freeze the target: what is there now, and nothing later."""
-        self._frozen = self._latest()
+        self._frozen = self._now()
 
-    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[InputPartition]:
+    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
         """One task per partition with offsets in this micro-batch; start and end may come from a checkpoint."""
         first, last = from_json(start), from_json(end)
-        first |= self._ask(dict.fromkeys(missing(last, first), EARLIEST))
-        return [RangePartition(part.topic, part.partition, a, b) for part, a, b in ranges(first, last)]
+        names = list(dict.fromkeys(key.topic for key in last.offsets))
+        topics = self._client.topics(names, may_be_missing=not self._options.is_data_loss_fatal)
+        gone = remade(last, {name: topic.id for name, topic in topics.items()}) | (set(names) - set(topics))
+        self._judge([f"topic {name} was deleted and made again" for name in sorted(gone)])
+        readable = Position(
+            {key: at for key, at in last.offsets.items() if key.topic not in gone},
+            {name: topic.id for name, topic in topics.items()},
+        )
+        # What the batch begins with may belong to a topic that was made again before its end was chosen.
+        others = remade(first, last.topic_ids)
+        begun = {key: at for key, at in first.offsets.items() if key.topic not in others}
+        begun |= self._client.list_offsets(dict.fromkeys(missing(readable.offsets, begun), EARLIEST))
+        return _range_partitions(begun, readable)
 
-    def commit(self, end: dict[str, dict[str, int]]) -> None:
+    def commit(self, end: OffsetsJson) -> None:
         """Offsets live in Spark's checkpoint, as with Spark's Kafka source."""
 
     def stop(self) -> None:
         """Nothing to release: connections belong to the process."""
 
-    def _latest(self) -> Offsets:
-        return self._ask(dict.fromkeys(self._partitions(), LATEST))
+    def _now(self) -> Position:
+        return self._latest(may_be_missing=not self._options.is_data_loss_fatal)
 
-    def _check_loss(self, begun: Offsets, latest: Offsets) -> None:
-        lost = [f"{key} is gone" for key in begun if key not in latest]
-        lost += [
-            f"{key} ends at {latest[key]}, the query is at {at}"
-            for key, at in begun.items()
-            if latest.get(key, at) < at
-        ]
+    def _judge(self, lost: Sequence[str]) -> None:
         if lost and self._options.is_data_loss_fatal:
             raise DataLossError(
-                f"{'; '.join(lost)}: the topic was deleted, made again, or lost its tail. "
-                "Start a new checkpoint, or set failOnDataLoss=false to go on with what is there"
+                f"{'; '.join(lost)}. Begin with a new checkpoint, or set failOnDataLoss=false to go on with what is there"
             )
+        for what in lost:
+            logger.warning("%s; going on as failOnDataLoss=false", what)
+
+
+def _range_partitions(start: Mapping[SourcePartition, int], end: Position) -> list[InputPartition]:
+    return [
+        RangePartition(part.topic, end.topic_ids.get(part.topic), part.partition, first, last)
+        for part, first, last in ranges(start, end.offsets)
+    ]
+
+
+def _named(keys: Sequence[SourcePartition]) -> str:
+    return ", ".join(str(key) for key in keys)
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:

@@ -35,7 +35,7 @@ from barnabas_wire.client.metadata import (
 )
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.frame import FrameDecoder
-from barnabas_wire.kafka.ids import Offset, TopicPartition
+from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import FetchRequestPartition, encode_fetch_request, parse_fetch_response
 from barnabas_wire.kafka.messages.metadata import MetadataResponse
@@ -200,16 +200,23 @@ class BlockingCluster:
         wait_ms_max: int = 500,
         bytes_min: int = 1,
         is_read_committed: bool = False,
+        topic_id: Uuid | None = None,
     ) -> FetchedRecords:
         """Raw batches from the leader, beginning with the one that holds `offset`; empty when the wait ran out.
 
-        Raises KafkaError OFFSET_OUT_OF_RANGE for an offset below the log's start or beyond its end.
+        With a topic_id the broker is asked by it, if it can be, so that a topic made anew under the name is never read.
+        Raises KafkaError OFFSET_OUT_OF_RANGE for an offset below the log's start or beyond its end, UNKNOWN_TOPIC_ID.
         """
 
         def attempt(schedule: RetrySchedule) -> FetchedRecords:
             self._know([partition], schedule)
             connection = self._connect(self._view.leader(partition), schedule)
-            version = min(connection.version_for(ApiKey.FETCH), FETCH_BY_NAME_VERSION_MAX)
+            version = connection.version_for(ApiKey.FETCH)
+            topic: str | Uuid = partition.topic
+            if topic_id is not None and version > FETCH_BY_NAME_VERSION_MAX:
+                topic = topic_id
+            else:
+                version = min(version, FETCH_BY_NAME_VERSION_MAX)
             epoch = self._view.partition(partition).leader_epoch
             body = bytearray()
             encode_fetch_request(
@@ -217,7 +224,7 @@ class BlockingCluster:
                 version,
                 [
                     FetchRequestPartition(
-                        partition.topic,
+                        topic,
                         partition.partition,
                         current_leader_epoch=epoch,
                         fetch_offset=offset,
@@ -283,10 +290,9 @@ class BlockingCluster:
             try:
                 return attempt(schedule)
             except (KafkaError, OSError) as error:
-                delay_s = schedule.next_delay_s(error, time.monotonic())
                 if not isinstance(error, KafkaError) or error.code in STALE_LEADER_CODES:
                     self._view = self._view.without(topics)
-            time.sleep(delay_s)
+                time.sleep(schedule.next_delay_s(error, time.monotonic()))
 
     def _leave_parent(self) -> None:
         """After a fork both processes hold the same sockets: let go of them without a word to the broker."""
