@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from barnabas_wire.client.blocking import BlockingCluster
+from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition, Uuid
 from pyspark_barnabas.offsets import Offsets, SourcePartition
@@ -96,7 +97,8 @@ class SourceClient:
         view = self._patiently(lambda: self._cluster.metadata(names), "its topics")
         return {name: SourceTopic(str(view.topic_ids[name]), tuple(sorted(view.topics[name]))) for name in names}
 
-    def _patiently(self, call: Callable[[], Answer], what: str, *, patience_s: float = PATIENCE_S) -> Answer:
+    def _patiently(self, call: Callable[[], Answer], what: str, *, patience_s: float | None = None) -> Answer:
+        patience_s = PATIENCE_S if patience_s is None else patience_s
         deadline_s = time.monotonic() + patience_s
         while True:
             try:
@@ -112,9 +114,6 @@ class SourceClient:
                         f"no broker of kafka.bootstrap.servers={self._servers} gave {what} within {patience_s:.0f} s: "
                         f"{error or type(error).__name__}"
                     ) from None
-
-
-UNKNOWN_TOPIC_CODES = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
 def _words(error: KafkaError, what: str, servers: str) -> str:

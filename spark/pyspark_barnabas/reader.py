@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
+from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES
 from barnabas_wire.kafka.errors import ErrorCode
-from pyspark_barnabas.client import UNKNOWN_TOPIC_CODES, SourceClient, SourceError, connected
+from pyspark_barnabas.client import SourceClient, SourceError, connected
 from pyspark_barnabas.offsets import SourcePartition
 from pyspark_barnabas.options import EARLIEST, SourceOptions
 

@@ -55,6 +55,8 @@ STALE_LEADER_CODES = frozenset(
 )
 """Errors after which the metadata is asked for again before the next try."""
 
+UNKNOWN_TOPIC_CODES = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
 Value = TypeVar("Value")
 
 
@@ -199,7 +201,7 @@ class RetrySchedule:
 
     def next_delay_s(self, error: BaseException, now_s: float) -> float:
         """Seconds to wait before the next try; re-raises `error` when it is not to be retried or no time is left."""
-        is_unknown = isinstance(error, KafkaError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_unknown = isinstance(error, KafkaError) and error.code in UNKNOWN_TOPIC_CODES
         deadline_s = self._unknown_topic_deadline_s if is_unknown else self.deadline_s
         if not is_retriable(error) or now_s + self._delay_s >= deadline_s:
             raise error
