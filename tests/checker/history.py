@@ -41,7 +41,9 @@ class Verdict(NamedTuple):
         return not (self.lost or self.duplicated or self.misplaced or self.reordered or self.invented)
 
     def __str__(self) -> str:
-        counts = {name: len(getattr(self, name)) for name in ("lost", "duplicated", "misplaced", "reordered", "invented")}
+        counts = {
+            name: len(getattr(self, name)) for name in ("lost", "duplicated", "misplaced", "reordered", "invented")
+        }
         found = ", ".join(f"{name} {count}" for name, count in counts.items())
         return f"{self.acknowledged} acknowledged, {self.in_log} in the log: {found}"
 

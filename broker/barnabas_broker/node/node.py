@@ -196,6 +196,15 @@ class Node:
         )
         await server.start()
 
+        def on_directory_failed(directory: str, error: OSError) -> None:
+            # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
+            # keep its leaderships and answer nothing.
+            if not logs.online_directories:
+                failure = RuntimeError(f"the last log directory, {directory}, failed: {error}")
+                self._control.loop.call_soon_threadsafe(control.fail, failure)
+
+        replicas.on_directory_failed = on_directory_failed
+
         def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
             for topic in settings.changed_topics(delta, image):
                 replicas.update_topic_config(topic, settings.log_config(topic, image))
