@@ -87,7 +87,7 @@ class SparseIndex:
     @property
     def is_full(self) -> bool:
         """Whether no further entry fits under segment.index.bytes."""
-        return len(self) >= self.entries_max
+        return (len(self._first) if self._is_loaded else len(self)) >= self.entries_max
 
     def append(self, first: int, second: int) -> None:
         """Add an entry; the caller keeps both columns rising."""
@@ -104,6 +104,8 @@ class SparseIndex:
 
     def last(self) -> tuple[int, int] | None:
         """The newest entry."""
+        if self._is_loaded:  # asked for once per indexed batch
+            return (self._first[-1], self._second[-1]) if self._first else None
         count = len(self)
         return self.entry(count - 1) if count else None
 

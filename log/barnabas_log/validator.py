@@ -42,10 +42,11 @@ def check_is_one_batch(batches: Buffer) -> BatchHeader:
     if size > _MAGIC_POSITION and batches[_MAGIC_POSITION] != MAGIC:
         raise UnsupportedFormat(f"message format v{batches[_MAGIC_POSITION]} is not served; use v{MAGIC}")
     header = read_header(batches)
-    if header.size_bytes != size:
-        if header.size_bytes < size:
-            raise InvalidBatch(f"one batch is expected, {size - header.size_bytes} bytes follow the first")
-        raise CorruptBatch(f"the batch says {header.size_bytes} bytes and has {size}")
+    stated = header.size_bytes
+    if stated != size:
+        if stated < size:
+            raise InvalidBatch(f"one batch is expected, {size - stated} bytes follow the first")
+        raise CorruptBatch(f"the batch says {stated} bytes and has {size}")
     return header
 
 
