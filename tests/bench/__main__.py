@@ -280,7 +280,7 @@ class Bench:
 
     def run(self) -> None:
         """All cases, round by round."""
-        if self.wants("RF 1"):
+        if "RF 3" not in self.only:
             with BenchCluster(self.directory / "one", nodes=1) as cluster:
                 for _ in range(self.rounds):
                     for load in LOADS:
@@ -289,7 +289,7 @@ class Bench:
                     self.lone_writer(cluster)
                     for load in LOADS:
                         self.librdkafka(cluster, load, DURABLE, 1)
-        if self.wants("RF 3"):
+        if "RF 1" not in self.only:
             with BenchCluster(self.directory / "three", nodes=3) as cluster:
                 self.idle(cluster)
                 for _ in range(self.rounds):

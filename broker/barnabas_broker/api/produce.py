@@ -14,6 +14,8 @@ begun here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas_broker.api.leaders import node_endpoints
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from barnabas_broker.network.connection import ResponseSlot
 
 TOPIC_IDS_FROM = 13
+_as_entry: Callable[[ProduceEntry], AppendEntry] = partial(tuple.__new__, AppendEntry)
+"""An AppendEntry from a parsed one, which has its fields in the same order; a third of the price of naming them."""
 
 
 @handles_directly(ApiKey.PRODUCE, versions=(0, 13))
@@ -52,7 +56,7 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
             return
     else:
         answer = _Answer(services, slot, version, acks)
-        entries = [AppendEntry(topic, partition, batches) for topic, partition, batches in parsed]  # type: ignore[arg-type]
+        entries = list(map(_as_entry, parsed))
     services.replica_manager.append_records(entries, required_acks=acks, timeout_ms=timeout_ms, respond=answer.respond)
 
 

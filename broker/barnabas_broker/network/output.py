@@ -39,6 +39,7 @@ class OutputGate:
     __slots__ = (
         "_descriptor",
         "_is_closed",
+        "_is_corked",
         "_is_waiting",
         "_loop",
         "_on_lost",
@@ -68,10 +69,11 @@ class OutputGate:
         self._parts: deque[Part] = deque()
         self._is_waiting = False
         self._is_closed = False
+        self._is_corked = False
         self.queued_bytes = 0
 
     def put(self, parts: Sequence[Part], size_bytes: int) -> None:
-        """Queue one answer; `flush` sends."""
+        """Queue answers; `flush` sends."""
         self._parts.extend(parts)
         self.queued_bytes += size_bytes
 
@@ -109,7 +111,10 @@ class OutputGate:
         try:
             while parts and left > 0:
                 part = parts[0]
-                sent = self._send_range(part, left) if type(part) is FileRange else self._send_bytes()
+                if type(part) is FileRange:
+                    sent = self._send_range(part, left)
+                else:
+                    sent = self._send_bytes()
                 self.queued_bytes -= sent
                 self._stats.bytes_out += sent
                 left -= sent
@@ -121,7 +126,19 @@ class OutputGate:
         except OSError:  # reset by peer, broken pipe: the reading side learns of it too
             self._on_lost("client")
             return True
-        return not parts
+        if parts:
+            return False
+        if self._is_corked:
+            self._cork(False)
+        return True
+
+    def _cork(self, is_on: bool) -> None:
+        """While corked, the kernel sends full segments only: framing, records and framing travel as one stream of them.
+
+        Without it the three bytes behind the records are a packet, and a wake-up of the client, of their own.
+        """
+        self._is_corked = is_on
+        self._socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CORK, is_on)
 
     def _send_bytes(self) -> int:
         """One send of the byte parts at the head; returns the bytes taken.
@@ -130,14 +147,14 @@ class OutputGate:
         """
         parts = self._parts
         data = parts.popleft()
-        flags = 0
         if parts:
             run = [data]
             size = len(data)
             while parts and size < JOINED_BYTES_MAX:
                 part = parts[0]
                 if type(part) is FileRange:
-                    flags = sockets.MSG_MORE  # the head of a fetch answer travels with its first records
+                    if not self._is_corked:
+                        self._cork(True)
                     break
                 run.append(part)
                 size += len(part)
@@ -145,7 +162,7 @@ class OutputGate:
             if len(run) > 1:
                 data = b"".join(run)  # type: ignore[arg-type]
         try:
-            sent = self._socket.send(data, flags)  # type: ignore[arg-type]
+            sent = self._socket.send(data)  # type: ignore[arg-type]
         except BlockingIOError:
             parts.appendleft(data)
             raise
