@@ -1,0 +1,63 @@
+"""A stopped follower (SIGSTOP) leaves the ISR by lag, comes back when it runs again, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_admin.client import AdminClient
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from tests.cluster.workload import UniqueProducer, active_controller, replica_bytes, wait_until_in_sync
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+LAG = {"replica.lag.time.max.ms": "2000"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three nodes that notice a lagging follower long before its session ends (9 s)."""
+    with LocalCluster(tmp_path, nodes=3, base_port=find_base_port(), overrides=LAG) as running:
+        yield running
+
+
+def isr_and_fenced(cluster: LocalCluster, topic: str) -> tuple[set[int], set[int]]:
+    """ISR of partition 0, and the brokers that are fenced."""
+    with AdminClient(cluster.admin_addresses, timeout_s=5.0) as admin:
+        isr = set(admin.describe_topics([topic])[0].partitions[0].isr)
+        return isr, {broker.id for broker in admin.describe_cluster().brokers if broker.fenced}
+
+
+def test_a_stopped_follower_leaves_the_isr_and_comes_back(cluster: LocalCluster) -> None:
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.create_topics(["paused"], partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
+        leader = admin.describe_topics(["paused"])[0].partitions[0].leader
+    follower = next(node for node in cluster.nodes if node not in (leader, active_controller(cluster)))
+    producer = UniqueProducer(cluster.bootstrap_servers, "paused", partitions=1)
+    sender = threading.Thread(target=producer.send, args=(4_000,), kwargs={"per_second": 400})
+    sender.start()
+    try:
+        cluster.pause(follower)
+        cluster.wait_until(
+            lambda: follower not in isr_and_fenced(cluster, "paused")[0],
+            timeout_s=30,
+            what="the stopped follower to leave",
+        )
+        isr, fenced = isr_and_fenced(cluster, "paused")
+        assert len(isr) == 2
+        assert follower not in fenced, "it left by lag, not because its session ended"
+        cluster.resume(follower)
+        cluster.wait_until(
+            lambda: follower in isr_and_fenced(cluster, "paused")[0], timeout_s=30, what="the follower to come back"
+        )
+    finally:
+        sender.join(60)
+    producer.flush()
+    assert not producer.failed
+    verdict = producer.judge(cluster.bootstrap_servers)
+    assert verdict.is_clean, str(verdict)
+    wait_until_in_sync(cluster)
+    assert len(set(replica_bytes(cluster, "paused", 0).values())) == 1
