@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,7 +11,9 @@ from typing import Any, NamedTuple
 import rows as source
 from confluent_kafka import Consumer, TopicPartition
 
-POLL_TIMEOUT_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
+POLL_S = 0.2
+SILENCE_S = 10.0
 
 
 class LogVerdict(NamedTuple):
@@ -35,15 +38,18 @@ def read_everything(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, in
         found = []
         ends = {}
         for topic in topics:
-            for index in consumer.list_topics(topic, timeout=POLL_TIMEOUT_S).topics[topic].partitions:
-                low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=POLL_TIMEOUT_S)
+            for index in consumer.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic].partitions:
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=REQUEST_TIMEOUT_S)
                 if high > low:
                     ends[(topic, index)] = high
         consumer.assign([TopicPartition(topic, index, 0) for topic, index in ends])
+        silent_since = time.monotonic()
         while ends:
-            batch = consumer.consume(10_000, timeout=POLL_TIMEOUT_S)
-            if not batch:
-                raise SystemExit(f"the log gave nothing for {POLL_TIMEOUT_S:.0f} s although {ends} are not reached")
+            batch = consumer.consume(10_000, timeout=POLL_S)  # waits this long for the last, smaller batch too
+            if batch:
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > SILENCE_S:
+                raise SystemExit(f"the log gave nothing for {SILENCE_S:.0f} s although {ends} are not reached")
             for message in batch:
                 if message.error():
                     raise SystemExit(f"cannot read the log: {message.error()}")

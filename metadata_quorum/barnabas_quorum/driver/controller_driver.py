@@ -186,7 +186,10 @@ class ControllerDriver:
                 tasks.create_task(self._balance_leaders())
                 if self.is_active:
                     self._probe_absent_brokers()
-                await self._failure
+                try:
+                    await self._failure
+                finally:
+                    self._tasks = None  # a group that ends takes no more probes
         finally:
             self._tasks = None
             self._failure = None
