@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import socket
 import struct
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.api import registry
+from barnabas_broker.network import output
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer
 from barnabas_log.disk import RealDisk
@@ -213,6 +216,53 @@ async def test_a_file_that_ended_early_closes_the_connection(tmp_path: Path) -> 
         assert server.stats.connections_closed["short_read"] == 1
         await turns()
         assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_a_range_that_is_not_in_memory_is_read_ahead_off_the_loop(tmp_path: Path) -> None:
+    content = random.Random(4).randbytes(6_000_000)
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", content)
+    replicas.ranges = [(100, 5_000_000)]
+    descriptor = replicas.file.send_descriptor()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        other = await RawClient.connect(server)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        is_cold = output._is_cold(descriptor, 100, 5_000_000)
+        correlation_id, frame = client.frame(fetch_request(), 12)
+        await client.send(frame)
+        assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0
+        answer = client.decode(ApiKey.FETCH, 12, correlation_id, await client.read_frame())
+        assert bytes(answer.responses[0].partitions[0].records) == content[100:5_000_100]
+        assert bool(server.stats.cold_reads) == is_cold  # a file system in memory is never cold
+        await turns()
+        assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
+async def test_a_client_may_leave_while_its_range_is_read_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_reading, may_go_on = threading.Event(), threading.Event()
+
+    def slow_touch(descriptor: int, position: int, size: int) -> None:
+        is_reading.set()
+        may_go_on.wait(10)
+
+    monkeypatch.setattr(output, "_is_cold", lambda descriptor, position, size: True)
+    monkeypatch.setattr(output, "_touch", slow_touch)
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", bytes(1000))
+    replicas.ranges = [(0, 1000)]
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        await client.send(client.frame(fetch_request(), 12)[1])
+        await until(is_reading.is_set)
+        await client.close()
+        await until(lambda: not server.stats.connections)
+        assert replicas.file._holders == 2  # type: ignore[attr-defined]  # the reading thread's
+        may_go_on.set()
+        await until(lambda: replicas.file._holders == 1)  # type: ignore[union-attr]
 
 
 async def test_a_file_without_descriptor_is_read(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ class NetworkStats:
     bytes_out: int = 0
     bytes_sent_from_files: int = 0
     """Part of bytes_out that went by sendfile."""
+    cold_reads: int = 0
+    """Ranges that were not in the page cache and were read ahead by a thread before they were sent."""
     wake_ups: int = 0
     """Times a connection was read; requests / wake_ups says how much the cork gathers."""
 
