@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.bench.blaster import Blast, Target, blast, drain, drain_floor, settle
 from tests.bench.cluster import BenchCluster
@@ -305,7 +306,7 @@ class Bench:
         """One row per case."""
         found = []
         for name, rows in self.rows.items():
-            values = {}
+            values: dict[str, Any] = {}
             for key in Row.__dataclass_fields__:
                 if key == "name":
                     continue

@@ -45,8 +45,8 @@ class Snapshot(NamedTuple):
         buckets = []
         for (key, labels), value in self.values.items():
             if key == f"{name}_bucket" and label in labels:
-                bound = labels.partition('le="')[2].partition('"')[0]
-                buckets.append((float(bound), value - before.values.get((key, labels), 0.0)))
+                upper = float(labels.partition('le="')[2].partition('"')[0])
+                buckets.append((upper, value - before.values.get((key, labels), 0.0)))
         buckets.sort()
         total = buckets[-1][1] if buckets else 0.0
         for bound, count in buckets:

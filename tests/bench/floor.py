@@ -87,7 +87,7 @@ class ProduceFloor(asyncio.BufferedProtocol):
                     self._filled = len(rest)
         if not frames:
             return
-        pieces = []
+        pieces: list[memoryview | bytes] = []
         answers = []
         start = self._batch_start
         for frame in frames:

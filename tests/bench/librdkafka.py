@@ -17,6 +17,8 @@ import os
 import resource
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -55,16 +57,14 @@ def produce(bootstrap: str, topic: str, record_bytes: int, batch_bytes: int, rec
         if error is not None:
             failures.append(str(error))
 
+    def reported(sent: float, error: KafkaError | None, message: Message) -> None:
+        latencies.append(time.perf_counter() - sent)
+        failed(error, message)
+
     started = time.perf_counter()
     for index in range(records):
         if index % SAMPLE_EVERY == 0:
-            sent = time.perf_counter()
-
-            def reported(error: KafkaError | None, message: Message, sent: float = sent) -> None:
-                latencies.append(time.perf_counter() - sent)
-                failed(error, message)
-
-            callback = reported
+            callback: Callable[..., None] = partial(reported, time.perf_counter())
         else:
             callback = failed
         while True:

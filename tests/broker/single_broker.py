@@ -139,7 +139,7 @@ async def single_broker(
         logs=logs,
         log_config=lambda topic, image: config,
         disk=disk,
-        controller=_NoPeers(),  # type: ignore[arg-type]
+        controller=_NoPeers(),
         peers=_NoPeers(),  # type: ignore[arg-type]
         clock_ms=now_ms,
         random=Random(1),

@@ -277,7 +277,7 @@ async def test_a_file_without_descriptor_is_read(tmp_path: Path) -> None:
             raise OSError("simulated")
 
     replicas = RememberingReplicas()
-    replicas.file = NoDescriptor()  # type: ignore[assignment]
+    replicas.file = NoDescriptor()
     replicas.ranges = [(5, 500)]
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
