@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
@@ -94,6 +95,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes of these tests' own: some of them are killed."""
     with LocalCluster(tmp_path_factory.mktemp("spark-cluster"), nodes=3, base_port=find_base_port()) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def spark(spark_jvm: Jvm, cluster: LocalCluster) -> SparkSession:
+    """The session; JVM and cluster have started side by side."""
+    return spark_jvm.connect()
 
 
 @pytest.fixture(scope="session")

@@ -32,18 +32,11 @@ from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import Record
 from barnabas_wire.records.compression import CompressionType
 from tests.spark.conftest import Topics
-from tests.spark.jvm import Jvm
 
 pytestmark = [pytest.mark.cluster, pytest.mark.tools, pytest.mark.timeout(240)]
 
 Options = Callable[..., dict[str, str]]
 QUERY_TIMEOUT_S = 60
-
-
-@pytest.fixture(scope="module")
-def spark(spark_jvm: Jvm, cluster: LocalCluster) -> SparkSession:
-    """The session; JVM and cluster have started side by side."""
-    return spark_jvm.connect()
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:
@@ -229,7 +222,6 @@ KILLED_JOB = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from tests.spark.jvm import Jvm
 jvm = Jvm(Path(sys.argv[2]))
 print(jvm.process.pid, flush=True)
 spark = jvm.connect()

@@ -1,0 +1,135 @@
+"""Spark's own Kafka connector reads the same topics from the same cluster: schema and rows are equal.
+
+Its jars come from Spark's own package repositories, as `ADD JAR ivy://…` finds them; where they are out of reach, this is
+skipped. The product never needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from barnabas_wire.records.batch import Record
+from barnabas_wire.records.compression import CompressionType
+from tests.spark.conftest import Topics
+
+pytestmark = [pytest.mark.cluster, pytest.mark.tools, pytest.mark.oracle, pytest.mark.timeout(240)]
+
+Options = Callable[..., dict[str, str]]
+CLIENT = ("org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-pool2:2.12.1")
+CONNECTORS = (
+    (pyspark.__version__, pyspark.__version__),
+    # A repository may not have the connector of the newest Spark, nor both parts of one version.
+    ("4.2.0", "4.0.0"),
+)
+"""Versions of (connector, token provider), the first that is found."""
+
+
+@pytest.fixture(scope="module")
+def kafka_format(spark: SparkSession) -> str:
+    """`kafka`, once its jars are in the session."""
+    failure = ""
+    for connector, tokens in CONNECTORS:
+        jars = [
+            f"org.apache.spark:spark-sql-kafka-0-10_2.13:{connector}",
+            f"org.apache.spark:spark-token-provider-kafka-0-10_2.13:{tokens}",
+            *CLIENT,
+        ]
+        try:
+            for jar in jars:
+                spark.sql(f"ADD JAR ivy://{jar}?transitive=false").collect()
+            return "kafka"
+        except Exception as error:  # py4j and Spark wrap what the resolver throws in various ways
+            failure = str(error).strip().partition("\n")[0]
+    pytest.skip(f"Spark's Kafka connector cannot be fetched: {failure[:200]}")
+
+
+@pytest.fixture(scope="module")
+def topic(topics: Topics) -> str:
+    """Records of every kind in three partitions, by every compression."""
+    name = topics.create(3, message_timestamp_after_max_ms=str(2**62))
+    for place, kind in enumerate(CompressionType):
+        records = [
+            Record(0, 1_700_000_000_123 + place, b"key", b"value", (("one", b"1"), ("none", None), ("one", b""))),
+            Record(1, -1, None, None),
+            Record(2, 0, b"", b"", (("", b""),)),
+            Record(3, 253_402_300_799_999, b"\x00\xff", bytes(range(256)) * 40),
+        ]
+        topics.produce(name, records, partition=place % 2, compression=kind)
+    return name
+
+
+def rows(frame: DataFrame) -> list[tuple]:
+    """Rows as values, in one order; the timestamp as microseconds, which Python's datetime cannot always hold."""
+    wanted = frame.selectExpr("* EXCEPT (timestamp)", "unix_micros(timestamp) AS micros")
+    found = wanted.orderBy("topic", "partition", "offset").collect()
+    return [tuple(row) for row in found]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"subscribe": "T,S", "includeHeaders": "true"},
+        {"assign": '{"T":[0,1]}', "startingOffsets": '{"T":{"0":-2,"1":5}}', "endingOffsets": '{"T":{"0":9,"1":-1}}'},
+    ],
+)
+def test_a_batch_has_the_schema_and_rows_of_sparks_own_connector(
+    spark: SparkSession, topics: Topics, kafka_format: str, topic: str, options: Options, given: dict[str, str]
+) -> None:
+    stamped = topics.create(message_timestamp_type="LogAppendTime")
+    topics.fill(stamped, [b"a", b"b"])
+    asked = options(**{name: text.replace("T", topic).replace("S", stamped) for name, text in given.items()})
+    ours = spark.read.format("barnabas").options(**asked).load()
+    theirs = spark.read.format(kafka_format).options(**asked).load()
+    assert ours.schema == theirs.schema
+    found = rows(ours)
+    assert found == rows(theirs)
+    assert found
+
+
+def test_a_stream_has_the_rows_of_sparks_own_connector(
+    spark: SparkSession, kafka_format: str, topic: str, options: Options, memory_path: Path
+) -> None:
+    asked = options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="7", includeHeaders="true")
+    found: dict[str, list[tuple]] = {}
+    for name in ("barnabas", kafka_format):
+        collected: list[tuple] = []
+        stream = spark.readStream.format(name).options(**asked).load()
+        query = (
+            stream.writeStream.foreachBatch(lambda frame, _, collected=collected: collected.extend(rows(frame)))
+            .option("checkpointLocation", str(memory_path / name))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        found[name] = sorted(collected, key=repr)
+    assert found["barnabas"] == found[kafka_format] and found["barnabas"]
+
+
+def test_a_checkpoint_of_sparks_own_connector_is_gone_on_with(
+    spark: SparkSession, topics: Topics, kafka_format: str, options: Options, memory_path: Path
+) -> None:
+    name = topics.create(2)
+    seen: list[bytes] = []
+    for source, values in ((kafka_format, [b"1", b"2", b"3"]), ("barnabas", [b"4", b"5"])):
+        for index in (0, 1):
+            topics.fill(name, values, partition=index)
+        stream = spark.readStream.format(source).options(**options(subscribe=name, startingOffsets="earliest")).load()
+        try:
+            query = (
+                stream.writeStream.foreachBatch(
+                    lambda frame, _: seen.extend(bytes(row.value) for row in frame.collect())
+                )
+                .option("checkpointLocation", str(memory_path))
+                .trigger(availableNow=True)
+                .start()
+            )
+            assert query.awaitTermination(60)
+        except PySparkException as error:
+            pytest.fail(f"{source}: {error}")
+    assert sorted(seen) == sorted([b"1", b"2", b"3", b"4", b"5"] * 2)
