@@ -35,9 +35,10 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
-    # A micro-batch's checkpoint files are many and small: without this each is fsynced and its CRC kept beside it.
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.sql.streaming.metricsEnabled": "false",
+    # These JVMs live for a minute and their queries are tiny: optimising compilers cost more than they give.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 

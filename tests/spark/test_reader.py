@@ -92,9 +92,9 @@ def test_a_range_of_many_fetches_is_read_whole_and_no_further(
 
 
 def test_a_short_range_fetches_little_and_a_long_one_much(client: ScriptedClient) -> None:
-    client.end = 20_000
+    client.end = 8200
     list(read(0, 10))
-    list(read(0, 20_000))
+    list(read(0, 8200))
     assert client.asked[0] == (0, FETCH_BYTES_MIN)
     assert client.asked[1] == (0, FETCH_BYTES_MAX)
 

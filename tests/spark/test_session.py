@@ -222,6 +222,7 @@ KILLED_JOB = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
+from tests.spark.jvm import Jvm
 jvm = Jvm(Path(sys.argv[2]))
 print(jvm.process.pid, flush=True)
 spark = jvm.connect()
@@ -322,7 +323,8 @@ def test_a_stream_outlives_the_leader_of_its_partitions(
     spark: SparkSession, topics: Topics, cluster: LocalCluster, options: Options, memory_path: Path
 ) -> None:
     topic = topics.create(3, min_insync_replicas="2")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True})
+    settings = {"acks": "all", "enable.idempotence": True, "log_level": 0}
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **settings})
     sink = Collected()
     query = start(spark, options(subscribe=topic, startingOffsets="earliest"), sink, memory_path, is_endless=True)
     refused: list[str] = []
