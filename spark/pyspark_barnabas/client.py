@@ -112,7 +112,7 @@ class SourceClient:
                 if time.monotonic() >= deadline_s:
                     raise SourceError(
                         f"no broker of kafka.bootstrap.servers={self._servers} gave {what} within {patience_s:.0f} s: "
-                        f"{error or type(error).__name__}"
+                        f"{str(error) or type(error).__name__}"
                     ) from None
 
 

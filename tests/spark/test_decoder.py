@@ -273,3 +273,19 @@ def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         if kind != CompressionType.NONE:
             with pytest.raises(CorruptCompressedData):
                 decode(build_batch([Record(0, 1, None, bytes((1 << 20) + 1))], compression=kind))
+
+
+def test_a_record_that_is_longer_than_its_parts_is_refused() -> None:
+    data = bytearray(build_batch([Record(0, 1, b"key", b"value")]))
+    place = data.index(b"value") - 1
+    data[place] -= 2  # a value of four bytes: its fifth is taken for the header count
+    data[place + 5] = 0
+    with pytest.raises(MalformedRecords, match="does not hold the records it says"):
+        decode(signed(data), schema=pa.schema([SCHEMA.field("value")]))
+
+
+def test_a_record_that_is_longer_than_its_headers_is_refused() -> None:
+    data = bytearray(build_batch([Record(0, 1, b"key", b"value", (("h", b"xy"),))]))
+    data[data.index(b"xy") - 1] -= 2
+    with pytest.raises(MalformedRecords, match="the headers of the record at offset 0 of t-3"):
+        decode(signed(data))

@@ -1,0 +1,110 @@
+"""Patience with a cluster that is moving, none with what waiting cannot mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from pyspark_barnabas import client as client_module
+from pyspark_barnabas.client import SourceClient, SourceError, connected
+from pyspark_barnabas.offsets import SourcePartition
+
+PART = SourcePartition("t", 0)
+
+
+class ScriptedCluster:
+    """Fails with each of `failures` in turn, then answers."""
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+        self.calls = 0
+
+    def list_offsets(self, wanted: dict[Any, int]) -> dict[Any, int]:
+        self.calls += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return dict.fromkeys(wanted, 7)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
+    scripted = ScriptedCluster()
+    monkeypatch.setattr(client_module, "BlockingCluster", lambda *_, **__: scripted)
+    return scripted
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Time stands still but when it is moved."""
+    now = [0.0]
+    monkeypatch.setattr(client_module.time, "monotonic", lambda: now[0])
+
+    def advance(seconds: float) -> None:
+        now[0] += seconds
+
+    return advance
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    "failure",
+    [
+        KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t-0"),
+        KafkaError.of(ErrorCode.OFFSET_NOT_AVAILABLE, "t-0"),
+        TimeoutError("timed out"),
+        ConnectionRefusedError("refused"),
+    ],
+)
+def test_what_may_pass_is_tried_again(cluster: ScriptedCluster, failure: Exception) -> None:
+    cluster.failures = [failure, failure, failure]
+    assert SourceClient(["x:1"]).list_offsets({PART: -1}) == {PART: 7}
+    assert cluster.calls == 4
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0: there is none at kafka.bootstrap.servers=x:1; create it"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "x:1 refuses to give offsets: TOPIC_AUTHORIZATION_FAILED t-0"),
+        (ErrorCode.OFFSET_OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE"),
+    ],
+)
+def test_what_waiting_cannot_mend_is_raised_at_once(cluster: ScriptedCluster, code: ErrorCode, told: str) -> None:
+    cluster.failures = [KafkaError.of(code, "t-0")] * 9
+    with pytest.raises(SourceError, match=told) as raised:
+        SourceClient(["x:1"]).list_offsets({PART: -1})
+    assert (cluster.calls, raised.value.code) == (1, code)
+
+
+def test_patience_ends(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, clock: Callable[[float], None]
+) -> None:
+    def hang(wanted: dict[Any, int]) -> dict[Any, int]:
+        cluster.calls += 1
+        clock(client_module.TRY_TIMEOUT_S)
+        raise TimeoutError
+
+    monkeypatch.setattr(cluster, "list_offsets", hang)
+    with pytest.raises(SourceError, match=r"no broker of .*=x:1,y:2 gave offsets within 30 s: TimeoutError"):
+        SourceClient(["x:1", "y:2"]).list_offsets({PART: -1})
+    assert cluster.calls == client_module.PATIENCE_S // client_module.TRY_TIMEOUT_S
+
+
+def test_nothing_wanted_asks_nobody(cluster: ScriptedCluster) -> None:
+    assert SourceClient(["x:1"]).list_offsets({}) == {}
+    assert cluster.calls == 0
+
+
+def test_a_process_has_one_client_per_cluster_and_a_child_its_own(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_clients", {})
+    first = connected(("x:1",))
+    assert connected(("x:1",)) is first
+    assert connected(("y:1",)) is not first
+    monkeypatch.setattr(client_module.os, "getpid", lambda: -1)
+    assert connected(("x:1",)) is not first
