@@ -23,6 +23,7 @@ OVERRIDES = {
     "log.segment.delete.delay.ms": "500",
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",
+    "controller.quorum.election.timeout.ms": "500",  # as `barnabas dev` starts its nodes
 }
 TOPIC_TIMEOUT_S = 20.0
 
