@@ -283,7 +283,7 @@ class ControllerClient:
         return reply
 
     async def _on_control_lane(self, work: Coroutine[Any, Any, T]) -> T:
-        """The crossing from the data lane up to the control lane (HOUSE D10)."""
+        """The crossing from the data lane up to the control lane."""
         if asyncio.get_running_loop() is self._loop:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
