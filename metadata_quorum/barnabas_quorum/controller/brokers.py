@@ -4,7 +4,7 @@ May touch:  image, partitions.         Must not touch: sessions (their verdict c
 Invariants: the broker epoch is the offset of its registration record, so it grows with every process start (C7);
             fencing writes partition changes first and then the fence, unfencing the reverse, so that no reader ever
             sees a fenced leader; a new incarnation is fenced and in no ISR where another member remains, whatever was
-            on its disk: an unclean stop in page-cache mode (HOUSE D7) needs no rule of its own.
+            on its disk: an unclean stop in page-cache mode needs no rule of its own.
 Read next:  partitions.py; sessions.py for who is alive.
 """
 
