@@ -12,9 +12,15 @@ class OffsetOutOfRange(KafkaError):
 
 
 class BatchTooLarge(KafkaError):
-    """A batch is larger than max.message.bytes or than a segment."""
+    """A batch is larger than max.message.bytes."""
 
     code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class BatchPassesSegment(KafkaError):
+    """A batch is larger than a whole segment may be."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class InvalidBatch(KafkaError):
@@ -23,10 +29,10 @@ class InvalidBatch(KafkaError):
     code = ErrorCode.INVALID_RECORD
 
 
-class UnsupportedFormat(KafkaError):
-    """A message format older than v2."""
+class NotOneBatch(KafkaError):
+    """Not exactly one whole v2 batch: none, several, one that is cut off, or one of an older format."""
 
-    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    code = ErrorCode.INVALID_RECORD
 
 
 class InvalidTimestamp(KafkaError):

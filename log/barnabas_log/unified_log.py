@@ -29,7 +29,7 @@ from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_m
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.disk import Disk, File, FileRange
 from barnabas_log.errors import (
-    BatchTooLarge,
+    BatchPassesSegment,
     CorruptCheckpoint,
     InconsistentTopicId,
     InvalidBatch,
@@ -255,7 +255,7 @@ class UnifiedLog:
         """Check, stamp and queue a producer's batch (exactly one), or `is_internal` batches of the broker itself.
 
         now_ms: the broker's clock. The buffer is free for reuse afterwards.
-        Raises the errors of validator.py, CorruptBatch, OutOfOrderSequence, InvalidProducerEpoch, BatchTooLarge,
+        Raises the errors of validator.py, CorruptBatch, OutOfOrderSequence, InvalidProducerEpoch, BatchPassesSegment,
         StorageFailed; nothing is appended then.
         """
         if self._failure is not None:
@@ -379,7 +379,7 @@ class UnifiedLog:
         """Give a sound batch its offsets, epoch and perhaps its time, and queue it."""
         size = header.batch_length + LOG_OVERHEAD_BYTES
         if size > self.config.segment_bytes:
-            raise BatchTooLarge(f"a batch of {size} bytes passes segment.bytes={self.config.segment_bytes}")
+            raise BatchPassesSegment(f"a batch of {size} bytes passes segment.bytes={self.config.segment_bytes}")
         base_offset = self.log_end_offset
         crc, max_timestamp_ms, append_time_ms = header.crc, header.max_timestamp_ms, -1
         if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:

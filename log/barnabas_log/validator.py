@@ -12,8 +12,8 @@ from barnabas_log.errors import (
     BatchTooLarge,
     InvalidBatch,
     InvalidTimestamp,
+    NotOneBatch,
     TransactionsNotServed,
-    UnsupportedFormat,
 )
 from barnabas_wire.records.batch import (
     COMPRESSION_MASK,
@@ -36,17 +36,22 @@ _NO_TIMESTAMP = -1
 def check_is_one_batch(batches: Buffer) -> BatchHeader:
     """The header, if the bytes are exactly one v2 batch by their own account.
 
-    Raises UnsupportedFormat, CorruptBatch, or InvalidBatch for more than one batch (KIP-98: a v2 produce holds one).
+    Raises NotOneBatch (KIP-98: a v2 produce holds one), or CorruptBatch for a length or a format that cannot be. The codes
+    are Kafka's: CORRUPT_MESSAGE makes a client send the same bytes again, INVALID_RECORD does not.
     """
     size = len(batches)
     if size > _MAGIC_POSITION and batches[_MAGIC_POSITION] != MAGIC:
-        raise UnsupportedFormat(f"message format v{batches[_MAGIC_POSITION]} is not served; use v{MAGIC}")
+        if batches[_MAGIC_POSITION] > MAGIC:
+            raise CorruptBatch(f"message format v{batches[_MAGIC_POSITION]} does not exist")
+        raise NotOneBatch(f"message format v{batches[_MAGIC_POSITION]} is not served; use v{MAGIC}")
+    if size < HEADER_BYTES:
+        raise NotOneBatch(f"one batch is expected, {size} bytes hold none")
     header = read_header(batches)
     stated = header.size_bytes
     if stated != size:
         if stated < size:
-            raise InvalidBatch(f"one batch is expected, {size - stated} bytes follow the first")
-        raise CorruptBatch(f"the batch says {stated} bytes and has {size}")
+            raise NotOneBatch(f"one batch is expected, {size - stated} bytes follow the first")
+        raise NotOneBatch(f"the batch says {stated} bytes and has {size}")
     return header
 
 
@@ -56,7 +61,7 @@ def check_producer_batch(header: BatchHeader, config: LogConfig, *, now_ms: int)
     Raises BatchTooLarge, InvalidBatch, TransactionsNotServed or InvalidTimestamp.
     """
     (
-        _,
+        base_offset,
         length,
         _,
         _,
@@ -74,6 +79,8 @@ def check_producer_batch(header: BatchHeader, config: LogConfig, *, now_ms: int)
         raise BatchTooLarge(f"a batch of {length + 12} bytes passes max.message.bytes={config.max_message_bytes}")
     if count <= 0 or last_offset_delta != count - 1:
         raise InvalidBatch(f"{count} records do not fit a last offset delta of {last_offset_delta}")
+    if base_offset:
+        raise InvalidBatch(f"a producer's batch begins at offset 0, not {base_offset}: the log gives offsets")
     if length + 12 == HEADER_BYTES:
         raise InvalidBatch(f"{count} records in no bytes")
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG):

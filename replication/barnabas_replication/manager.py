@@ -24,7 +24,7 @@ from random import Random
 from barnabas_log.checkpoints import HIGH_WATERMARKS_FILE, write_offsets
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
-from barnabas_log.errors import StorageFailed
+from barnabas_log.errors import BatchPassesSegment, BatchTooLarge, NotOneBatch, StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.metadata import MetadataImage
@@ -58,7 +58,18 @@ from barnabas_replication.requests import (
 from barnabas_replication.stats import Stats
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, BrokerId, Endpoint, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import (
+    NO_BROKER,
+    NO_EPOCH,
+    NO_OFFSET,
+    BrokerId,
+    Endpoint,
+    Epoch,
+    Offset,
+    TopicPartition,
+    Uuid,
+)
+from barnabas_wire.records.batch import CorruptBatch
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +78,15 @@ HIGH_WATERMARK_PUSH_MS = 7
 SWEEP_MS = 100
 """How often parked produces are looked through for time-outs, while there are any."""
 ACKS_ALL = -1
+APPEND_ERRORS_WITHOUT_START = (
+    BatchPassesSegment,
+    BatchTooLarge,
+    CorruptBatch,
+    NotLeaderOrFollower,
+    NotOneBatch,
+    StorageFailed,
+)
+"""Where Kafka leaves the log start offset of a refused append at -1; beside every other error it is told."""
 
 _NEVER_MS = 1 << 62
 
@@ -163,7 +183,10 @@ class ReplicaManager:
             except KafkaError as error:
                 stats.append_errors += 1
                 hint = self._leader_hint(topic, number) if isinstance(error, NotLeaderOrFollower) else None
-                outcomes.append(AppendOutcome(topic, number, error, current_leader=hint))
+                start = NO_OFFSET
+                if partition is not None and not isinstance(error, APPEND_ERRORS_WITHOUT_START):
+                    start = partition.log.log_start_offset
+                outcomes.append(AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint))
                 continue
             if not result.is_duplicate:
                 stats.appended_bytes += result.size_bytes

@@ -38,7 +38,11 @@ class AppendEntry(NamedTuple):
 
 
 class AppendOutcome(NamedTuple):
-    """What became of one AppendEntry. With an error, base_offset is -1 unless the records were written and may yet commit."""
+    """What became of one AppendEntry.
+
+    With an error, base_offset is -1 unless the records were written and may yet commit; log_start_offset is told when the log
+    judged what the records say.
+    """
 
     topic: str
     partition: int

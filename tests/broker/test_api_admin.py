@@ -338,7 +338,8 @@ async def test_topics_grow() -> None:
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsTopic(name="one", count=9, assignments=None),
-                CreatePartitionsTopic(name="bad", count=2),
+                CreatePartitionsTopic(name="bad", count=2, assignments=None),
+                CreatePartitionsTopic(name="nowhere", count=2, assignments=[]),
             ],
             timeout_ms=1000,
         )
@@ -347,6 +348,7 @@ async def test_topics_grow() -> None:
             assert [(result.name, result.error_code) for result in answer.results] == [
                 ("one", 0),
                 ("bad", ErrorCode.POLICY_VIOLATION),
+                ("nowhere", ErrorCode.INVALID_REPLICA_ASSIGNMENT),
             ]
         assert controller.asked[0].topics[0].partition_count == 9
 
@@ -505,10 +507,17 @@ async def test_producer_ids_are_given_once_and_transactions_refused() -> None:
     async with running_server(make_services()) as server:
         client = await RawClient.connect(server)
         given = []
-        for version in range(7):
+        for version in range(6):
             answer = await client.call(InitProducerIdRequest(transactional_id=None), version)
             assert (answer.error_code, answer.producer_epoch) == (0, 0)
             given.append(answer.producer_id)
-        assert len(set(given)) == 7
+        assert len(set(given)) == 6
         refused = await client.call(InitProducerIdRequest(transactional_id="mine"), 4)
         assert (refused.error_code, refused.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        for request in (
+            InitProducerIdRequest(transactional_id=""),
+            InitProducerIdRequest(transactional_id=None, producer_id=given[0]),
+            InitProducerIdRequest(transactional_id=None, producer_epoch=0),
+        ):
+            refused = await client.call(request, 4)
+            assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)

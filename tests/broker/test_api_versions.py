@@ -29,7 +29,7 @@ ADVERTISED = {
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.DELETE_RECORDS: (0, 2),
-    ApiKey.INIT_PRODUCER_ID: (0, 6),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     ApiKey.DESCRIBE_CONFIGS: (1, 4),
     ApiKey.ALTER_CONFIGS: (0, 2),
@@ -70,7 +70,7 @@ async def test_every_version_is_answered_with_the_whole_table() -> None:
                 assert all(feature.min_version > 0 for feature in answer.supported_features)
 
 
-async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_and_our_ranges() -> None:
+async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_and_the_range_to_retry_in() -> None:
     async with running_server(make_services()) as server:
         client = await RawClient.connect(server)
         # A header as the client believes it to be: flexible, with whatever body follows.
@@ -80,8 +80,8 @@ async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_an
         assert struct.unpack_from(">i", frame)[0] == 7
         answer = decode_response(ApiVersionsResponse, 0, memoryview(frame), 4)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        own = [entry for entry in answer.api_keys if entry.api_key == ApiKey.API_VERSIONS]
-        assert (own[0].min_version, own[0].max_version) == (0, 4)
+        (own,) = answer.api_keys
+        assert (own.api_key, own.min_version, own.max_version) == (ApiKey.API_VERSIONS, 0, 4)
         assert (await client.call(ApiVersionsRequest(), 4)).error_code == 0  # and the connection lives
 
 

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from barnabas_log.config import TimestampType
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import (
+    BatchPassesSegment,
     BatchTooLarge,
     InconsistentTopicId,
     InvalidBatch,
     InvalidTimestamp,
+    NotOneBatch,
     OffsetOutOfRange,
     OutOfOrderSequence,
     StorageFailed,
     TransactionsNotServed,
-    UnsupportedFormat,
 )
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
@@ -58,7 +59,7 @@ def fill(log: UnifiedLog, batches: int, *, records: int = 2, epoch: int = 0) -> 
 
 class TestAppendAsLeader:
     def test_offsets_and_epoch_are_stamped_and_the_bytes_kept(self, log: UnifiedLog) -> None:
-        batch = make_batch(3, offset=77)
+        batch = make_batch(3)
         result = log.append_as_leader(batch, leader_epoch=Epoch(4), now_ms=NOW_MS)
         assert (result.first_offset, result.last_offset, result.record_count) == (0, 2, 3)
         assert (result.max_timestamp_ms, result.log_append_time_ms, result.size_bytes) == (NOW_MS + 2, -1, len(batch))
@@ -102,9 +103,11 @@ class TestAppendAsLeader:
     @pytest.mark.parametrize(
         ("position", "value", "error"),
         [
-            (16, b"\x01", UnsupportedFormat),
+            (0, b"\x00\x00\x00\x00\x00\x00\x00\x07", InvalidBatch),
+            (16, b"\x01", NotOneBatch),
+            (16, b"\x03", CorruptBatch),
             (8, b"\x00\x00\x00\x05", CorruptBatch),
-            (8, b"\x7f\xff\xff\xff", CorruptBatch),
+            (8, b"\x7f\xff\xff\xff", NotOneBatch),
             (100, b"!", CorruptBatch),
             (21, b"\x00\x10", TransactionsNotServed),
             (21, b"\x00\x20", InvalidBatch),
@@ -128,12 +131,12 @@ class TestAppendAsLeader:
 
     @pytest.mark.parametrize("cut", range(0, 120, 7))
     def test_a_cut_batch_is_refused(self, log: UnifiedLog, cut: int) -> None:
-        with pytest.raises(CorruptBatch):
+        with pytest.raises(NotOneBatch):
             log.append_as_leader(make_batch()[:cut], leader_epoch=Epoch(0), now_ms=NOW_MS)
 
     def test_two_batches_are_refused_from_a_client_and_taken_from_the_broker(self, log: UnifiedLog) -> None:
         two = make_batch(2) + make_batch(1, is_control=True)
-        with pytest.raises(InvalidBatch):
+        with pytest.raises(NotOneBatch):
             log.append_as_leader(two, leader_epoch=Epoch(0), now_ms=NOW_MS)
         result = log.append_as_leader(two, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
         assert (result.first_offset, result.last_offset, result.record_count) == (0, 2, 3)
@@ -144,7 +147,7 @@ class TestAppendAsLeader:
         with pytest.raises(BatchTooLarge, match=r"max\.message\.bytes"):
             append(log, make_batch(value=b"x" * 300))
         log.update_config(make_config(max_message_bytes=10_000))
-        with pytest.raises(BatchTooLarge, match=r"segment\.bytes"):
+        with pytest.raises(BatchPassesSegment, match=r"segment\.bytes"):
             append(log, make_batch(value=b"x" * 5000))
 
     def test_old_timestamps_are_taken_by_default_and_refused_when_told(self, log: UnifiedLog) -> None:

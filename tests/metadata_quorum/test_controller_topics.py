@@ -71,9 +71,19 @@ def test_fenced_replicas_are_not_in_the_first_isr() -> None:
         assert sorted(partition.isr) == [1, 2] and partition.leader in (1, 2) and 3 in partition.replicas
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250, METADATA_TOPIC])
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ä", "x" * 250])
 def test_a_name_that_no_file_system_or_metric_could_bear_is_refused(name: str) -> None:
     assert codes(create(three(), topic(name))) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+
+def test_nobody_makes_the_quorums_own_topic() -> None:
+    assert codes(create(three(), topic(METADATA_TOPIC))) == [ErrorCode.INVALID_REQUEST]
+
+
+def test_values_are_kept_without_the_blanks_around_them() -> None:
+    cluster = three()
+    create(cluster, topic("t", configs={"a": " 1 "}))
+    assert cluster.image.configs.topic("t") == {"a": "1"}
 
 
 @pytest.mark.parametrize("name", ["x" * 249, "a.b", "__consumer_offsets", "A-1_2.3"])

@@ -168,6 +168,6 @@ def _member(member: Any) -> dict[str, Any]:
         "member": member.member_id,
         "instance_id": member.group_instance_id,
         "client": member.client_id,
-        "host": member.client_host,
+        "host": member.client_host.removeprefix("/"),
         "partitions": assigned_partitions(bytes(member.member_assignment)),
     }

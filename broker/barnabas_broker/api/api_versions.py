@@ -4,15 +4,15 @@ May touch:  the registry's table, the metadata image.    Must not touch: everyth
 Invariants: the answer is the table itself; the response header is v0 in every version (KIP-511).
 Read next:  registry.py.
 
-Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout, with our ranges, so that
-the client retries with one of them (Java, librdkafka). Features with minimum 0 are hidden from v0-3 clients
+Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout and the range of ApiVersions
+alone, so that the client retries within it (Java, librdkafka). Features with minimum 0 are hidden from v0-3 clients
 (KAFKA-17011). Differences from Kafka: `metadata.version` counts our own levels.
 """
 
 from __future__ import annotations
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import APIS, handles
+from barnabas_broker.api.registry import APIS, Api, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_LATEST
 from barnabas_wire.kafka.errors import ErrorCode
@@ -31,7 +31,7 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
     """The table of this broker and the features of the cluster."""
     image = services.metadata.image
     return ApiVersionsResponse(
-        api_keys=_ranges(),
+        api_keys=[_range(api) for _, api in sorted(APIS.items())],
         supported_features=[
             SupportedFeatureKey(name=METADATA_VERSION, min_version=1, max_version=METADATA_VERSION_LATEST)
         ],
@@ -45,11 +45,8 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
 
 def unsupported_version() -> ApiVersionsResponse:
     """The answer, in v0 layout, to an ApiVersions version that we do not know."""
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_ranges())
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(APIS[ApiKey.API_VERSIONS])])
 
 
-def _ranges() -> list[ApiVersion]:
-    return [
-        ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
-        for _, api in sorted(APIS.items())
-    ]
+def _range(api: Api) -> ApiVersion:
+    return ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from inspect import isawaitable
 
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
@@ -38,6 +39,8 @@ from barnabas_wire.kafka.messages.describe_quorum import (
 
 BROKERS = 1
 CONTROLLERS = 2
+CONTROLLER_LISTENER = "CONTROLLER"
+"""What Kafka's tools call the address of a voter; gRPC is spoken there."""
 
 
 @handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
@@ -69,6 +72,9 @@ def describe_cluster(
         cluster_id=services.cluster_id,
         controller_id=services.node_id if services.node_id in live else min(live, default=-1),
         brokers=brokers,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNKNOWN
+        ),
     )
 
 
@@ -96,19 +102,15 @@ async def describe_quorum(
         )
         for topic in request.topics
     ]
-    controllers = services.metadata.image.cluster.controllers
     return DescribeQuorumResponse(
         error_message=None,
         topics=topics,
         nodes=[
             Node(
-                node_id=node_id,
-                listeners=[
-                    Listener(name=endpoint.listener, host=endpoint.host, port=endpoint.port)
-                    for endpoint in controllers[node_id].endpoints
-                ],
+                node_id=voter.key.id,
+                listeners=[Listener(name=CONTROLLER_LISTENER, host=voter.host, port=voter.port)],
             )
-            for node_id in sorted(controllers)
+            for voter in services.voters
         ],
     )
 

@@ -8,11 +8,13 @@ Read next:  configs.py, topics.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import Field
 from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from barnabas_broker.api.services import BrokerKey, BrokerServices
-from barnabas_log.config import TOPIC_KEYS
+from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
+from barnabas_quorum.records import ConfigResourceType
 
 
 class ConfigSource(IntEnum):
@@ -41,11 +43,30 @@ class ConfigType(IntEnum):
 TYPE_OF = {
     "boolean": ConfigType.BOOLEAN,
     "string": ConfigType.STRING,
-    "int": ConfigType.LONG,
-    "long": ConfigType.LONG,
+    "int": ConfigType.INT,
     "double": ConfigType.DOUBLE,
     "list": ConfigType.LIST,
 }
+OTHER_INTEGERS = {
+    "connections.max.idle.ms": ConfigType.LONG,
+    "leader.imbalance.check.interval.seconds": ConfigType.LONG,
+    "log.retention.check.interval.ms": ConfigType.LONG,
+    "offsets.retention.check.interval.ms": ConfigType.LONG,
+    "offsets.topic.replication.factor": ConfigType.SHORT,
+    "replica.high.watermark.checkpoint.interval.ms": ConfigType.LONG,
+    "replica.lag.time.max.ms": ConfigType.LONG,
+}
+"""Broker keys with whole numbers that are no INT in Kafka. Keys that topics take as defaults are told by their range."""
+
+
+TOPIC_DEFAULTS = {field.metadata["broker_key"]: field for field in TOPIC_KEYS.values()}
+"""Broker keys that topics take as defaults."""
+
+
+def is_list(resource_type: int, name: str) -> bool:
+    """Whether a key's value is a list of parts, which can be added and taken away; True for a key that is unknown."""
+    field = (TOPIC_KEYS if resource_type == ConfigResourceType.TOPIC else TOPIC_DEFAULTS).get(name)
+    return field is None or _topic_type(field) is ConfigType.LIST
 
 
 class Synonym(NamedTuple):
@@ -87,7 +108,7 @@ def topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> lis
                 value=winner.value,
                 source=winner.source,
                 is_read_only=False,
-                type=_type_of(field.default),
+                type=_topic_type(field),
                 doc=field.metadata["doc"],
                 synonyms=tuple(synonyms),
             )
@@ -97,7 +118,6 @@ def topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> lis
 
 def broker_entries(services: BrokerServices) -> list[ConfigEntry]:
     """All keys of this node; by name. Keys that topics take as defaults may be changed while it runs."""
-    dynamic = {field.metadata["broker_key"] for field in TOPIC_KEYS.values()}
     entries = []
     for key in sorted(services.broker_keys()):
         synonyms = _node_synonyms(services, key, key.name, key.default)
@@ -106,8 +126,8 @@ def broker_entries(services: BrokerServices) -> list[ConfigEntry]:
                 name=key.name,
                 value=synonyms[0].value if synonyms else None,
                 source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
-                is_read_only=key.name not in dynamic,
-                type=TYPE_OF.get(key.type_name, ConfigType.STRING),
+                is_read_only=key.name not in TOPIC_DEFAULTS,
+                type=_broker_type(key),
                 doc=key.doc,
                 synonyms=tuple(synonyms),
             )
@@ -127,7 +147,7 @@ def cluster_entries(services: BrokerServices) -> list[ConfigEntry]:
                 value=value,
                 source=ConfigSource.DYNAMIC_DEFAULT_BROKER,
                 is_read_only=False,
-                type=TYPE_OF.get(key.type_name, ConfigType.STRING) if key is not None else ConfigType.UNKNOWN,
+                type=_broker_type(key) if key is not None else ConfigType.UNKNOWN,
                 doc=key.doc if key is not None else "",
                 synonyms=(Synonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),),
             )
@@ -157,9 +177,16 @@ def _text(value: Any) -> str:
     return ("true" if value else "false") if isinstance(value, bool) else str(value)
 
 
-def _type_of(value: Any) -> ConfigType:
+def _topic_type(field: Field[Any]) -> ConfigType:
+    value = field.default
     if isinstance(value, bool):
         return ConfigType.BOOLEAN
     if isinstance(value, int):
-        return ConfigType.LONG
-    return ConfigType.STRING
+        return ConfigType.INT if field.metadata["at_most"] <= INT32_MAX else ConfigType.LONG
+    return ConfigType.LIST if isinstance(value, CleanupPolicy) else ConfigType.STRING
+
+
+def _broker_type(key: BrokerKey) -> ConfigType:
+    if key.name in TOPIC_DEFAULTS:
+        return _topic_type(TOPIC_DEFAULTS[key.name])
+    return OTHER_INTEGERS.get(key.name) or TYPE_OF.get(key.type_name, ConfigType.STRING)

@@ -5,15 +5,16 @@ Invariants: every resource of a request is answered once; changes are decided by
 Read next:  config_entries.py (values and their sources).
 
 Behaviour: resources are topics (2), this broker by its id (4) and all brokers by "" (4). A broker describes itself only;
-clients send the request for a broker to that broker. Differences from Kafka: no broker loggers, no client metrics and no
-group configs; AlterConfigs is the same as incremental changes that delete every key left out.
+clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
+same as incremental changes that delete every key left out. Differences from Kafka: no broker loggers, no client metrics
+and no group configs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas_broker.api.config_entries import ConfigEntry, broker_entries, cluster_entries, topic_entries
+from barnabas_broker.api.config_entries import ConfigEntry, broker_entries, cluster_entries, is_list, topic_entries
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.metadata import is_valid_topic_name
 from barnabas_broker.api.registry import handles
@@ -62,7 +63,7 @@ def describe_configs(
         except KafkaError as error:
             results.append(_undescribed(resource, error))
             continue
-        wanted = None if resource.configuration_keys is None else frozenset(resource.configuration_keys)
+        wanted = frozenset(resource.configuration_keys) if resource.configuration_keys else None
         results.append(
             DescribeConfigsResult(
                 error_message=None,
@@ -226,6 +227,8 @@ def _alteration(key: tuple[int, str], changes: list[tuple[str, int, str | None]]
     resource_type, resource_name = key
     if resource_type not in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
         raise _unknown_type(resource_type)
+    if resource_type == ConfigResourceType.TOPIC and resource_name and not is_valid_topic_name(resource_name):
+        raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource_name!r} is not a topic name")
     if len({name for name, _, _ in changes}) != len(changes):
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, "each key may be changed once")
     typed = []
@@ -234,6 +237,8 @@ def _alteration(key: tuple[int, str], changes: list[tuple[str, int, str | None]]
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: unknown operation {operation}")
         if value is None and operation != ConfigOperation.DELETE:
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name} needs a value")
+        if operation in (ConfigOperation.APPEND, ConfigOperation.SUBTRACT) and not is_list(resource_type, name):
+            raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{name} is no list: set it")
         typed.append(ConfigChange(key=name, operation=ConfigOperation(operation), value=value))
     return ConfigAlteration(
         resource_type=ConfigResourceType(resource_type), resource_name=resource_name, changes=tuple(typed)

@@ -24,7 +24,7 @@ class RequestContext:
     client_id: str
     """Client id of the request header; empty when the client sent null."""
     listener_name: str
-    """Name of the listener the connection came in on: addresses in answers are of that listener (wire.md 5.48)."""
+    """Name of the listener the connection came in on: addresses in answers are of that listener."""
     client_host: str
     """Peer address as text, without the port."""
     now_ms: int

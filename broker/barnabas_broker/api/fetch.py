@@ -7,7 +7,7 @@ Read next:  barnabas_replication/manager.py, network/output.py.
 
 Behaviour: v13 names topics by id. A refused partition carries the leader hint (v12, endpoints from v16 on, KIP-951).
 Differences from Kafka: no fetch sessions. A request that would open one is answered with session id 0, which every
-client takes as "full fetches, please" (KIP-227); any other session id gets FETCH_SESSION_ID_NOT_FOUND.
+client takes as "full fetches, please" (KIP-227); one that goes on with a session gets FETCH_SESSION_ID_NOT_FOUND.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 
 TOPIC_IDS_FROM = 13
 READ_COMMITTED = 1
-FINAL_SESSION_EPOCH = -1
+FULL_SESSION_EPOCHS = (0, -1)
+"""A request with one of these names all its partitions: it opens a session, or closes one."""
+UNKNOWN_TOPIC_CODES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @handles_directly(ApiKey.FETCH, versions=(4, 18))
 def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Read from the asked partitions; the slot is filled now, or when enough bytes or the time have come."""
     request = parse_fetch_request(frame, position, version)
-    if request.session_id != 0 and request.session_epoch != FINAL_SESSION_EPOCH:
+    if request.session_epoch not in FULL_SESSION_EPOCHS:
         code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         slot.count_errors((code,))
         slot.fill(*encode_fetch_response(slot.correlation_id, version, (), error_code=code))
@@ -103,10 +105,12 @@ class _Answer:
         partitions: list[FetchedPartition] = []
         for outcome in outcomes:
             topic, topic_id, index, error, high, stable, start, diverging, parts, size_bytes, leader = outcome
-            code = 0
+            code, marks = 0, aborted
             if error is not None:
                 code = error.code
                 failed.append(outcome)
+                if code in UNKNOWN_TOPIC_CODES:
+                    marks = ()  # as Kafka has it
             partitions.append(
                 (
                     topic_id if by_id else topic,
@@ -119,7 +123,7 @@ class _Answer:
                     size_bytes,
                     diverging,
                     leader,
-                    aborted,
+                    marks,
                     -1,
                 )  # type: ignore[arg-type]
             )

@@ -9,7 +9,7 @@ Behaviour: versions are ironed out here: v0-3 of FindCoordinator has one key, v0
 rebalance time-out (the session time-out serves), a member id is demanded from v4 on (KIP-394), skipping the assignment from v9
 on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043). Differences from
 Kafka: coordinators of transactions and share groups do not exist, INVALID_REQUEST says so; no KIP-848 groups; DeleteGroups
-counts a group as empty while a new member has only been told its id.
+counts a group as empty while a new member has only been told its id; who is named twice is answered once.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.operations import GROUP_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
@@ -53,9 +54,8 @@ from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupR
 
 GROUP_KEY_TYPE = 0
 KEY_TYPE_NAMES = {0: "group", 1: "transaction", 2: "share"}
-AUTHORIZED_OPERATIONS_UNKNOWN = -(2**31)
-ALL_GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8
-"""READ, DELETE and DESCRIBE as the bits of AclOperation: without an authorizer everyone may."""
+SYNC_NAMES_PROTOCOL_FROM = 5
+JOIN_NULL_PROTOCOL_FROM = 7
 
 
 # ---- FindCoordinator -------------------------------------------------------------------------------------------------
@@ -102,30 +102,32 @@ async def _coordinator(services: BrokerServices, context: RequestContext, key: s
 # ---- membership ------------------------------------------------------------------------------------------------------
 
 
-def _not_joined(request: JoinGroupRequest, error: KafkaError) -> JoinGroupResponse:
-    member_id = error.member_id if isinstance(error, MemberIdRequired) else request.member_id
-    return JoinGroupResponse(error_code=error.code, member_id=member_id, protocol_name="")
-
-
-@handles(ApiKey.JOIN_GROUP, versions=(0, 9), on_error=_not_joined)
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9))
 async def join_group(services: BrokerServices, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Wait until everyone has joined, or the time is up."""
     version = context.api_version
-    outcome = await services.groups.join_group(
-        JoinRequest(
-            group_id=request.group_id,
-            member_id=request.member_id,
-            instance_id=request.group_instance_id,
-            client_id=context.client_id,
-            client_host=context.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
-            protocol_type=request.protocol_type,
-            protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
-            requires_member_id=version >= 4,
-            supports_skipping_assignment=version >= 9,
+    try:
+        outcome = await services.groups.join_group(
+            JoinRequest(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                client_id=context.client_id,
+                client_host=f"/{context.client_host}",  # as Java prints an address: tools cut the slash off
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
+                protocol_type=request.protocol_type,
+                protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+                requires_member_id=version >= 4,
+                supports_skipping_assignment=version >= 9,
+            )
         )
-    )
+    except KafkaError as error:
+        return JoinGroupResponse(
+            error_code=error.code,
+            member_id=error.member_id if isinstance(error, MemberIdRequired) else request.member_id,
+            protocol_name=None if version >= JOIN_NULL_PROTOCOL_FROM else "",
+        )
     return JoinGroupResponse(
         generation_id=outcome.generation,
         protocol_type=outcome.protocol_type,
@@ -145,6 +147,8 @@ async def join_group(services: BrokerServices, context: RequestContext, request:
 @handles(ApiKey.SYNC_GROUP, versions=(0, 5))
 async def sync_group(services: BrokerServices, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Wait for the leader's assignment; the leader brings it."""
+    if context.api_version >= SYNC_NAMES_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
+        raise KafkaError.of(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "a sync names the protocol it is about")
     outcome = await services.groups.sync_group(
         SyncRequest(
             member=MemberRef(
@@ -226,7 +230,7 @@ def describe_groups(
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_GROUP_OPERATIONS
+                group.authorized_operations = GROUP_OPERATIONS
     return DescribeGroupsResponse(groups=described)
 
 
@@ -240,7 +244,7 @@ def _described(services: BrokerServices, context: RequestContext, group_id: str)
             group_state=GroupState.DEAD.value,
             error_code=error.code if is_told else ErrorCode.NONE,
             error_message=error.message if is_told else None,
-            authorized_operations=AUTHORIZED_OPERATIONS_UNKNOWN,
+            authorized_operations=OPERATIONS_UNKNOWN,
         )
     except KafkaError as error:
         return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message or None)

@@ -7,10 +7,13 @@ Read next:  barnabas_replication/partition.py.
 
 Behaviour: -1 latest (high watermark), -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered, -6
 earliest waiting for upload. Nothing is tiered: -4 is the earliest offset, -5 and -6 answer -1. Without transactions the
-last stable offset is the high watermark, so the isolation level changes nothing.
+last stable offset is the high watermark, so the isolation level changes nothing. A partition that is named twice is
+refused.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
@@ -40,7 +43,12 @@ def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
 def list_offsets(services: BrokerServices, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look the times up; errors stand beside the partition they belong to."""
 
+    asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
+    times = Counter(asked)
+
     def one(topic: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if times[(topic, partition.partition_index)] > 1:
+            return _refused(partition, KafkaError.of(ErrorCode.INVALID_REQUEST, "each partition may be named once"))
         try:
             found = _list_offset(services, context.api_version, topic, partition)
         except KafkaError as error:

@@ -15,6 +15,7 @@ import os
 from collections import defaultdict
 
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.metadata import INTERNAL_TOPICS
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -98,6 +99,8 @@ def delete_records(
 
 def _delete(services: BrokerServices, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     try:
+        if topic in INTERNAL_TOPICS and services.metadata.image.topics.get(topic) is not None:
+            raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the cluster's own: its records stay")
         partition = services.replica_manager.leader_partition(TopicPartition(topic, asked.partition_index))
         high_watermark = partition.high_watermark
         offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset

@@ -6,7 +6,8 @@ Read next:  topics.py (creation when asked for), metadata_bodies.py.
 
 Behaviour: null topics (v0: an empty list) means all. An unknown topic is created when the request allows it and
 auto.create.topics.enable is set; until this broker has seen it, it is answered LEADER_NOT_AVAILABLE. `controller_id`
-names the answering broker: any broker forwards to the controller. Differences from Kafka: no authorized operations.
+names the answering broker: any broker forwards to the controller. A topic that is named twice is answered once; an id
+may be asked for from v12 on. Differences from Kafka: the answer to a request that creates a topic waits for it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import CreatableTopic
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, BrokerId, Uuid
+from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, BrokerId
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.describe_topic_partitions import (
     Cursor,
@@ -42,13 +44,15 @@ from barnabas_wire.kafka.schema import encode_response
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 TOPIC_NAME_MAX = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+TOPIC_IDS_FROM = 12
+"""v10 and v11 have the field, but not yet the answer for an id that is unknown (KIP-516)."""
 CACHED_TOPICS_MAX = 1000
 """A request that names more topics than this is answered without the cache, whose key would be as long."""
 
 
 def _error(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     topics = [
-        MetadataResponseTopic(error_code=error.code, name=topic.name, topic_id=topic.topic_id)
+        MetadataResponseTopic(error_code=error.code, name=topic.name or "", topic_id=topic.topic_id)
         for topic in request.topics or []
     ]
     return MetadataResponse(topics=topics, error_code=error.code)
@@ -63,10 +67,14 @@ def metadata(
     asked = request.topics
     if context.api_version == 0 and not asked:
         asked = None
+    if asked:
+        if context.api_version < TOPIC_IDS_FROM and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"topics are named by id from v{TOPIC_IDS_FROM} on")
+        asked = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
     if asked and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         missing = _creatable(image, asked)
         if missing:
-            return _create_and_answer(services, context, asked, missing)
+            return _create_and_answer(services, context, request, asked, missing)
     key = (
         None
         if asked is not None and len(asked) > CACHED_TOPICS_MAX
@@ -74,6 +82,8 @@ def metadata(
             context.api_version,
             context.listener_name,
             None if asked is None else tuple((topic.name, topic.topic_id) for topic in asked),
+            request.include_topic_authorized_operations,
+            request.include_cluster_authorized_operations,
         )
     )
     if key is not None:
@@ -81,7 +91,7 @@ def metadata(
         if body is not None:
             return body
     out = bytearray()
-    encode_response(_answer(services, context, image, asked), context.api_version, out)
+    encode_response(_answer(services, context, request, image, asked), context.api_version, out)
     body = bytes(out)
     if key is not None:
         services.metadata_bodies.put(image, key, body)
@@ -111,7 +121,11 @@ def _creatable(image: MetadataImage, asked: Iterable[MetadataRequestTopic]) -> l
 
 
 async def _create_and_answer(
-    services: BrokerServices, context: RequestContext, asked: list[MetadataRequestTopic], missing: list[str]
+    services: BrokerServices,
+    context: RequestContext,
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic],
+    missing: list[str],
 ) -> MetadataResponse:
     config = services.config
     wanted = [
@@ -129,7 +143,7 @@ async def _create_and_answer(
         for topic in created:
             exists = topic.error is None or topic.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
             refused[topic.name] = int(ErrorCode.LEADER_NOT_AVAILABLE if exists else topic.error.code)  # type: ignore[union-attr]
-    response = _answer(services, context, services.metadata.image, asked)
+    response = _answer(services, context, request, services.metadata.image, asked)
     for entry in response.topics:
         if entry.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and entry.name in refused:
             entry.error_code = refused[entry.name]
@@ -139,6 +153,7 @@ async def _create_and_answer(
 def _answer(
     services: BrokerServices,
     context: RequestContext,
+    request: MetadataRequest,
     image: MetadataImage,
     asked: list[MetadataRequestTopic] | None,
 ) -> MetadataResponse:
@@ -156,11 +171,18 @@ def _answer(
         topics = [_topic(topic, image, reachable) for topic in image.topics.sorted_topics()]
     else:
         topics = [_asked_topic(entry, image, reachable) for entry in asked]
+    if request.include_topic_authorized_operations:
+        for answered in topics:
+            if answered.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                answered.topic_authorized_operations = TOPIC_OPERATIONS
     return MetadataResponse(
         brokers=brokers,
         cluster_id=services.cluster_id,
         controller_id=services.node_id if services.node_id in reachable else min(reachable, default=-1),
         topics=topics,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNKNOWN
+        ),
     )
 
 
@@ -168,9 +190,7 @@ def _asked_topic(entry: MetadataRequestTopic, image: MetadataImage, reachable: s
     if entry.name is None or entry.topic_id != ZERO_UUID:
         topic = image.topics.get_by_id(entry.topic_id)
         if topic is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=entry.name, topic_id=entry.topic_id
-            )
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
         return _topic(topic, image, reachable)
     topic = image.topics.get(entry.name)
     if topic is not None:
@@ -238,6 +258,8 @@ def describe_topic_partitions(
     names = {topic.name for topic in request.topics} or set(image.topics.topics)
     cursor = request.cursor
     if cursor is not None:
+        if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "the cursor names no partition of the topics asked for")
         names = {name for name in names if name >= cursor.topic_name}
     left = max(1, min(request.response_partition_limit, services.config.max_request_partition_size_limit))
     response = DescribeTopicPartitionsResponse()
@@ -257,6 +279,7 @@ def describe_topic_partitions(
                 topic_id=topic.id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=[_described(index, topic.partitions[index], image, reachable) for index in indexes[:left]],
+                topic_authorized_operations=TOPIC_OPERATIONS,
             )
         )
         if len(indexes) > left:
@@ -269,7 +292,12 @@ def describe_topic_partitions(
 def _undescribed(name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = is_valid_topic_name(name)
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_id=Uuid(bytes(16)))
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code,
+        name=name,
+        topic_id=ZERO_UUID,
+        topic_authorized_operations=TOPIC_OPERATIONS if is_valid else OPERATIONS_UNKNOWN,
+    )
 
 
 def _described(

@@ -6,7 +6,8 @@ Invariants: the batches are views of the receive buffer and nobody keeps them pa
 Read next:  registry.py, barnabas_replication/manager.py.
 
 Behaviour: v0-2 are advertised because librdkafka up to about 2.8 sends uncompressed batches otherwise (KAFKA-18659),
-and answered UNSUPPORTED_VERSION. v13 names topics by id. A refused partition carries the leader hint from v10 on
+and answered UNSUPPORTED_VERSION. Zstandard is refused before v7: who speaks no newer version could not read it back
+(KIP-110). v13 names topics by id. A refused partition carries the leader hint from v10 on
 (KIP-951). Differences from Kafka: transactional produce is refused with INVALID_TXN_STATE, as no transaction can be
 begun here.
 """
@@ -31,11 +32,17 @@ from barnabas_wire.kafka.messages.produce import (
     encode_produce_response_frame,
     parse_produce_request,
 )
+from barnabas_wire.kafka.primitives import Buffer
+from barnabas_wire.records.batch import COMPRESSION_MASK
+from barnabas_wire.records.compression import CompressionType
 
 if TYPE_CHECKING:
     from barnabas_broker.network.connection import ResponseSlot
 
 TOPIC_IDS_FROM = 13
+ZSTD_FROM = 7
+_COMPRESSION_POSITION = 22
+"""The low byte of a batch's attributes."""
 _as_entry: Callable[[ProduceEntry], AppendEntry] = partial(tuple.__new__, AppendEntry)
 """An AppendEntry from a parsed one, which has its fields in the same order; a third of the price of naming them."""
 
@@ -47,7 +54,7 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         _refuse_old_version(slot, version, frame, position)
         return
     transactional_id, acks, timeout_ms, parsed = parse_produce_request(frame, position, version)
-    if version >= TOPIC_IDS_FROM or transactional_id is not None:
+    if version >= TOPIC_IDS_FROM or version < ZSTD_FROM or transactional_id is not None:
         merged = _MergedAnswer(services, slot, version, acks, parsed, is_transactional=transactional_id is not None)
         answer: _Answer = merged
         entries, merged.admitted = merged.admitted, []
@@ -137,6 +144,10 @@ class _MergedAnswer(_Answer):
                 )
             elif name is None:
                 self.refused[index] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic}")
+            elif version < ZSTD_FROM and _is_zstd(batches):
+                self.refused[index] = KafkaError.of(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_FROM}, this is v{version}"
+                )
             else:
                 self.admitted.append(AppendEntry(name, partition, batches))
 
@@ -149,6 +160,11 @@ class _MergedAnswer(_Answer):
             outcome = AppendOutcome("", partition, error) if error is not None else next(tried)
             merged.append(outcome._replace(topic=topic))  # type: ignore[arg-type]
         super().respond(merged)
+
+
+def _is_zstd(batches: Buffer) -> bool:
+    kind = batches[_COMPRESSION_POSITION] & COMPRESSION_MASK if len(batches) > _COMPRESSION_POSITION else 0
+    return kind == CompressionType.ZSTD
 
 
 def _refuse_old_version(slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:

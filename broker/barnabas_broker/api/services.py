@@ -24,6 +24,7 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.raft.voters import Voter
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class BrokerKey(NamedTuple):
     value: str
     """In effect, from the properties file or the default."""
     default: str | None
-    """None for a key that must be given."""
+    """None for a key that must be given, or that stands for nothing when it is not."""
     type_name: str
     """boolean, int, double, string or list."""
     doc: str
@@ -103,5 +104,7 @@ class BrokerServices:
     """-> QuorumDescription of this node's quorum driver, or an awaitable of one."""
     broker_keys: Callable[[], Sequence[BrokerKey]]
     """The node's own keys with their values, for DescribeConfigs."""
+    voters: Sequence[Voter] = ()
+    """Of the metadata quorum, with the addresses of their controller listeners."""
     metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
     """Encoded Metadata answers of the current image."""

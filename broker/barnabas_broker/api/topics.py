@@ -5,14 +5,15 @@ Invariants: every topic of a request is answered once; a name given twice is ref
 Read next:  metadata_quorum/controller/topics.py, which decides.
 
 Behaviour: any broker takes these requests and forwards them; -1 for partitions or replicas means the broker's default
-(KIP-464). Answers come when the change is committed, or REQUEST_TIMED_OUT after the client's time-out. Differences from
-Kafka: CreateTopics v5+ lists the effective configs like DescribeConfigs; no throttling (KIP-599).
+(KIP-464). A topic that one request names twice, be it by name and by id, is left alone. Answers come when the change is
+committed, or REQUEST_TIMED_OUT after the client's time-out. Differences from Kafka: CreateTopics v5+ lists the effective
+configs like DescribeConfigs; no throttling (KIP-599).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -27,7 +28,7 @@ from barnabas_quorum.controller.requests import (
     TopicReference,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages import create_topics as create_messages
 from barnabas_wire.kafka.messages.create_partitions import (
@@ -167,8 +168,10 @@ async def delete_topics(
     if not services.config.delete_topic_enable:
         raise KafkaError.of(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable=false")
     states = _references(request)
-    times = Counter((state.name, state.topic_id) for state in states)
-    wanted = [state for state in states if times[(state.name, state.topic_id)] == 1 and _names_one(state)]
+    by_topic: dict[tuple[str | None, Uuid], list[DeleteTopicState]] = defaultdict(list)
+    for state in states:
+        by_topic[_named_topic(services, state)].append(state)
+    wanted = [same[0] for same in by_topic.values() if len(same) == 1 and _names_one(same[0])]
     answers: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
     if wanted:
         call = services.controller.delete_topics(
@@ -185,10 +188,25 @@ async def delete_topics(
     refusal = _invalid("name each topic once, by name or by id but not by both")
     return DeleteTopicsResponse(
         responses=[
-            answers.get((state.name, state.topic_id)) or _not_deleted(state, refusal)
-            for state in {(state.name, state.topic_id): state for state in states}.values()
+            answers.get((same[0].name, same[0].topic_id)) or _not_deleted(_told(topic, same), refusal)
+            for topic, same in by_topic.items()
         ]
     )
+
+
+def _named_topic(services: BrokerServices, state: DeleteTopicState) -> tuple[str | None, Uuid]:
+    """Name and id, the same for a topic whichever way it is named; what was said if there is no such topic."""
+    topics = services.metadata.image.topics
+    if _names_one(state):
+        topic = topics.get_by_id(state.topic_id) if state.name is None else topics.get(state.name)
+        if topic is not None:
+            return topic.name, topic.id
+    return state.name, state.topic_id
+
+
+def _told(topic: tuple[str | None, Uuid], same: list[DeleteTopicState]) -> DeleteTopicState:
+    """How a topic that was named several times is named in the answer."""
+    return same[0] if all(state == same[0] for state in same) else DeleteTopicState(*topic)
 
 
 def _names_one(state: DeleteTopicState) -> bool:
@@ -213,6 +231,14 @@ async def create_partitions(
 ) -> CreatePartitionsResponse:
     """Give topics more partitions."""
     times = Counter(topic.name for topic in request.topics)
+    errors: dict[str, KafkaError | None] = {
+        # null leaves the choice to the controller, an empty list chooses nothing
+        topic.name: KafkaError.of(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"topic {topic.name} gets partitions on no broker"
+        )
+        for topic in request.topics
+        if topic.assignments == [] and times[topic.name] == 1
+    }
     wanted = [
         TopicGrowth(
             name=topic.name,
@@ -222,14 +248,13 @@ async def create_partitions(
             ),
         )
         for topic in request.topics
-        if times[topic.name] == 1
+        if times[topic.name] == 1 and topic.name not in errors
     ]
-    errors: dict[str, KafkaError | None] = {}
     if wanted:
         call = services.controller.create_partitions(
             wanted, validate_only=request.validate_only, principal=context.principal
         )
-        errors = {grown.name: grown.error for grown in await within(call, request.timeout_ms)}
+        errors |= {grown.name: grown.error for grown in await within(call, request.timeout_ms)}
     results = []
     for name in times:
         error = errors.get(name, _invalid(f"topic {name} is named more than once in the request"))

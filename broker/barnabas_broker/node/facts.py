@@ -95,7 +95,7 @@ class NodeFacts:
             BrokerKey(
                 name=key.name,
                 value=value,
-                default=None if key.is_required else key.default_text,
+                default=None if key.is_required or key.default is None else key.default_text,
                 type_name=key.type_name,
                 doc=key.doc,
                 is_set=key.name in self._config.static_properties,

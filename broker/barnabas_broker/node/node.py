@@ -192,6 +192,7 @@ class Node:
                 clock_ms=wall_ms,
                 quorum_description=lambda: self._control.call(control.leader_view.describe()),
                 broker_keys=control.facts.described_keys,
+                voters=control.facts.voters.voters,
             ),
         )
         await server.start()

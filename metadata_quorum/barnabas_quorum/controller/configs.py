@@ -90,6 +90,8 @@ def validated_topic_configs(topic: str, configs: Mapping[str, str], validators: 
 
 def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
     if resource.type is ConfigResourceType.TOPIC:
+        if resource.name == "":
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all topics; name one")
         if image.topics.get(resource.name) is None:
             raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name!r} does not exist")
         return
@@ -137,7 +139,7 @@ def _changed_value(present: str | None, change: ConfigChange) -> str | None:
             ErrorCode.INVALID_REQUEST, f"{change.key}: {change.operation.name} needs a value; DELETE removes a key"
         )
     if change.operation is ConfigOperation.SET:
-        return change.value
+        return change.value.strip()
     parts = [part.strip() for part in (present or "").split(",") if part.strip()]
     operands = [part.strip() for part in change.value.split(",") if part.strip()]
     if change.operation is ConfigOperation.APPEND:

@@ -93,7 +93,7 @@ def create_topics(
                 topic_id=topic_id,
                 partition_count=len(assignments),
                 replication_factor=len(assignments[0]),
-                configs=dict(topic.configs),
+                configs={key: value.strip() for key, value in topic.configs.items()},
             )
         )
     return ControllerResult(
@@ -150,7 +150,7 @@ def create_partitions(
 
 
 def check_topic_name(name: str) -> None:
-    """Raises KafkaError INVALID_TOPIC_EXCEPTION when no topic may have that name."""
+    """Raises KafkaError INVALID_TOPIC_EXCEPTION when no topic may have that name, INVALID_REQUEST when it is the quorum's."""
 
     def refuse(reason: str) -> KafkaError:
         return KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:300]!r} {reason}")
@@ -164,7 +164,9 @@ def check_topic_name(name: str) -> None:
     if _LEGAL_NAME.fullmatch(name) is None:
         raise refuse("has a character that is none of a-z A-Z 0-9 . _ -; leave it out")
     if name == METADATA_TOPIC:
-        raise refuse("is the cluster's own metadata log; take another")
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"topic {name!r} is the cluster's own metadata log; take another name"
+        )
 
 
 def new_topic_id(image: MetadataImage, random: Random) -> Uuid:
@@ -304,7 +306,7 @@ def _partition_records(
 
 def _config_records(topic: str, configs: Mapping[str, str]) -> list[Record]:
     return [
-        ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic, key=key, value=configs[key])
+        ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name=topic, key=key, value=configs[key].strip())
         for key in sorted(configs)
     ]
 

@@ -251,7 +251,7 @@ class GroupCoordinator:
         )
         return codes
 
-    # ---- groups as a whole ---------------------------------------------------------------------------------------
+    # ---- groups as a whole: the one with the empty id, which has offsets but never members, among them -----------
 
     def list_groups(self) -> list[GroupListing]:
         """Groups that this broker coordinates. Raises COORDINATOR_LOAD_IN_PROGRESS while any of them is being read."""
@@ -262,12 +262,12 @@ class GroupCoordinator:
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """One group. Raises KafkaError, GROUP_ID_NOT_FOUND among them."""
-        return self._runtime.shard(self._member_partition(group_id)).describe_group(group_id)
+        return self._runtime.shard(self.partition_for(group_id)).describe_group(group_id)
 
     async def delete_group(self, group_id: str) -> None:
         """Forget a group that has no members, with its offsets. Raises KafkaError; see GroupShard.delete_group."""
         await self._runtime.write(
-            self._member_partition(group_id),
+            self.partition_for(group_id),
             lambda shard, ticket, now_ms: shard.delete_group(group_id, ticket, now_ms=now_ms),
         )
 
