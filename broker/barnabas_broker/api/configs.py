@@ -46,6 +46,9 @@ from barnabas_wire.kafka.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
+LISTABLE_RESOURCE_TYPES = frozenset((ConfigResourceType.TOPIC, ConfigResourceType.BROKER, 8, 16, 32))
+"""Kafka's: topics, brokers, their loggers, client metrics, groups; of the last three there are none here."""
+
 
 def _describe_error(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_undescribed(resource, error) for resource in request.resources])
@@ -258,6 +261,8 @@ def list_config_resources_(
         return ListConfigResourcesResponse()
     image = services.metadata.image
     kinds = set(request.resource_types) or {int(kind) for kind in ConfigResourceType}
+    if not kinds <= LISTABLE_RESOURCE_TYPES:
+        raise KafkaError.of(ErrorCode.UNSUPPORTED_VERSION, f"there is no such resource among {sorted(kinds)}")
     found = []
     if ConfigResourceType.TOPIC in kinds:
         found += [(ConfigResourceType.TOPIC, topic.name) for topic in image.topics.sorted_topics()]
