@@ -22,9 +22,11 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_log.errors import DirectoryLocked
@@ -133,8 +135,11 @@ class Disk(Protocol):
         """Replace the content, durably: temporary file, flush, rename, flush of the directory. Old or new, never half."""
         ...
 
-    async def flush(self, files: Sequence[File]) -> None:
-        """Make all files durable, side by side. Raises the first OSError after all have been tried."""
+    def flush(self, files: Sequence[File]) -> Awaitable[None]:
+        """Make all files durable, side by side. Raises an OSError of theirs after all have been tried.
+
+        It begins with the call, not with the await.
+        """
         ...
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -228,11 +233,66 @@ class RealFile:
             self.release()
 
 
+class _Flush:
+    """Files that become durable together. Made and ended on the loop; its files are held until the last is done."""
+
+    __slots__ = ("_error", "_files", "_left", "_loop", "future")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, files: Sequence[File]) -> None:
+        self.future: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._files = files
+        self._error: Exception | None = None
+        self._left = [True] + [False] * (len(files) - 1)
+        """One entry per file, popped from the end, which needs no lock: who gets True is the last."""
+        for file in files:
+            file.acquire()
+        if not files:
+            self.future.set_result(None)
+
+    def sync(self, file: File) -> None:
+        """Make one of the files durable, in a thread; the last one tells the loop."""
+        try:
+            file.sync()
+        except Exception as error:
+            self._error = error
+        if self._left.pop():
+            with contextlib.suppress(RuntimeError):  # the loop has closed, and with it whoever waited
+                self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        for file in self._files:
+            file.release()
+        if self.future.done():  # cancelled
+            return
+        if self._error is not None:
+            self.future.set_exception(self._error)
+        else:
+            self.future.set_result(None)
+
+
+def _sync_files(queue: SimpleQueue[tuple[_Flush, File] | None]) -> None:
+    """What a flush thread does.
+
+    No executor, whose futures are 110 us of a flush's 280 us of CPU. And SCHED_BATCH, with which being woken does not
+    interrupt the loop: the loop would only be run again at once, for it has the GIL that the thread then waits for. At RF 3
+    with 16 KiB batches that halves the involuntary switches and saves 0.3 to 0.5 ms/MB of 9 (measured).
+    """
+    with contextlib.suppress(OSError):  # a sandbox may forbid it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    while (task := queue.get()) is not None:
+        flush, file = task
+        flush.sync(file)
+
+
 class RealDisk:
     """The operating system's disk, with threads of its own for what blocks."""
 
     def __init__(self, *, threads_max: int = FLUSH_THREADS_MAX) -> None:
         self._executor = ThreadPoolExecutor(threads_max, thread_name_prefix="disk")
+        self._threads_max = threads_max
+        self._flushers: list[Thread] = []
+        self._to_sync: SimpleQueue[tuple[_Flush, File] | None] = SimpleQueue()
         self._locks: list[int] = []
 
     def open(self, path: StrPath, *, create: bool = False) -> File:
@@ -304,24 +364,16 @@ class RealDisk:
         os.replace(temporary, path)
         self.sync_directory(os.path.dirname(path) or ".")
 
-    async def flush(self, files: Sequence[File]) -> None:
+    def flush(self, files: Sequence[File]) -> Awaitable[None]:
         """See Disk.flush."""
-        loop = asyncio.get_running_loop()
+        flush = _Flush(asyncio.get_running_loop(), files)
+        while len(self._flushers) < min(len(files), self._threads_max):
+            thread = Thread(target=_sync_files, args=(self._to_sync,), name="flush", daemon=True)
+            self._flushers.append(thread)
+            thread.start()
         for file in files:
-            file.acquire()
-        try:
-            if len(files) == 1:
-                await loop.run_in_executor(self._executor, files[0].sync)
-                return
-            results = await asyncio.gather(
-                *(loop.run_in_executor(self._executor, file.sync) for file in files), return_exceptions=True
-            )
-        finally:
-            for file in files:
-                file.release()
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+            self._to_sync.put((flush, file))
+        return flush.future
 
     async def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """See Disk.run."""
@@ -335,6 +387,11 @@ class RealDisk:
     def close(self) -> None:
         """See Disk.close."""
         self._executor.shutdown(wait=True)
+        for _ in self._flushers:
+            self._to_sync.put(None)
+        for thread in self._flushers:
+            thread.join()
+        self._flushers.clear()
         for descriptor in self._locks:
             os.close(descriptor)
         self._locks.clear()

@@ -53,6 +53,7 @@ class FlushRounds:
         self._on_failed = on_failed
         self._requested: dict[UnifiedLog, None] = {}
         self._in_flight: dict[UnifiedLog, Offset] = {}
+        self._flushed: list[UnifiedLog] = []
         self._began_at_s = 0.0
         self._wake = asyncio.Event()
         self._is_failed = False
@@ -75,8 +76,11 @@ class FlushRounds:
         """Flush round after round until cancelled or the disk fails."""
         while not self._is_failed:
             if not self._requested:
+                self._tell()
+            if not self._requested:
                 self._wake.clear()
                 await self._wake.wait()
+                continue
             await self._flush_round()
 
     async def _flush_round(self) -> None:
@@ -92,9 +96,11 @@ class FlushRounds:
                 continue  # the log has told its listener, which fails the directory
             self._in_flight[log] = log.written_end_offset
         self._began_at_s = loop.time()
+        flushing = self._disk.flush(files) if files else None
+        self._tell()  # of the last round, now that the disk has work
         try:
-            if files:
-                await self._disk.flush(files)
+            if flushing is not None:
+                await flushing
         except OSError as error:
             self.fail(error)
             return
@@ -111,12 +117,18 @@ class FlushRounds:
         for log, offset in in_flight.items():
             if not log.is_failed:
                 log.mark_flushed(offset)
-        loop.call_soon(self._tell, list(in_flight))  # after the next round has begun: run goes on before the loop turns
+        self._flushed += in_flight
 
-    def _tell(self, logs: list[UnifiedLog]) -> None:
-        for log in logs:
-            if not log.is_failed:
+    def _tell(self) -> None:
+        flushed, self._flushed = self._flushed, []
+        for log in flushed:
+            if log.is_failed:
+                continue
+            try:
                 self._on_flushed(log)
+            except Exception as error:  # a bug of the listener must not end the flushes of all logs
+                context = {"message": f"told of the flush of {log.topic_partition}", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
 
     def fail(self, error: OSError) -> None:
         """Poison the directory: no round is begun any more, and what one in flight flushes does not count."""

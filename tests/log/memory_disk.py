@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -168,10 +168,13 @@ class MemoryDisk:
         inode.durable = data
         self.names[str(path)] = self.durable_names[str(path)] = inode
 
-    async def flush(self, files: Sequence[File]) -> None:
+    def flush(self, files: Sequence[File]) -> Awaitable[None]:
         for file in files:
             file.acquire()
         self.flushes.append([file.path for file in files])
+        return self._answer(files)
+
+    async def _answer(self, files: Sequence[File]) -> None:
         await asyncio.sleep(0)
         await self.gate.wait()
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,6 +145,34 @@ async def test_an_error_of_one_file_is_raised_after_all_were_tried(
         file.close()
         with pytest.raises(OSError, match="Bad file"):
             file.read(0, 1)
+
+
+async def test_a_flush_holds_its_files_until_the_disk_is_done_with_them(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    real_sync = RealFile.sync
+
+    def sync(self: RealFile) -> None:
+        begun.set()
+        may_end.wait(10)
+        real_sync(self)
+
+    monkeypatch.setattr(RealFile, "sync", sync)
+    file = disk.open(tmp_path / "f", create=True)
+    flushing = disk.flush([file])
+    assert await asyncio.to_thread(begun.wait, 10), "it begins before it is awaited"
+    asyncio.ensure_future(flushing).cancel()
+    file.close()
+    await asyncio.sleep(0)
+    assert file.read(0, 1) == b"", "still open: its descriptor must not become another file's meanwhile"
+    may_end.set()
+    for _ in range(1000):
+        if file._holders == 0:  # type: ignore[attr-defined]
+            break
+        await asyncio.sleep(0.001)
+    with pytest.raises(OSError, match="Bad file"):
+        file.read(0, 1)
 
 
 async def test_real_syncs_and_blocking_work_do_not_run_on_the_loop(disk: RealDisk, tmp_path: Path) -> None:

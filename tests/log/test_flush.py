@@ -101,6 +101,28 @@ async def test_the_next_round_begins_before_the_news_of_the_last_is_told() -> No
     assert rounds_begun == [2, 2]
 
 
+async def test_a_listener_that_fails_ends_neither_the_rounds_nor_the_news_of_others() -> None:
+    it = Rounds()
+    a, b = it.log("a"), it.log("b")
+    bugs: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: bugs.append(context["exception"]))
+    bug = RuntimeError("a bug")
+
+    def on_flushed(log: UnifiedLog) -> None:
+        it.flushed.append((log.topic_partition.topic, log.flushed_end_offset))
+        if log is a:
+            raise bug
+
+    it.rounds._on_flushed = on_flushed
+    with it.running():
+        for _ in range(2):
+            for log in (a, b):
+                append(log)
+                it.rounds.request(log)
+            await settle()
+    assert it.flushed == [("a", 1), ("b", 1), ("a", 2), ("b", 2)] and bugs == [bug, bug]
+
+
 async def test_a_failed_flush_poisons_for_good() -> None:
     it = Rounds()
     a, b = it.log("a"), it.log("b")

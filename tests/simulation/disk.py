@@ -9,7 +9,7 @@ Read next:  nodes.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -36,12 +36,15 @@ class SimulatedDisk(MemoryDisk):
         self._faults = faults
         self._draw = random
 
-    async def flush(self, files: Sequence[File]) -> None:
+    def flush(self, files: Sequence[File]) -> Awaitable[None]:
         """An answer inline would make flushes atomic and hide a leadership lost during one: it comes later."""
         for file in files:
             file.acquire()
+        return self._answer_later(files, self._flush_time())
+
+    async def _answer_later(self, files: Sequence[File], delay_s: float) -> None:
         try:
-            await asyncio.sleep(self._flush_time())
+            await asyncio.sleep(delay_s)
             for file in files:
                 file.sync()
         finally:
