@@ -190,7 +190,7 @@ def make_services(**changes: Any) -> BrokerServices:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Let the loop turn until the condition holds; the test's own time-out bounds it."""
-    while not condition():  # noqa: ASYNC110
+    while not condition():
         await asyncio.sleep(0)
 
 

@@ -42,7 +42,9 @@ def voters(*, port: int = 1) -> VoterSet:
     return initial_controllers(f"1@127.0.0.1:{port}:{OWN},2@127.0.0.1:9:{OTHER}")
 
 
-def format_node(disk: RealDisk, config: ServerConfig, *, given: VoterSet | None = None, again: bool = False) -> NodeStorage:
+def format_node(
+    disk: RealDisk, config: ServerConfig, *, given: VoterSet | None = None, again: bool = False
+) -> NodeStorage:
     """Format with ids drawn from a counter."""
     ids = iter(Uuid(bytes([number]) * 16) for number in range(1, 200))
     return format_storage(
