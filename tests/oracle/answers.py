@@ -32,6 +32,7 @@ from barnabas_wire.kafka.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas_wire.kafka.schema import decode_response, encode_request, message_classes
 from tests.compat.samples import DEADLINE_S
 
@@ -126,6 +127,12 @@ class Side:
         self.topic_ids[name] = created.topics[0].topic_id
         self.wait_for_topic(name, partitions)
         return name
+
+    def find_topic(self, name: str, partitions: int = 1) -> None:
+        """Learn the id of a topic from before a restart, and wait until it is served."""
+        self.wait_for_topic(name, partitions)
+        answer: MetadataResponse = self.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)]))
+        self.topic_ids[name] = answer.topics[0].topic_id
 
     def wait_for_topic(self, name: str, partitions: int = 1) -> None:
         """Until every partition is served: Kafka tells of a leader in Metadata before its replica manager has heard of it."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Consumer
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
-from tests.oracle import apache
+from barnabas_wire.records.batch import Record, build_batch
+from barnabas_wire.records.compression import CompressionType
+from tests.compat.samples import until
+from tests.oracle import apache, history
 from tests.oracle.answers import Side
+from tests.oracle.cases import T0
+from tests.oracle.cases.produce import init_producer_id, produce
 
 SHARED = {
     # what both are told, so that a difference is never one of configuration
@@ -21,11 +29,33 @@ SHARED = {
 }
 
 
+TOPIC = "dumped"
+GROUP = "dumping"
+RECORDS = 4000
+BATCH_RECORDS = 20
+APACHE_PORT_OFFSET = 5
+"""Kafka's two ports lie in the block of a cluster's broker ports, of which a single node needs one."""
+
+
+class Written(NamedTuple):
+    """The files of a node that was stopped cleanly, and what is in them."""
+
+    properties_file: Path
+    data: Path
+    cluster_id: str
+    producer_id: int
+    values: list[str]
+    """Of TOPIC's records, in order."""
+
+
 class Pair(NamedTuple):
-    """The two brokers."""
+    """The two brokers, after a restart that was no clean one; history.py says what they had written before."""
 
     apache: Side
     ours: Side
+    apache_files: dict[str, dict[str, bytes]]
+    """What Kafka had left on disk, by topic and file name, before it was started again."""
+    our_files: dict[str, dict[str, bytes]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,14 +75,64 @@ def jars() -> None:
 
 @pytest.fixture(scope="session")
 def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both brokers, fresh."""
+    """Both brokers in their second life."""
     directory = tmp_path_factory.mktemp("oracle")
     base_port = find_base_port()
-    with (
-        apache.ApacheBroker(directory / "apache", port=find_base_port(), overrides=SHARED) as theirs,
-        LocalCluster(directory / "barnabas", nodes=1, base_port=base_port, overrides=SHARED),
-    ):
-        sides = Pair(Side("apache", apache.HOST, theirs.port), Side("barnabas", apache.HOST, base_port))
-        yield sides
+    theirs = apache.ApacheBroker(directory / "apache", port=base_port + APACHE_PORT_OFFSET, overrides=SHARED)
+    ours = LocalCluster(directory / "barnabas", nodes=1, base_port=base_port, overrides=SHARED)
+    sides = Side("apache", apache.HOST, theirs.port), Side("barnabas", apache.HOST, base_port)
+    with theirs, ours:
+        for side in sides:
+            history.write(side)
+            side.close()
+    directories = theirs.data, ours.nodes[1].data_directory
+    files = [{topic: history.files_of(data, topic) for topic in history.TOPICS} for data in directories]
+    history.exchange(*directories)
+    for data in directories:
+        history.tear(data)
+    with theirs, ours:
+        for side in sides:
+            for topic in history.TOPICS:
+                side.find_topic(topic)
+        yield Pair(*sides, *files)
         for side in sides:
             side.close()
+
+
+@pytest.fixture(scope="session")
+def written(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Small segments of batches of every compression from an idempotent producer, read by a group to the end."""
+    random = Random(7)
+    values = [random.randbytes(450).hex() for _ in range(RECORDS)]
+    base_port = find_base_port()
+    directory = tmp_path_factory.mktemp("written")
+    with LocalCluster(directory, nodes=1, base_port=base_port, overrides=SHARED) as cluster:
+        side = Side("barnabas", apache.HOST, base_port)
+        topic = side.topic(TOPIC, segment_bytes=str(1 << 20))
+        producer_id = init_producer_id(side).producer_id
+        for number, first in enumerate(range(0, RECORDS, BATCH_RECORDS)):
+            chunk = values[first : first + BATCH_RECORDS]
+            batch = build_batch(
+                [Record(index, T0 + first + index, None, value.encode()) for index, value in enumerate(chunk)],
+                compression=list(CompressionType)[number % len(CompressionType)],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=first,
+            )
+            assert produce(side, topic, batch).error_code == 0
+        side.close()
+        _read_to_the_end(cluster.bootstrap_servers)
+        node = cluster.nodes[1]
+    return Written(node.properties_file, node.data_directory, cluster.cluster_id, producer_id, values)
+
+
+def _read_to_the_end(bootstrap: str) -> None:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest"})
+    consumer.subscribe([TOPIC])
+    seen: list[int] = []
+    until(
+        lambda: len(seen) == RECORDS,
+        lambda: seen.extend(message.offset() or 0 for message in consumer.consume(RECORDS, 0.2)),
+    )
+    consumer.commit(asynchronous=False)
+    consumer.close()

@@ -14,6 +14,8 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          refused; Kafka cuts the first off and overlooks the others. No client sends them.
     repeated-batch       A repeated batch is acknowledged with log append time -1, as it was at first; Kafka tells its
                          CreateTime there.
+    longer-memory        After a restart that was not clean we know a producer's last five batches from the log, Kafka the last
+                         one, from its snapshot.
     old-produce          Produce v0-2 is advertised by both for old librdkafka. We answer UNSUPPORTED_VERSION, Kafka hangs up.
     kafka-stumbles       Kafka answers UNKNOWN_SERVER_ERROR, or nothing at all. We say what is wrong, or that nothing is.
     whole-batches        A fetch ends with a whole batch; Kafka may cut the last one off, which readers have to drop.
@@ -66,10 +68,10 @@ from typing import Any
 import pytest
 
 from tests.oracle.answers import Side, differences
-from tests.oracle.cases import CASES, Case, cluster, configs, fetch, groups, offsets, produce, topics
+from tests.oracle.cases import CASES, Case, cluster, configs, fetch, groups, offsets, produce, restart, topics
 from tests.oracle.conftest import Pair
 
-FAMILIES = (cluster, configs, fetch, groups, offsets, produce, topics)
+FAMILIES = (cluster, configs, fetch, groups, offsets, produce, restart, topics)
 """Importing them has filled CASES."""
 REASONS = frozenset(re.findall(r"^    ([a-z-]+) {2,}\S", __doc__ or "", re.MULTILINE))
 

@@ -70,8 +70,8 @@ def broken_frames(side: Side) -> Iterator[tuple[str, Any]]:
         for version in (-1, ALL_VERSIONS_MAX):
             yield f"{key.name} v{version}", side.raw(frame(key, version, b""))
     yield "fetch v3", side.raw(frame(ApiKey.FETCH, 3, b"\0" * 40))
-    for key in (4, 5, 6, 7, ApiKey.VOTE, ApiKey.BROKER_REGISTRATION, ApiKey.ALTER_PARTITION):
-        yield f"key {key}", side.raw(frame(key, 0, b"\0" * 40))
+    for internal in (4, 5, 6, 7, ApiKey.VOTE, ApiKey.BROKER_REGISTRATION, ApiKey.ALTER_PARTITION):
+        yield f"key {internal}", side.raw(frame(internal, 0, b"\0" * 40))
     yield "empty frame", side.raw(struct.pack(">i", 0))
     yield "negative size", side.raw(struct.pack(">i", -1))
     yield "huge size", side.raw(struct.pack(">i", 2**31 - 1))
@@ -138,7 +138,7 @@ def describe_quorum(side: Side) -> Iterator[tuple[str, Any]]:
     for version in range(3):
         answer = ask("__cluster_metadata", 0, version=version)
         for found in answer.topics[0].partitions:
-            found.high_watermark = int(found.high_watermark > 0)
+            found.high_watermark, found.leader_epoch = int(found.high_watermark > 0), int(found.leader_epoch > 0)
             for replica in found.current_voters + found.observers:
                 replica.log_end_offset = int(replica.log_end_offset > 0)
                 replica.last_fetch_timestamp = min(replica.last_fetch_timestamp, 0)

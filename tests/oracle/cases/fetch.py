@@ -30,7 +30,7 @@ def topic_entry(side: Side, topic: str, *partitions: FetchPartition) -> FetchTop
     return FetchTopic(topic=topic, topic_id=side.topic_ids.get(topic, UNKNOWN_ID), partitions=list(partitions))
 
 
-def at(offset: int, *, partition: int = 0, max_bytes: int = 1 << 20, **fields: int) -> FetchPartition:
+def at(offset: int, *, partition: int = 0, max_bytes: int = 1 << 20, **fields: Any) -> FetchPartition:
     """One partition from an offset on."""
     return FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes, **fields)
 

@@ -54,7 +54,11 @@ def ready(side: Side, group: str) -> str:
 def join_request(group: str, member: str = "", **fields: Any) -> JoinGroupRequest:
     """A consumer's join."""
     protocols = [JoinGroupRequestProtocol("range", SUBSCRIPTION), JoinGroupRequestProtocol("sticky", SUBSCRIPTION)]
-    defaults = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 10_000, "protocol_type": "consumer"}
+    defaults: dict[str, Any] = {
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "protocol_type": "consumer",
+    }
     return JoinGroupRequest(**{"group_id": group, "member_id": member, "protocols": protocols} | defaults | fields)
 
 
@@ -335,7 +339,7 @@ def commit_as_member(side: Side) -> Iterator[tuple[str, Any]]:
     group = ready(side, "commit-member")
     member, generation = member_of(side, group)
     for version in (2, 5, 7, 9, 10):
-        for label, fields in {
+        commits: dict[str, dict[str, Any]] = {
             "good": {"member": member, "generation": generation},
             "old generation": {"member": member, "generation": generation - 1},
             "later generation": {"member": member, "generation": generation + 1},
@@ -344,7 +348,8 @@ def commit_as_member(side: Side) -> Iterator[tuple[str, Any]]:
             "member without generation": {"member": member},
             "generation without member": {"generation": generation},
             "unknown instance": {"member": member, "generation": generation, "instance": "i" if version >= 7 else None},
-        }.items():
+        }
+        for label, fields in commits.items():
             yield f"v{version} {label}", commit(side, group, topic, version=version, **fields)
     for epoch in (-1, generation, generation + 1):
         yield f"fetch {epoch - generation}", fetch_offsets(side, group, topic, 0, member=member, epoch=epoch)

@@ -44,9 +44,8 @@ TIMEOUT_MS = 10_000
 def metadata(side: Side, *names: str, version: int = 12, **fields: Any) -> Any:
     """Of these topics, without making any."""
     topics = [MetadataRequestTopic(name=name) for name in names]
-    return side.call(
-        MetadataRequest(**{"topics": topics, "allow_auto_topic_creation": False} | fields), version=version
-    )
+    given: dict[str, Any] = {"topics": topics, "allow_auto_topic_creation": False} | fields
+    return side.call(MetadataRequest(**given), version=version)
 
 
 @case()
@@ -127,11 +126,9 @@ def describe_topic_partitions(side: Side) -> Iterator[tuple[str, Any]]:
 # ---- CreateTopics ----------------------------------------------------------------------------------------------------
 
 
-def create(side: Side, *topics: CreatableTopic, version: int = 7, validate_only: bool = False, **fields: Any) -> Any:
+def create(side: Side, *topics: CreatableTopic, version: int = 7, validate_only: bool = False) -> Any:
     """The answer, with the configs of each topic left to configs.py; learns the ids."""
-    request = CreateTopicsRequest(
-        **{"topics": list(topics), "timeout_ms": TIMEOUT_MS, "validate_only": validate_only} | fields
-    )
+    request = CreateTopicsRequest(list(topics), TIMEOUT_MS, validate_only)
     answer = side.call(request, version=version)
     for topic in answer.topics:
         if topic.error_code == 0 and topic.topic_id != ZERO_UUID:
