@@ -1,7 +1,7 @@
 """The demo's Spark job: two streaming queries over Barnabas topics, and two batch ones, in a process of its own.
 
 Usage: python job.py BOOTSTRAP OUTPUT_DIRECTORY. Opens no gRPC channel; knows nothing but Kafka addresses. Says on standard
-output how far it is, one line at a time, and when it fails the reason as the last; results are in OUTPUT_DIRECTORY/results.json.
+output how far it is, one line at a time, and when it fails why (`failed: …`); results are in OUTPUT_DIRECTORY/results.json.
 
 Query 1 (stream, complete mode): departures and mean departure delay per origin and day.
 Query 2 (stream, append mode): every flight joined to the weather of its origin and hour.
@@ -17,6 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -196,10 +197,19 @@ def finish(query: StreamingQuery, name: str) -> None:
             raise TimeoutError(f"{name} did not end within {QUERY_TIMEOUT_S} s")
 
 
+def reason(error: Exception) -> str:
+    """One line that says why the job failed."""
+    gateway = SparkContext._gateway
+    status = gateway.proc.poll() if gateway is not None and gateway.proc is not None else None
+    if status is not None:
+        return f"Spark's JVM ended with status {status}"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except Exception as error:
         traceback.print_exc()
-        say(f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}")
+        say(f"failed: {reason(error)}")
         sys.exit(1)

@@ -84,14 +84,14 @@ def main() -> int:
     options = parser.parse_args()
     check_java()
     # Asked to end, end as after Ctrl-C: no process is left behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     console.print(
         "[bold]Barnabas[/]: every flight that left New York in 2013, and the weather, through 3 controllers, 3 brokers, a Kafka "
         "client and Spark\n"
     )
     started = time.monotonic()
     nodes = Nodes(Path(tempfile.mkdtemp(prefix="barnabas-demo-")))
-    is_right = is_left_up = False
+    is_right = is_left_up = is_interrupted = False
     try:
         start(nodes)
         create_topics(nodes)
@@ -100,13 +100,14 @@ def main() -> int:
         is_right = report(nodes, delivery, results)
         is_left_up = options.keep
     except KeyboardInterrupt:
+        is_interrupted = True
         console.print("[red]interrupted[/]")
         return 128 + signal.SIGINT
     finally:
         if is_left_up:
             tell_how_to_reach(nodes)
         else:
-            stop(nodes, keeps_files=not is_right)
+            stop(nodes, keeps_files=not is_right and not is_interrupted)
         if is_right:
             say("all", f"{time.monotonic() - started:.0f} s")
     return 0 if is_right else 1
@@ -236,7 +237,7 @@ def run_spark(nodes: Nodes) -> dict[str, Any]:
     job = [sys.executable, str(Path(__file__).with_name("job.py")), nodes.bootstrap, str(output)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
     environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    last = ""
+    why = ""
     with (
         (output / "job.log").open("wb") as log,
         subprocess.Popen(job, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
@@ -247,15 +248,17 @@ def run_spark(nodes: Nodes) -> dict[str, Any]:
         watchdog.start()
         try:
             for line in process.stdout:
-                last = line.strip()
-                say("spark", last)
+                if line.startswith("failed: "):
+                    why = line.removeprefix("failed: ").strip()
+                else:
+                    say("spark", line.strip())
             status = process.wait()
         finally:
             watchdog.cancel()
             process.kill()  # its JVM ends when its standard input does
     if status != 0:
-        why = f"it was killed after {SPARK_TIMEOUT_S} s" if status == -signal.SIGKILL else last
-        raise SystemExit(f"the Spark job failed: {why}\nEverything it said is in {output / 'job.log'}")
+        why = why or f"it ended with status {status} ({SPARK_TIMEOUT_S} s are the most it may take)"
+        raise SystemExit(f"the Spark job failed: {why}. All it said is in {output / 'job.log'}")
     results: dict[str, Any] = json.loads((output / "results.json").read_text())
     return results
 
