@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check tests proto sim sim-mutants bench clean help
+.PHONY: setup demo test check tests proto sim sim-mutants bench compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -37,6 +37,12 @@ sim-mutants: ## the seeded bugs, each found from random seeds
 
 bench: ## produce and fetch against a floor measured in the same run
 	@$(PY) -m tests.bench
+
+compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console tools and broker then judge ours
+	@command -v mvn >/dev/null || { echo "compat-oracle needs Maven and Java 17: sudo apt-get install maven" >&2; exit 1; }
+	@bash .ci/setup dev
+	@mvn -q -B -f tests/oracle/pom.xml dependency:build-classpath
+	@$(PY) -m pytest -q tests/oracle
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

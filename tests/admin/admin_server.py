@@ -45,7 +45,7 @@ class FakeController:
         self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
     ) -> list[CreatedTopic]:
         self._take(topics, validate_only)
-        exists = KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'taken' exists already")
+        exists = KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'taken' already exists")
         return [
             CreatedTopic(name=topic.name, error=exists)
             if topic.name == "taken"

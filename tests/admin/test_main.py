@@ -152,7 +152,7 @@ def test_create_tells_each_topic_and_ends_with_three_when_one_exists(run: Run) -
         ["fine", "created"],
         ["taken", "TOPIC_ALREADY_EXISTS"],
     ]
-    assert "error: TOPIC_ALREADY_EXISTS: topic 'taken' exists already" in result.stderr
+    assert "error: TOPIC_ALREADY_EXISTS: topic 'taken' already exists" in result.stderr
     assert "hint: " in result.stderr
     assert "unchanged" in run("topic", "create", "taken", "--if-not-exists").stdout
 

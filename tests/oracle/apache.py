@@ -8,6 +8,7 @@ Read next:  conftest.py (fixtures), pom.xml (what is pinned).
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import shutil
@@ -30,6 +31,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 JAVA_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx512m")
 """Short lives: starting fast is worth more than running fast."""
+ARCHIVED_TOOL = "org.apache.kafka.tools.TopicCommand"
 LOG_FLAG = "-Dorg.slf4j.simpleLogger.defaultLogLevel="
 
 
@@ -76,8 +78,14 @@ def java_environment() -> dict[str, str]:
 
 def run_tool(main_class: str, *arguments: str, stdin: str = "", timeout_s: float = DEADLINE_S) -> ToolOutput:
     """Run one of Kafka's tools to its end."""
+    archive = _class_archive()
+    sharing: tuple[str, ...]
+    if archive.exists():
+        sharing = (f"-XX:SharedArchiveFile={archive}",)
+    else:
+        sharing = (f"-XX:ArchiveClassesAtExit={archive}",) if main_class == ARCHIVED_TOOL else ()
     done = subprocess.run(
-        java_command(main_class, *arguments, flags=(*JAVA_FLAGS, LOG_FLAG + "off")),
+        java_command(main_class, *arguments, flags=(*JAVA_FLAGS, LOG_FLAG + "off", "-Xlog:disable", *sharing)),
         env=java_environment(),
         input=stdin,
         capture_output=True,
@@ -85,6 +93,15 @@ def run_tool(main_class: str, *arguments: str, stdin: str = "", timeout_s: float
         timeout=timeout_s,
     )
     return ToolOutput(done.returncode, done.stdout, done.stderr)
+
+
+@functools.cache
+def _class_archive() -> Path:
+    """Where the first run of ARCHIVED_TOOL leaves the classes of Kafka's clients, loaded: every later tool starts a third
+    faster."""
+    directory = tempfile.mkdtemp(prefix="barnabas-oracle-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory) / "classes.jsa"
 
 
 class ApacheBroker:

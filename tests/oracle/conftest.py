@@ -100,6 +100,16 @@ def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
 
 
 @pytest.fixture(scope="session")
+def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three nodes, in which a new group need not wait for more members."""
+    overrides = {"group.initial.rebalance.delay.ms": "0"}
+    with LocalCluster(
+        tmp_path_factory.mktemp("console"), nodes=3, base_port=find_base_port(), overrides=overrides
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def written(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Small segments of batches of every compression from an idempotent producer, read by a group to the end."""
     random = Random(7)

@@ -180,7 +180,7 @@ def new_topic_id(image: MetadataImage, random: Random) -> Uuid:
 
 def _check_name_is_free(image: MetadataImage, name: str, also_taken: Sequence[str]) -> None:
     if image.topics.get(name) is not None:
-        raise KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        raise KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if "." not in name and "_" not in name:
         return
     # metric names turn '.' into '_', so two such topics would share their metrics

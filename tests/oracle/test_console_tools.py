@@ -1,0 +1,230 @@
+"""Kafka's console tools against a cluster of three nodes: what an operator's hands know must work here.
+
+Each test runs one tool through its usual verbs and reads what it prints, since that is what scripts read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from barnabas_admin.local_cluster import LocalCluster
+from tests.oracle.apache import ToolOutput, run_tool
+
+TOOLS = "org.apache.kafka.tools."
+GROUPS = TOOLS + "consumer.group.ConsumerGroupCommand"
+_numbers = itertools.count(1)
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def tool(jars: None, cluster: LocalCluster) -> Run:
+    """Runs a tool with --bootstrap-server; returns what it printed. It must succeed, unless `fails` says how it ends."""
+
+    def run(main_class: str, *arguments: str, stdin: str = "", fails: str | None = None) -> str:
+        server = ("--bootstrap-server", cluster.bootstrap_servers)
+        output: ToolOutput = run_tool(main_class, *server, *arguments, stdin=stdin)
+        if fails is None:
+            assert output.exit_code == 0 and "Exception" not in output.stdout + output.stderr, output
+        else:
+            assert fails in output.stdout + output.stderr, output
+        return output.stdout
+
+    return run
+
+
+@pytest.fixture
+def topic(tool: Run) -> str:
+    """A topic of three partitions, made by kafka-topics."""
+    name = f"console-{next(_numbers)}"
+    said = tool(TOOLS + "TopicCommand", "--create", "--topic", name, "--partitions", "3", "--replication-factor", "3")
+    assert f"Created topic {name}." in said
+    return name
+
+
+def test_topics(tool: Run) -> None:
+    command, name = TOOLS + "TopicCommand", f"console-{next(_numbers)}"
+    tool(command, "--create", "--topic", name, "--partitions", "2", "--config", "retention.ms=3600000")
+    said = tool(command, "--describe", "--topic", name)
+    assert re.search(rf"Topic: {name}\tTopicId: \S{{22}}\tPartitionCount: 2\tReplicationFactor: 3\t", said)
+    assert "retention.ms=3600000" in said
+    assert (
+        len(re.findall(r"Partition: \d\tLeader: [123]\tReplicas: [123],[123],[123]\tIsr: [123],[123],[123]\t", said))
+        == 2
+    )
+    tool(command, "--create", "--topic", name, fails="already exists")
+    tool(command, "--create", "--topic", name, "--if-not-exists")
+    tool(command, "--alter", "--topic", name, "--partitions", "4")
+    assert "PartitionCount: 4" in tool(command, "--describe", "--topic", name)
+    tool(command, "--alter", "--topic", name, "--partitions", "3", fails="can only grow")
+    assert tool(command, "--describe", "--under-replicated-partitions") == ""
+    assert name in tool(command, "--list").split()
+    tool(command, "--delete", "--topic", name)
+    assert name not in tool(command, "--list").split()
+    tool(command, "--describe", "--topic", name, fails="does not exist as expected")
+
+
+def test_configs(tool: Run, topic: str) -> None:
+    command = "kafka.admin.ConfigCommand"
+    tool(command, "--alter", "--topic", topic, "--add-config", "retention.ms=7200000,max.message.bytes=2000000")
+    said = tool(command, "--describe", "--topic", topic)
+    assert "retention.ms=7200000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=7200000" in said
+    tool(command, "--alter", "--topic", topic, "--delete-config", "retention.ms")
+    said = tool(command, "--describe", "--topic", topic)
+    assert "retention.ms=" not in said and "max.message.bytes=2000000" in said
+    assert "min.insync.replicas=2" in tool(command, "--describe", "--topic", topic, "--all")
+    tool(command, "--alter", "--topic", topic, "--add-config", "retention.ms=soon", fails="retention.ms")
+    said = tool(command, "--describe", "--broker", "2", "--all")
+    assert "node.id=2" in said and "log.dirs=" in said
+    tool(command, "--alter", "--broker-defaults", "--add-config", "log.retention.bytes=1000000000")
+    assert "log.retention.bytes=1000000000" in tool(command, "--describe", "--broker-defaults")
+    tool(command, "--alter", "--broker-defaults", "--delete-config", "log.retention.bytes")
+
+
+def test_console_producer_and_consumer(tool: Run, topic: str) -> None:
+    lines = [f"h1:one,h2:{n}\tkey-{n}\tvalue {n}\n" for n in range(20)] + ["NULL\tkey-0\tno headers\n"]
+    tool(
+        TOOLS + "ConsoleProducer",
+        *("--topic", topic, "--compression-codec", "zstd", "--reader-property", "parse.key=true"),
+        *("--reader-property", "parse.headers=true", "--reader-property", "null.marker=NULL"),
+        stdin="".join(lines),
+    )
+    shown = [
+        option
+        for name in ("key", "headers", "partition", "offset")
+        for option in ("--formatter-property", f"print.{name}=true")
+    ]
+    group = f"{topic}-readers"
+    said = tool(
+        TOOLS + "consumer.ConsoleConsumer",
+        *("--topic", topic, "--from-beginning", "--group", group, "--max-messages", str(len(lines)), *shown),
+    )
+    found = [line.split("\t", 2) for line in said.splitlines() if line.startswith("Partition:")]
+    assert sorted(rest for _, _, rest in found) == sorted(
+        line.rstrip("\n").replace("NULL\t", "NO_HEADERS\t") for line in lines
+    )
+    positions = [(partition, offset) for partition, offset, _ in found]
+    assert len(set(positions)) == len(lines)
+    one = tool(
+        TOOLS + "consumer.ConsoleConsumer",
+        *(
+            "--topic",
+            topic,
+            "--partition",
+            found[0][0].removeprefix("Partition:"),
+            "--offset",
+            "0",
+            "--max-messages",
+            "1",
+        ),
+    )
+    assert one.strip() in {line.rsplit("\t", 1)[1].strip() for line in lines}
+
+
+def test_consumer_groups(tool: Run, topic: str) -> None:
+    tool(TOOLS + "ConsoleProducer", "--topic", topic, stdin="".join(f"{n}\n" for n in range(30)))
+    group = f"{topic}-group"
+    read = ("--topic", topic, "--from-beginning", "--group", group, "--max-messages", "30")
+    assert len(tool(TOOLS + "consumer.ConsoleConsumer", *read).split()) == 30
+    assert group in tool(GROUPS, "--list").split()
+    assert re.search(rf"{group} +Empty", tool(GROUPS, "--list", "--state"))
+    said = tool(GROUPS, "--describe", "--group", group)
+    rows = [line.split() for line in said.splitlines() if line.startswith(group)]
+    assert sum(int(row[3]) for row in rows) == 30 and {row[5] for row in rows} == {"0"}
+    assert re.search(
+        rf"{group} +127\.0\.0\.1:\d+ +\([123]\) .* Empty +0", tool(GROUPS, "--describe", "--group", group, "--state")
+    )
+    reset = ("--reset-offsets", "--group", group, "--topic", topic)
+    assert len(re.findall(rf"{topic} +\d +0$", tool(GROUPS, *reset, "--to-earliest", "--dry-run"), re.MULTILINE)) == 3
+    said = tool(GROUPS, *reset, "--to-earliest", "--execute")
+    assert re.findall(rf"{topic} +\d +(\d+)", said) == ["0", "0", "0"]
+    said = tool(GROUPS, *reset, "--to-datetime", "2020-01-01T00:00:00.000", "--execute")
+    assert re.findall(rf"{topic} +\d +(\d+)", said) == ["0", "0", "0"]
+    tool(GROUPS, *reset, "--shift-by", "2", "--execute")
+    said = tool(GROUPS, "--describe", "--offsets", "--group", group)
+    assert sum(int(line.split()[5]) for line in said.splitlines() if line.startswith(group)) < 30
+    assert "Successful" in tool(GROUPS, "--delete-offsets", "--group", group, "--topic", topic)
+    assert "was successful" in tool(GROUPS, "--delete", "--group", group)
+    tool(GROUPS, "--describe", "--group", group, fails="GroupIdNotFound")
+
+
+def test_offsets_and_deleted_records(tool: Run, topic: str, tmp_path: Path) -> None:
+    tool(TOOLS + "ConsoleProducer", "--topic", topic, "--reader-property", "parse.key=true", stdin="k\tv\n" * 50)
+    command = TOOLS + "GetOffsetShell"
+
+    def ask(*time: str) -> dict[int, int]:
+        said = tool(command, "--topic", topic, *time)
+        return {int(line.split(":")[1]): int(line.split(":")[2]) for line in said.splitlines()}
+
+    latest = ask()
+    (partition,) = (index for index, offset in latest.items() if offset == 50)
+    assert sum(latest.values()) == 50
+    assert set(ask("--time", "earliest").values()) == {0}
+    assert 0 <= ask("--time", "max-timestamp")[partition] < 50
+    cut = tmp_path / "cut.json"
+    wanted = {"partitions": [{"topic": topic, "partition": partition, "offset": 20}], "version": 1}
+    cut.write_text(json.dumps(wanted))
+    said = tool(TOOLS + "DeleteRecordsCommand", "--offset-json-file", str(cut))
+    assert f"partition: {topic}-{partition}\tlow_watermark: 20" in said
+    assert ask("--time", "-2")[partition] == 20
+
+
+def test_what_the_cluster_says_of_itself(tool: Run, topic: str, cluster: LocalCluster) -> None:
+    said = tool(TOOLS + "BrokerApiVersionsCommand")
+    assert said.count("isFenced: false") == 3 and said.count("Produce(0): 0 to 13 [usable: 13]") == 3
+    said = tool(TOOLS + "MetadataQuorumCommand", "describe", "--status")
+    assert f"ClusterId:              {cluster.cluster_id}" in said
+    assert re.search(r"LeaderId: +[123]\n", said) and said.count('"endpoints": ["CONTROLLER://127.0.0.1:') == 3
+    said = tool(TOOLS + "MetadataQuorumCommand", "describe", "--replication")
+    assert said.count("Follower") == 2 and said.count("Leader ") == 1
+    said = tool(TOOLS + "LogDirsCommand", "--describe", "--topic-list", topic)
+    described = json.loads(next(line for line in said.splitlines() if line.startswith("{")))
+    assert [broker["broker"] for broker in described["brokers"]] == [1, 2, 3]
+    for broker in described["brokers"]:
+        (directory,) = broker["logDirs"]
+        assert directory["error"] is None
+        assert sorted(entry["partition"] for entry in directory["partitions"]) == [f"{topic}-{n}" for n in range(3)]
+    assert cluster.cluster_id in run_cluster_tool(cluster, "cluster-id")
+    assert run_cluster_tool(cluster, "list-endpoints").count("unfenced") == 3
+
+
+def run_cluster_tool(cluster: LocalCluster, verb: str) -> str:
+    """ClusterTool wants its verb before the servers."""
+    output = run_tool(TOOLS + "ClusterTool", verb, "--bootstrap-server", cluster.bootstrap_servers)
+    assert output.exit_code == 0, output
+    return output.stdout
+
+
+def test_performance_and_verifiable_tools(tool: Run, topic: str, cluster: LocalCluster) -> None:
+    sent = run_tool(
+        TOOLS + "ProducerPerformance",
+        *(
+            "--topic",
+            topic,
+            "--num-records",
+            "20000",
+            "--record-size",
+            "200",
+            "--throughput",
+            "-1",
+            "--command-property",
+        ),
+        *(f"bootstrap.servers={cluster.bootstrap_servers}", "acks=all", "compression.type=lz4"),
+    )
+    assert "20000 records sent" in sent.stdout and sent.exit_code == 0, sent
+    said = tool(TOOLS + "ConsumerPerformance", "--topic", topic, "--num-records", "20000")
+    assert int(said.splitlines()[-1].split(",")[4]) == 20_000
+    checked = f"{topic}-checked"
+    said = tool(TOOLS + "VerifiableProducer", "--topic", checked, "--max-messages", "100", "--acks", "-1")
+    events = [json.loads(line) for line in said.splitlines()]
+    assert events[-1]["sent"] == events[-1]["acked"] == 100
+    said = tool(TOOLS + "VerifiableConsumer", "--topic", checked, "--group-id", checked, "--max-messages", "100")
+    events = [json.loads(line) for line in said.splitlines()]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 100
+    assert all(event["success"] for event in events if event["name"] == "offsets_committed")
