@@ -304,6 +304,9 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
         f"query 2 {seconds['join']:.0f})",
     )
     say("picture", str(picture))
+    say(
+        "metrics", f"{nodes.brokers[0].metrics_url} and one for each node, while it runs (KEEP=1 leaves the cluster up)"
+    )
     return all(checks.values())
 
 
@@ -354,7 +357,6 @@ def tell_how_to_reach(nodes: Nodes) -> None:
     console.print("\n[bold]the cluster is left up[/]")
     say("kafka", nodes.bootstrap)
     say("admin", nodes.admin)
-    say("metrics", nodes.brokers[0].metrics_url)
     say("try", f"export BARNABAS_ADMIN={nodes.admin}")
     say("", f"{command} topic describe flights")
     say("", f"{command} topic consume flights --from-beginning -n 3")
