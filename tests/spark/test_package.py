@@ -1,0 +1,32 @@
+"""Spark's planner imports every top-level pyspark_* package: ours must be cheap, and must not fail without its libraries."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from pyspark.sql.datasource import DataSource
+
+import pyspark_barnabas
+
+HEAVY = ("numba", "numpy", "pyarrow", "grpc", "barnabas_wire", "google_crc32c", "cramjam")
+TELL = f"""
+import sys
+import pyspark.sql.datasource
+for name in {HEAVY!r}:
+    if name in sys.modules:
+        continue  # pyspark's own doing
+    sys.modules[name] = None  # an import of it would raise
+import pyspark_barnabas
+print(pyspark_barnabas.DefaultSource.name())
+"""
+
+
+def test_importing_the_package_needs_pyspark_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", TELL], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "barnabas"
+
+
+def test_spark_finds_one_source_in_the_package() -> None:
+    assert issubclass(pyspark_barnabas.DefaultSource, DataSource)
+    assert DataSource.__init__ is pyspark_barnabas.DefaultSource.__init__, "Spark makes it with its options"
