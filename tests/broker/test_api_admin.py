@@ -23,7 +23,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
 from barnabas_quorum.image.metadata import MetadataDelta
-from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, Uuid
@@ -195,6 +195,43 @@ async def test_an_empty_list_names_no_topic_and_unknown_names_and_ids_have_their
         ]
 
 
+async def test_a_topic_that_is_named_twice_is_answered_once_and_ids_count_from_version_12_on() -> None:
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        twice = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)] * 2)
+        by_id = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=TOPIC_ID)])
+        for version in (0, 9, 12):
+            assert [topic.name for topic in (await client.call(twice, version)).topics] == [TOPIC]
+        for version in (10, 11):
+            assert [topic.error_code for topic in (await client.call(by_id, version)).topics] == [
+                ErrorCode.INVALID_REQUEST
+            ]
+        assert [topic.name for topic in (await client.call(by_id, 12)).topics] == [TOPIC]
+
+
+async def test_what_anybody_may_do_is_told_when_asked() -> None:
+    unknown, topic_operations, cluster_operations = -(2**31), 3576, 8096
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        asked = MetadataRequest(
+            topics=[MetadataRequestTopic(name=TOPIC)],
+            include_topic_authorized_operations=True,
+            include_cluster_authorized_operations=True,
+        )
+        for request, topics, cluster in (
+            (MetadataRequest(topics=asked.topics), unknown, unknown),
+            (asked, topic_operations, cluster_operations),
+            (MetadataRequest(topics=asked.topics), unknown, unknown),  # the cache tells them apart
+        ):
+            answer = await client.call(request, 8)
+            assert answer.topics[0].topic_authorized_operations == topics
+            assert answer.cluster_authorized_operations == cluster
+        described = await client.call(DescribeClusterRequest(include_cluster_authorized_operations=True), 0)
+        assert described.cluster_authorized_operations == cluster_operations
+        paged = await client.call(DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)]), 0)
+        assert paged.topics[0].topic_authorized_operations == topic_operations
+
+
 async def test_asking_creates_a_topic_where_both_sides_allow_it() -> None:
     controller = RememberingController()
     services = make_services(controller=controller, config=ApiConfig(num_partitions=4, default_replication_factor=2))
@@ -241,6 +278,10 @@ async def test_partitions_are_described_page_by_page() -> None:
         second = await client.call(request, 0)
         assert [part.partition_index for part in second.topics[0].partitions] == [2]
         assert second.next_cursor is None
+        for name, partition in (("elsewhere", 0), (TOPIC, -1)):
+            request.cursor = DescribeTopicPartitionsRequestCursor(topic_name=name, partition_index=partition)
+            refused = await client.call(request, 0)
+            assert {topic.error_code for topic in refused.topics} == {ErrorCode.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize("version", range(2, 8))
@@ -323,6 +364,16 @@ async def test_topics_are_deleted_by_name_and_by_id(version: int) -> None:
             assert found == [("one", 0), ("bad", ErrorCode.POLICY_VIOLATION), ("two", ErrorCode.INVALID_REQUEST)]
 
 
+async def test_a_topic_named_by_name_and_by_id_is_not_deleted() -> None:
+    controller = RememberingController()
+    async with running_server(make_services(controller=controller)) as server:
+        client = await RawClient.connect(server)
+        both = [DeleteTopicState(name=TOPIC), DeleteTopicState(name=None, topic_id=TOPIC_ID)]
+        (told,) = (await client.call(DeleteTopicsRequest(topics=both, timeout_ms=1000), 6)).responses
+        assert (told.name, told.topic_id, told.error_code) == (TOPIC, TOPIC_ID, ErrorCode.INVALID_REQUEST)
+        assert controller.asked == []
+
+
 async def test_deletion_may_be_switched_off() -> None:
     services = make_services(controller=RememberingController(), config=ApiConfig(delete_topic_enable=False))
     async with running_server(services) as server:
@@ -364,11 +415,16 @@ async def test_a_topics_configs_say_where_each_value_comes_from(version: int) ->
                 DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=["retention.ms"]),
                 DescribeConfigsResource(resource_type=2, resource_name="absent", configuration_keys=None),
                 DescribeConfigsResource(resource_type=8, resource_name="1", configuration_keys=None),
+                DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=[]),
             ],
             include_synonyms=True,
         )
         answer = await client.call(request, version)
-        everything, one, absent, loggers = answer.results
+        everything, one, absent, loggers, none = answer.results
+        assert none.configs == everything.configs, "an empty list of keys asks for all of them"
+        if version >= 3:
+            types = {config.name: config.config_type for config in everything.configs}
+            assert [types[name] for name in ("min.insync.replicas", "retention.ms", "cleanup.policy")] == [3, 5, 7]
         found = {config.name: (config.value, config.config_source) for config in everything.configs}
         assert found["retention.ms"] == ("1000", 1)
         assert found["segment.bytes"] == ("2000000", 3)
@@ -422,6 +478,12 @@ async def test_configs_are_changed_one_by_one_or_replaced() -> None:
                     configs=[AlterableConfig(name="k", config_operation=9, value="v")],
                 ),
                 AlterConfigsResource(resource_type=2, resource_name="bad"),
+                AlterConfigsResource(resource_type=2, resource_name="a/b"),
+                AlterConfigsResource(
+                    resource_type=2,
+                    resource_name="u",
+                    configs=[AlterableConfig(name="retention.ms", config_operation=3, value="1")],
+                ),
             ]
         )
         answer = await client.call(request, 1)
@@ -430,6 +492,8 @@ async def test_configs_are_changed_one_by_one_or_replaced() -> None:
             ("metrics", ErrorCode.INVALID_REQUEST),
             ("t", ErrorCode.INVALID_REQUEST),
             ("bad", ErrorCode.POLICY_VIOLATION),
+            ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("u", ErrorCode.INVALID_CONFIG),
         ]
         assert controller.asked[0].resources[0].changes[0].operation is ConfigOperation.DELETE
 
@@ -455,6 +519,8 @@ async def test_config_resources_are_listed() -> None:
         found = [(resource.resource_type, resource.resource_name) for resource in everything.config_resources]
         assert found == [(2, TOPIC), (4, "1"), (4, "2")]
         assert (await client.call(ListConfigResourcesRequest(), 0)).config_resources == []
+        strange = await client.call(ListConfigResourcesRequest(resource_types=[2, 77]), 1)
+        assert (strange.error_code, strange.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
 
 
 async def test_the_cluster_is_described() -> None:
@@ -484,8 +550,9 @@ async def test_the_quorum_is_described() -> None:
     async def from_the_leader() -> QuorumDescription:
         return description
 
+    address = Voter(voter.key, "controller.example", 19092)
     for source in (lambda: description, from_the_leader):
-        async with running_server(make_services(quorum_description=source)) as server:
+        async with running_server(make_services(quorum_description=source, voters=(address,))) as server:
             client = await RawClient.connect(server)
             request = DescribeQuorumRequest(
                 topics=[
@@ -501,6 +568,10 @@ async def test_the_quorum_is_described() -> None:
                 assert (ours.leader_id, ours.leader_epoch, ours.high_watermark) == (1, 3, 11)
                 assert [(replica.replica_id, replica.log_end_offset) for replica in ours.current_voters] == [(1, 12)]
                 assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if version >= 2:
+                    (node,) = answer.nodes
+                    (listener,) = node.listeners
+                    assert (node.node_id, listener.name, listener.port) == (1, "CONTROLLER", 19092)
 
 
 async def test_producer_ids_are_given_once_and_transactions_refused() -> None:

@@ -212,6 +212,10 @@ async def test_no_fetch_session_is_ever_opened() -> None:
         assert stale.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         closing = await client.call(FetchRequest(session_id=99, session_epoch=-1), 12)
         assert closing.error_code == 0
+        again = await client.call(FetchRequest(session_id=99, session_epoch=0, topics=[asked(0)]), 12)
+        assert (again.error_code, again.session_id, len(again.responses)) == (0, 0, 1)
+        out_of_nothing = await client.call(FetchRequest(session_id=0, session_epoch=1, topics=[asked(0)]), 12)
+        assert out_of_nothing.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 async def test_an_empty_produce_is_answered() -> None:

@@ -168,23 +168,30 @@ async def test_bad_batches_are_refused_each_with_its_code(broker: SingleBroker) 
     bent[-1] ^= 1
     old_magic = bytearray(good)
     old_magic[16] = 1
-    cases = {
-        ErrorCode.CORRUPT_MESSAGE: bytes(bent),
-        ErrorCode.INVALID_RECORD: good + good,
-        ErrorCode.MESSAGE_TOO_LARGE: batch_of([bytes(2_000_000)]),
-        ErrorCode.INVALID_TIMESTAMP: batch_of([b"tomorrow"], first_ms=now_ms() + 86_400_000),
-    }
-    for code, batch in cases.items():
+    new_magic = bytearray(good)
+    new_magic[16] = 3
+    placed = b"\0" * 7 + b"\5" + good[8:]
+    invalid = ErrorCode.INVALID_RECORD
+    # The log start offset is told where the records were judged, as Kafka does.
+    for batch, code, start in (
+        (bytes(bent), ErrorCode.CORRUPT_MESSAGE, -1),
+        (bytes(new_magic), ErrorCode.CORRUPT_MESSAGE, -1),
+        (bytes(old_magic), invalid, -1),
+        (good + good, invalid, -1),
+        (good[:40], invalid, -1),
+        (good[:-1], invalid, -1),
+        (b"", invalid, -1),
+        (placed, invalid, 0),
+        (batch_of([bytes(2_000_000)]), ErrorCode.MESSAGE_TOO_LARGE, -1),
+        (batch_of([b"tomorrow"], first_ms=now_ms() + 86_400_000), ErrorCode.INVALID_TIMESTAMP, 0),
+    ):
         answer = await client.call(produce(batch), 9)
         part = answer.responses[0].partition_responses[0]
-        assert (part.error_code, part.base_offset) == (code, -1), code.name
-    for batch in (b"", bytes(old_magic), good[:40]):
-        answer = await client.call(produce(batch), 9)
-        assert answer.responses[0].partition_responses[0].error_code in (
-            ErrorCode.INVALID_RECORD,
-            ErrorCode.CORRUPT_MESSAGE,
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        )
+        assert (part.error_code, part.base_offset, part.log_start_offset) == (code, -1, start), code.name
+    zstd = batch_of([b"one"] * 9, compression=CompressionType.ZSTD)
+    for version in range(3, 7):
+        answer = await client.call(produce(zstd), version)
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     answer = await client.call(produce(good, partition=9), 9)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     answer = await client.call(produce(good, acks=2), 9)
@@ -255,6 +262,9 @@ async def test_records_are_deleted_up_to_an_offset(broker: SingleBroker) -> None
     assert await listed(client, -2) == (0, -1, 12)
     assert await delete(5, 2) == (0, 12)  # already gone
     assert await delete(-1, 2) == (0, 30)
+    internal = DeleteRecordsTopic(name="__consumer_offsets", partitions=[DeleteRecordsPartition(0, -1)])
+    (told,) = (await client.call(DeleteRecordsRequest([internal], 1000), 2)).topics[0].partitions
+    assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "here is none; where one is, its records stay"
     answer = await client.call(fetch(3), 12)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 

@@ -237,6 +237,7 @@ def test_a_refused_join_keeps_the_members_id(version: int) -> None:
                 "me",
                 -1,
             )
+            assert refused.protocol_name == (None if version >= 7 else "")
 
     virtual_loop.run(main())
 
@@ -260,6 +261,9 @@ def test_an_assignment_comes_back_in_every_version(version: int) -> None:
             assert (synced.error_code, synced.assignment) == (0, b"mine")
             if version >= 5:
                 assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+                request.protocol_name = None
+                assert (await client.call(request, version)).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+                request.protocol_name = "range"
             request.generation_id = 9
             assert (await client.call(request, version)).error_code == ErrorCode.ILLEGAL_GENERATION
 
@@ -551,6 +555,7 @@ def test_groups_are_described_in_every_version_and_unknown_ones_are_dead(version
                 SUBSCRIPTION,
                 b"all",
             )
+            assert member.client_host == "/127.0.0.1", "as Java prints an address"
             assert (dead.group_id, dead.group_state) == ("nobody", "Dead")
             assert dead.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
             if version >= 3:
@@ -578,6 +583,20 @@ def test_every_group_of_a_deletion_is_answered_once(version: int) -> None:
             for name, code in (("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("simple", 0)):
                 is_led = bench.groups.partition_for(name) in led
                 assert told[name] == (code if is_led else ErrorCode.NOT_COORDINATOR)
+
+    virtual_loop.run(main())
+
+
+def test_the_group_without_a_name_can_be_seen_and_deleted() -> None:
+    async def main() -> None:
+        async with group_bench() as bench:
+            await bench.lead()
+            client = Client(bench)
+            await client.call(commit_request(("flights", 0, 1), topic_ids=topic_ids(client), group_id=""), 9)
+            (described,) = (await client.call(DescribeGroupsRequest(groups=[""]), 5)).groups
+            assert (described.error_code, described.group_state) == (0, "Empty")
+            (deleted,) = (await client.call(DeleteGroupsRequest(groups_names=[""]), 2)).results
+            assert deleted.error_code == 0
 
     virtual_loop.run(main())
 
