@@ -26,7 +26,8 @@ def make_topic(barnabas_cluster: LocalCluster, request: pytest.FixtureRequest) -
     def make(partitions: int = 1) -> str:
         name = f"compat-{next(_numbers)}"
         with AdminClient(barnabas_cluster.admin_addresses, timeout_s=10.0) as admin:
-            admin.create_topics([name], partitions=partitions, replication_factor=3)
+            # The samples are of 2013: retention by time would take them half a minute after the cluster's start.
+            admin.create_topics([name], partitions=partitions, replication_factor=3, configs={"retention.ms": "-1"})
         return name
 
     return make
