@@ -301,7 +301,7 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
     say(
         "spark",
         f"{seconds['all']:.0f} s (session {seconds['session']:.0f}, query 1 {seconds['departures']:.0f}, "
-        f"query 2 {seconds['join']:.0f})",
+        f"query 2 {seconds['join']:.0f}, batch read {seconds['batch']:.0f})",
     )
     say("picture", str(picture))
     say(

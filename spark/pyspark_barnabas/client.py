@@ -1,6 +1,6 @@
 """The cluster as the source sees it: topics, offsets, records; patient with a cluster that is moving its leaders.
 
-May touch:  the blocking wire client (plain sockets), the clock.   Must not touch: gRPC, Spark, threads.
+May touch:  the blocking wire client (plain sockets), the clock.   Must not touch: gRPC, Spark.
 Invariants: one try is short, so that a broker that hangs does not use up all patience; what cannot be mended by waiting is
     raised at once; every error says what was asked of whom.
 Read next:  reader.py.
@@ -12,6 +12,7 @@ never on a reader, which Spark pickles.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -48,12 +49,14 @@ class SourceTopic(NamedTuple):
 
 
 class SourceClient:
-    """Answers for planner and tasks. Raises SourceError; one thread at a time."""
+    """Answers for planner and tasks. Raises SourceError. Threads take turns, try by try."""
 
     def __init__(self, bootstrap_servers: Sequence[str]) -> None:
         """Nothing is connected before the first call."""
         self._servers = ",".join(bootstrap_servers)
         self._cluster = BlockingCluster(bootstrap_servers, client_id="pyspark-barnabas", timeout_s=TRY_TIMEOUT_S)
+        # A task that was given up may still have a fetch under way when the next begins in the same worker.
+        self._turn = threading.Lock()
 
     def topics(self, names: Sequence[str], *, may_be_missing: bool = False) -> dict[str, SourceTopic]:
         """Id and partitions of each topic; a missing one is left out, or raises SourceError that names it."""
@@ -102,7 +105,8 @@ class SourceClient:
         deadline_s = time.monotonic() + patience_s
         while True:
             try:
-                return call()
+                with self._turn:
+                    return call()
             except KafkaError as error:
                 # A topic that is unknown after the client's own patience is not there; other codes may pass.
                 is_final = not error.is_retriable or error.code in UNKNOWN_TOPIC_CODES

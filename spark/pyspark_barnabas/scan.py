@@ -48,19 +48,22 @@ _SCAN_HEADERS = numba.int64(_BYTES, numba.int32[::1], numba.int32[::1], numba.in
 
 
 def compiled(signature: Any) -> Callable[[Any], Any]:
-    """numba.njit for one signature, its machine code kept where this process may write, if anywhere."""
+    """numba.njit for one signature, its machine code kept where this process may write, if anywhere.
+
+    Without the interpreter's lock, so that the thread that fetches ahead goes on receiving.
+    """
 
     def decorate(function: Any) -> Any:
         try:
-            return numba.njit(signature, cache=True)(function)
+            return numba.njit(signature, cache=True, nogil=True)(function)
         except (RuntimeError, OSError):  # RuntimeError: no place to write; OSError: one that filled up
             directory = private_directory()
         if directory is None:
             logger.warning("no directory for compiled code can be written: every Python worker compiles for seconds")
-            return numba.njit(signature)(function)
+            return numba.njit(signature, nogil=True)(function)
         before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory)
         try:
-            return numba.njit(signature, cache=True)(function)
+            return numba.njit(signature, cache=True, nogil=True)(function)
         finally:
             numba.config.CACHE_DIR = before  # the process may hold other code of numba's
 
