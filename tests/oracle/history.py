@@ -36,7 +36,7 @@ OWN_FILES = ("partition.metadata",)
 
 
 def write(side: Side) -> None:
-    """All topics: three segments, every compression, an idempotent producer, times that rise, fall and stand still."""
+    """All topics: four segments, every compression, an idempotent producer, times that rise, fall and stand still."""
     for topic in TOPICS:
         random = Random(7)
         side.topic(topic, segment_bytes=str(1 << 20))
@@ -45,10 +45,11 @@ def write(side: Side) -> None:
 
 
 def batch_of(number: int, random: Random) -> bytes:
-    """The batch of that number."""
+    """The batch of that number: every third is large, the others so small that the sparse index leaves some of them out."""
     started_ms = STARTED_MS + 1000 * (number - 3 * (number % 7))
+    size = 1800 if number % 3 == 0 else 60
     records = [
-        Record(index, started_ms + 10 * (index % 5), b"%d" % index, random.randbytes(500).hex().encode())
+        Record(index, started_ms + 10 * (index % 5), b"%d" % index, random.randbytes(size).hex().encode())
         for index in range(BATCH_RECORDS)
     ]
     return build_batch(

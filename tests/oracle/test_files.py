@@ -20,7 +20,7 @@ def test_files_are_those_of_apache_kafka(pair: Pair, topic: str) -> None:
     theirs, ours = pair.apache_files[topic], pair.our_files[topic]
     assert sorted(theirs) == sorted(ours)
     suffixes = [name.rpartition(".")[2] for name in theirs]
-    assert [suffixes.count(kind) for kind in ("log", "index", "timeindex", "snapshot")] == [3, 3, 3, 3]
+    assert [suffixes.count(kind) for kind in ("log", "index", "timeindex", "snapshot")] == [4, 4, 4, 4]
     assert "leader-epoch-checkpoint" in theirs
     for name, content in theirs.items():
         assert ours[name] == content, f"{name} differs"
