@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 
 from barnabas_log.config import LogConfig, broker_defaults
+from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -20,6 +21,8 @@ from barnabas_wire.kafka.ids import BrokerId
 logger = logging.getLogger(__name__)
 
 INTERNAL_TOPIC_PREFIX = "__"
+CONTROLLER_KEYS = frozenset({UNCLEAN_LEADER_ELECTION})
+"""Topic and broker keys that only the controller reads: logs know nothing of them."""
 
 
 class TopicSettings:
@@ -40,7 +43,8 @@ class TopicSettings:
         )
         is_internal = topic.startswith(INTERNAL_TOPIC_PREFIX)
         try:
-            return LogConfig.from_overrides(defaults, image.configs.topic(topic), is_internal=is_internal)
+            overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in CONTROLLER_KEYS}
+            return LogConfig.from_overrides(defaults, overrides, is_internal=is_internal)
         except KafkaError as error:
             logger.error("topic %s keeps the node's defaults, because its own settings are invalid: %s", topic, error)
             return LogConfig.from_overrides(self._static, {}, is_internal=is_internal)
@@ -59,10 +63,16 @@ class TopicSettings:
 
     def validate_topic(self, topic: str, key: str, value: str) -> None:
         """What the controller asks before it records an override. Raises KafkaError INVALID_CONFIG naming key and fix."""
+        if key in CONTROLLER_KEYS:
+            _check_boolean(key, value)
+            return
         LogConfig.from_overrides(self._static, {key: value}, is_internal=topic.startswith(INTERNAL_TOPIC_PREFIX))
 
     def validate_broker(self, key: str, value: str) -> None:
         """The same for a dynamic broker key: only the defaults of topics can change while a broker runs."""
+        if key in CONTROLLER_KEYS:
+            _check_boolean(key, value)
+            return
         defaults = broker_defaults({key: value})
         if not defaults:
             raise KafkaError.of(
@@ -70,3 +80,8 @@ class TopicSettings:
                 f"{key} cannot change while brokers run: set it in server.properties and restart the broker",
             )
         LogConfig.from_overrides(defaults, {})
+
+
+def _check_boolean(key: str, value: str) -> None:
+    if value not in ("true", "false"):
+        raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key}={value!r} is not a boolean: use true or false")

@@ -1,0 +1,62 @@
+"""Topic settings: whose override wins, what is refused, and keys that only the controller reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas_broker.config.dynamic import TopicSettings
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.records import ConfigRecord, ConfigResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+
+UNCLEAN = "unclean.leader.election.enable"
+BROKER, TOPIC = ConfigResourceType.BROKER, ConfigResourceType.TOPIC
+
+
+def image_of(*overrides: tuple[ConfigResourceType, str, str, str]) -> MetadataImage:
+    """An image with these overrides."""
+    delta = MetadataDelta(MetadataImage.EMPTY)
+    for kind, name, key, value in overrides:
+        delta.replay(ConfigRecord(resource_type=kind, resource_name=name, key=key, value=value))
+    return delta.apply(Offset(1), Epoch(1), 1)
+
+
+def settings(**properties: str) -> TopicSettings:
+    """Those of broker 1."""
+    return TopicSettings(broker_id=BrokerId(1), properties=properties)
+
+
+def test_topic_wins_over_broker_over_cluster_over_file_over_default() -> None:
+    own = settings(**{"log.retention.ms": "1000"})
+    assert own.log_config("t", image_of()).retention_ms == 1000
+    cluster = (BROKER, "", "log.retention.ms", "2000")
+    broker = (BROKER, "1", "log.retention.ms", "3000")
+    topic = (TOPIC, "t", "retention.ms", "4000")
+    assert own.log_config("t", image_of(cluster)).retention_ms == 2000
+    assert own.log_config("t", image_of(cluster, broker)).retention_ms == 3000
+    assert own.log_config("t", image_of(cluster, broker, topic)).retention_ms == 4000
+    assert own.log_config("other", image_of(topic)).retention_ms == 1000
+
+
+def test_a_key_of_the_controller_is_accepted_and_leaves_the_log_alone() -> None:
+    own = settings()
+    own.validate_topic("t", UNCLEAN, "true")
+    own.validate_broker(UNCLEAN, "false")
+    image = image_of((TOPIC, "t", UNCLEAN, "true"), (TOPIC, "t", "retention.ms", "4000"))
+    assert own.log_config("t", image).retention_ms == 4000
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(UNCLEAN, "maybe"), ("retention.ms", "soon"), ("no.such.key", "1"), ("cleanup.policy", "compact")],
+)
+def test_a_bad_override_is_refused(key: str, value: str) -> None:
+    with pytest.raises(KafkaError) as refused:
+        settings().validate_topic("t", key, value)
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+
+
+def test_a_broker_key_that_cannot_change_at_run_time_is_refused_with_the_way_to_change_it() -> None:
+    with pytest.raises(KafkaError, match="restart the broker"):
+        settings().validate_broker("log.dirs", "/elsewhere")
