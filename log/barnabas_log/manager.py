@@ -10,6 +10,8 @@ checkpoint files of checkpoints.py.
 
 Not obvious:
   - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
+  - A topic that is deleted and made again has logs of the old names: what a file says of an earlier log of that name is
+    taken out before the new one begins, and a checkpoint under way leaves out what is gone meanwhile.
   - A log truncated below the recovery point on disk rewrites that file at once, blocking: until then a crash would skip
     the proof of bytes written since. It is rare, since the tail that is cut is younger than the last checkpoint.
 """
@@ -98,7 +100,8 @@ class _Directory:
         self.logs: dict[TopicPartition, UnifiedLog] = {}
         self.saved_recovery_points: dict[TopicPartition, Offset] = {}
         self.saved_log_starts: dict[TopicPartition, Offset] = {}
-        """Both as the files have them."""
+        self.saved_high_watermarks: dict[TopicPartition, Offset] = {}
+        """All three as the files have them."""
         self.saving = threading.Lock()
         """Held while they are written: by a disk thread each minute, by the loop when an entry would be wrong."""
         self.error: OSError | None = None
@@ -120,10 +123,16 @@ class LogManager:
         default_config: LogConfig,
         clock_ms: Callable[[], int],
         directory_ids: Mapping[str, Uuid] | None = None,
+        offline: Mapping[str, OSError] | None = None,
         config: LogManagerConfig | None = None,
         topic_config: Callable[[str], LogConfig] | None = None,
     ) -> None:
-        """topic_config: settings of a topic by name when its logs are loaded; the defaults serve for all without it."""
+        """
+        Args:
+            directory_ids: by path; a directory that cannot be read has none.
+            offline: directories that have failed already, and are not to be touched.
+            topic_config: settings of a topic by name when its logs are loaded; the defaults serve for all without it.
+        """
         ids = directory_ids or {}
         self.stats = LogManagerStats()
         self.on_flushed: Callable[[UnifiedLog], None] = lambda log: None
@@ -131,9 +140,9 @@ class LogManager:
         self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called once when a directory goes offline; its logs take nothing more."""
         self.previous_broker_epoch = -1
-        """After load: the broker epoch at the last stop if that was clean in every directory, else -1 (KIP-966)."""
+        """After load: the broker epoch at the last stop if that was clean in every directory that works, else -1 (KIP-966)."""
         self.is_clean_start = False
-        """After load: whether the last stop was clean in every directory."""
+        """After load: whether the last stop was clean in every directory that works."""
         self._disk = disk
         self._directories = [_Directory(path, ids.get(path, ZERO_UUID)) for path in directories]
         self._default_config = default_config
@@ -148,19 +157,31 @@ class LogManager:
             directory.rounds = FlushRounds(
                 disk=disk, on_flushed=self._tell_flushed, on_failed=partial(self._fail_directory, directory)
             )
+        for directory in self._directories:
+            if offline and directory.path in offline:
+                self._fail_directory(directory, offline[directory.path])
 
     # -- start and stop --------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Lock the directories and open every log in them, in the disk's threads.
+        """Lock the directories and open every log in them, in the disk's threads. A directory that cannot be read is offline.
 
-        Raises DirectoryLocked, OSError.
+        Raises DirectoryLocked, InconsistentTopicId, StorageFailed when no directory works.
         """
         epochs: list[int | None] = []
         for directory in self._directories:
-            self._disk.make_directory(directory.path)
-            self._disk.lock_directory(directory.path)
-            epochs.append(await self._load_directory(directory))
+            if directory.error is not None:
+                continue
+            try:
+                self._disk.make_directory(directory.path)
+                self._disk.lock_directory(directory.path)
+                epochs.append(await self._load_directory(directory))
+            except OSError as error:
+                self._fail_directory(directory, error)
+        if not self.online_directories:
+            raise StorageFailed(
+                "no log directory works: " + "; ".join(f"{found.path}: {found.error}" for found in self._directories)
+            )
         self.is_clean_start = all(epoch is not None for epoch in epochs)
         known = {epoch for epoch in epochs if epoch is not None}
         self.previous_broker_epoch = known.pop() if self.is_clean_start and len(known) == 1 else -1
@@ -209,7 +230,7 @@ class LogManager:
             self._disk.sync_directory(directory.path)
         directory.saved_recovery_points = self._read_checkpoint(directory, checkpoints.RECOVERY_POINTS_FILE)
         directory.saved_log_starts = self._read_checkpoint(directory, checkpoints.LOG_START_OFFSETS_FILE)
-        high_watermarks = self._read_checkpoint(directory, checkpoints.HIGH_WATERMARKS_FILE)
+        directory.saved_high_watermarks = self._read_checkpoint(directory, checkpoints.HIGH_WATERMARKS_FILE)
         opening: list[Awaitable[UnifiedLog]] = []
         for name in self._disk.list_directory(directory.path):
             path = directory.file(name)
@@ -231,12 +252,20 @@ class LogManager:
                 now_ms=self._clock_ms(),
                 recovery_point=directory.saved_recovery_points.get(topic_partition, Offset(0)),
                 log_start_offset=directory.saved_log_starts.get(topic_partition, Offset(0)),
-                high_watermark=high_watermarks.get(topic_partition, Offset(0)),
+                high_watermark=directory.saved_high_watermarks.get(topic_partition, Offset(0)),
                 is_clean_shutdown=broker_epoch is not None,
                 listener=self,
             )
             opening.append(self._disk.run(open_log))
-        for log in await asyncio.gather(*opening):
+        opened = await asyncio.gather(*opening, return_exceptions=True)
+        failures = [result for result in opened if isinstance(result, BaseException)]
+        if failures:
+            for result in opened:
+                if isinstance(result, UnifiedLog):
+                    result.release_files()
+            raise failures[0]
+        for log in opened:
+            assert isinstance(log, UnifiedLog), "what failed was raised"
             self._adopt(directory, log)
             if broker_epoch is None:
                 self.stats.logs_recovered += 1
@@ -263,8 +292,11 @@ class LogManager:
         """All of them."""
         return self._logs
 
-    def get_or_create(self, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig) -> UnifiedLog:
-        """The log of a partition, made in the online directory with the fewest logs if it is not there.
+    def get_or_create(
+        self, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig, *, directory_id: Uuid = ZERO_UUID
+    ) -> UnifiedLog:
+        """The log of a partition; if it is not there it is made, in the directory with that id if there is one, else in the
+        online directory with the fewest logs. Whether it may be made is for the caller to know.
 
         Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works.
         """
@@ -278,7 +310,8 @@ class LogManager:
         online = [directory for directory in self._directories if directory.error is None]
         if not online:
             raise StorageFailed("no log directory is left online")
-        directory = min(online, key=lambda candidate: len(candidate.logs))
+        named = [directory for directory in online if directory.id == directory_id]
+        directory = min(named or online, key=lambda candidate: len(candidate.logs))
         try:
             self._forget_saved(directory, topic_partition)
             log = UnifiedLog.open(
@@ -329,6 +362,11 @@ class LogManager:
         return [directory.path for directory in self._directories if directory.error is None]
 
     @property
+    def online_directory_ids(self) -> list[Uuid]:
+        """Ids of the directories that work."""
+        return [directory.id for directory in self._directories if directory.error is None]
+
+    @property
     def offline_directories(self) -> list[str]:
         """Paths of the directories that failed."""
         return [directory.path for directory in self._directories if directory.error is not None]
@@ -343,11 +381,13 @@ class LogManager:
         directory.logs[log.topic_partition] = log
 
     def _forget_saved(self, directory: _Directory, topic_partition: TopicPartition) -> None:
-        """A new log starts at 0: what the files say of an earlier one of that name would cut it at the next start."""
+        """A new log starts at 0: what the files say of an earlier one of that name would cut it at the next start, or take
+        for committed what is not."""
         with directory.saving:
             for name, saved in (
                 (checkpoints.RECOVERY_POINTS_FILE, directory.saved_recovery_points),
                 (checkpoints.LOG_START_OFFSETS_FILE, directory.saved_log_starts),
+                (checkpoints.HIGH_WATERMARKS_FILE, directory.saved_high_watermarks),
             ):
                 if saved.pop(topic_partition, None):
                     checkpoints.write_offsets(self._disk, directory.file(name), saved)
@@ -467,6 +507,25 @@ class LogManager:
             ):
                 checkpoints.write_offsets(self._disk, directory.file(name), offsets)
             directory.saved_recovery_points, directory.saved_log_starts = points, starts
+
+    async def write_high_watermarks(self) -> None:
+        """Write the high watermarks of every online directory in which one has moved (replication-offset-checkpoint)."""
+        for directory in self._directories:
+            if directory.error is None:
+                offsets = [(log, log.high_watermark) for log in directory.logs.values()]
+                try:
+                    await self._disk.run(self._write_high_watermarks, directory, offsets)
+                except OSError as error:
+                    # A stale file costs a new leader time, not data: whether the disk works, appends and flushes will tell.
+                    logger.error("high watermarks of %s could not be written: %s", directory.path, error)
+
+    def _write_high_watermarks(self, directory: _Directory, offsets: Sequence[tuple[UnifiedLog, Offset]]) -> None:
+        """In a disk thread. Of a log that is deleted meanwhile nothing may be said: another may have its name already."""
+        with directory.saving:
+            here = {log.topic_partition: offset for log, offset in offsets if log in self._homes}
+            if here != directory.saved_high_watermarks:
+                checkpoints.write_offsets(self._disk, directory.file(checkpoints.HIGH_WATERMARKS_FILE), here)
+                directory.saved_high_watermarks = here
 
     async def _expire_producers(self) -> None:
         for log in list(self._logs.values()):

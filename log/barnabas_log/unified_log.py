@@ -71,6 +71,9 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 """Bytes queued in one log while a slow flush holds its writes back; past that it writes, and may wait for the disk."""
 
 _OFFSET_ZERO = Offset(0)
+_pack_prefix = PREFIX.pack
+_new_tuple = tuple.__new__
+"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
 _ATTRIBUTES_AT = 21 - CRC_START
 _MAX_TIMESTAMP_AT = 35 - CRC_START
 
@@ -305,28 +308,34 @@ class UnifiedLog:
         record_count, greatest_ms = 0, -1
         while position < end:
             header = read_header(view, position)
-            next_position = position + header.batch_length + LOG_OVERHEAD_BYTES
+            base_offset, length, epoch, magic, crc, _, last_delta, _, max_timestamp_ms, producer_id, _, _, count = (
+                header
+            )
+            size = length + LOG_OVERHEAD_BYTES
+            next_position = position + size
             if next_position > end:
-                raise CorruptBatch(f"the last batch is cut off: {end - position} of {header.size_bytes} bytes")
-            if header.magic != MAGIC or header.last_offset_delta < 0:
-                raise CorruptBatch(f"a batch of magic {header.magic} with last offset delta {header.last_offset_delta}")
-            if header.base_offset != self.log_end_offset:
-                raise InvalidBatch(f"{self.directory} ends at {self.log_end_offset}, the batch is {header.base_offset}")
-            epoch = header.partition_leader_epoch
+                raise CorruptBatch(f"the last batch is cut off: {end - position} of {size} bytes")
+            if magic != MAGIC or last_delta < 0:
+                raise CorruptBatch(f"a batch of magic {magic} with last offset delta {last_delta}")
+            if base_offset != self.log_end_offset:
+                raise InvalidBatch(f"{self.directory} ends at {self.log_end_offset}, the batch is {base_offset}")
             if epoch != self._latest_epoch:
                 self._forget_empty_epochs()
                 if not self._latest_epoch <= epoch <= leader_epoch:
                     raise InvalidBatch(
                         f"{self.directory}: a batch of epoch {epoch} after {self._latest_epoch} from leader epoch {leader_epoch}"
                     )
-                self.assign_epoch_start(epoch, header.base_offset)
+                self.assign_epoch_start(epoch, base_offset)
             body = bytes(view[position + CRC_START : next_position])
-            if crc32c(body) != header.crc:
-                raise CorruptBatch(f"the checksum of the batch at {header.base_offset} is wrong")
+            if crc32c(body) != crc:
+                raise CorruptBatch(f"the checksum of the batch at {base_offset} is wrong")
             prefix = bytes(view[position : position + CRC_START])
-            self._queue(header, header.last_offset, prefix, body, self._now_ms)
-            record_count += header.record_count
-            greatest_ms = max(greatest_ms, header.max_timestamp_ms)
+            producer = header if producer_id >= 0 else None
+            last_offset = Offset(base_offset + last_delta)
+            self._queue(size, last_offset, max_timestamp_ms, producer, prefix, body, self._now_ms)
+            record_count += count
+            if max_timestamp_ms > greatest_ms:
+                greatest_ms = max_timestamp_ms
             position = next_position
         last_offset = Offset(self.log_end_offset - 1)
         return AppendResult(first_offset, last_offset, greatest_ms, -1, record_count, end, False)
@@ -377,12 +386,14 @@ class UnifiedLog:
 
     def _assign(self, header: BatchHeader, body: bytes, leader_epoch: Epoch, now_ms: int) -> AppendResult:
         """Give a sound batch its offsets, epoch and perhaps its time, and queue it."""
-        size = header.batch_length + LOG_OVERHEAD_BYTES
-        if size > self.config.segment_bytes:
-            raise BatchPassesSegment(f"a batch of {size} bytes passes segment.bytes={self.config.segment_bytes}")
+        _, length, _, _, crc, _, last_offset_delta, _, max_timestamp_ms, producer_id, _, _, record_count = header
+        size = length + LOG_OVERHEAD_BYTES
+        config = self.config
+        if size > config.segment_bytes:
+            raise BatchPassesSegment(f"a batch of {size} bytes passes segment.bytes={config.segment_bytes}")
         base_offset = self.log_end_offset
-        crc, max_timestamp_ms, append_time_ms = header.crc, header.max_timestamp_ms, -1
-        if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
+        append_time_ms = -1
+        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
             append_time_ms = max_timestamp_ms = now_ms
             changed = bytearray(body)
             attributes = header.attributes | LOG_APPEND_TIME_FLAG
@@ -391,30 +402,38 @@ class UnifiedLog:
             body = bytes(changed)
             crc = crc32c(body)
             header = header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
-        prefix = PREFIX.pack(base_offset, header.batch_length, leader_epoch, MAGIC, crc)
-        if header.producer_id >= 0 and header.base_offset != base_offset:
-            header = header._replace(base_offset=base_offset)
-        last_offset = Offset(base_offset + header.last_offset_delta)
-        self._queue(header, last_offset, prefix, body, now_ms)
-        return AppendResult(
-            base_offset, last_offset, max_timestamp_ms, append_time_ms, header.record_count, size, False
+        prefix = _pack_prefix(base_offset, length, leader_epoch, MAGIC, crc)
+        last_offset = Offset(base_offset + last_offset_delta)
+        producer: BatchHeader | None = None
+        if producer_id >= 0:
+            producer = header if header.base_offset == base_offset else header._replace(base_offset=base_offset)
+        self._queue(size, last_offset, max_timestamp_ms, producer, prefix, body, now_ms)
+        return _new_tuple(
+            AppendResult, (base_offset, last_offset, max_timestamp_ms, append_time_ms, record_count, size, False)
         )
 
-    def _queue(self, header: BatchHeader, last_offset: Offset, prefix: bytes, body: bytes, now_ms: int) -> None:
+    def _queue(
+        self,
+        size: int,
+        last_offset: Offset,
+        max_timestamp_ms: int,
+        producer: BatchHeader | None,
+        prefix: bytes,
+        body: bytes,
+        now_ms: int,
+    ) -> None:
         """Put a stamped batch at the end: segment, producers, log end; its bytes wait for write_pending.
 
-        The header's own base offset counts only where it names a producer: it is spared a copy otherwise.
+        producer: the header, with the offset given here, where it names one.
         """
-        size = header.batch_length + LOG_OVERHEAD_BYTES
-        max_timestamp_ms = header.max_timestamp_ms
         active = self._active
         if active.should_roll(
             self.config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
         ):
             active = self._roll(now_ms)
         active.add_batch(last_offset, max_timestamp_ms, size)
-        if header.producer_id >= 0:
-            note_producer(self.producers, header)
+        if producer is not None:
+            note_producer(self.producers, producer)
         self._pending.append(prefix)
         self._pending.append(body)
         self._pending_bytes += size
