@@ -120,9 +120,12 @@ class AioConnection(asyncio.BufferedProtocol):
         min_bytes: int,
         max_bytes: int,
         isolation_level: int = 0,
-        timeout_s: float,
+        timeout_s: float | None,
     ) -> ParsedFetchResponse:
-        """One sessionless fetch over the hand-written codec; records are slices of the response, never copied."""
+        """One sessionless fetch over the hand-written codec; records are slices of the response, never copied.
+
+        timeout_s: None leaves it to the caller to cancel.
+        """
         if version is None:
             version = self._state.version_for(ApiKey.FETCH)
         body = bytearray()
@@ -137,7 +140,9 @@ class AioConnection(asyncio.BufferedProtocol):
             max_bytes=max_bytes,
             isolation_level=isolation_level,
         )
-        answer = await self.call_raw(ApiKey.FETCH, version, body, timeout_s=timeout_s)
+        future: asyncio.Future[memoryview] = self._loop.create_future()
+        self._write(self._state.request_raw(ApiKey.FETCH, version, body, future))
+        answer = await (future if timeout_s is None else self._answer(future, timeout_s))
         return parse_fetch_response(answer, 0, version)
 
     async def close(self) -> None:

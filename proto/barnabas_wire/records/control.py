@@ -127,13 +127,22 @@ class VotersVoter:
 
 
 @dataclass(slots=True)
+class VotersRemoved:
+    """A replica that an operator removed."""
+
+    voter_id: int = int32()
+    voter_directory_id: Uuid = uuid()
+
+
+@dataclass(slots=True)
 class Voters(Message):
-    """The whole voter set (KIP-853)."""
+    """The whole voter set (KIP-853), and whom it has lost: a tagged field of Barnabas, which Kafka's readers skip."""
 
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
     version: int = int16()
     voters: list[VotersVoter] = array(VotersVoter)
+    removed: list[VotersRemoved] = array(VotersRemoved, tag=10_000)
 
 
 def encode_control_key(kind: ControlRecordType) -> bytes:

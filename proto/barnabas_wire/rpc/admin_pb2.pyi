@@ -61,12 +61,18 @@ class Broker(_message.Message):
     def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., rack: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ...) -> None: ...
 
 class Controller(_message.Message):
-    __slots__ = ("id", "listeners")
+    __slots__ = ("id", "listeners", "registered", "incarnation_id", "voter")
     ID_FIELD_NUMBER: _ClassVar[int]
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
     id: int
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
-    def __init__(self, id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ...) -> None: ...
+    registered: bool
+    incarnation_id: str
+    voter: bool
+    def __init__(self, id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., registered: _Optional[bool] = ..., incarnation_id: _Optional[str] = ..., voter: _Optional[bool] = ...) -> None: ...
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ()
@@ -395,3 +401,215 @@ class AlterConfigsRequest(_message.Message):
 class AlterConfigsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class TopicPartition(_message.Message):
+    __slots__ = ("topic", "partition")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ...) -> None: ...
+
+class PartitionOutcome(_message.Message):
+    __slots__ = ("topic", "partition", "leader", "error")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    leader: int
+    error: ErrorDetail
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., leader: _Optional[int] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class ElectLeadersRequest(_message.Message):
+    __slots__ = ("unclean", "all", "partitions")
+    UNCLEAN_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    unclean: bool
+    all: bool
+    partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
+    def __init__(self, unclean: _Optional[bool] = ..., all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+
+class ElectLeadersResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ...) -> None: ...
+
+class Reassignment(_message.Message):
+    __slots__ = ("topic", "partition", "replicas")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class AlterReassignmentsRequest(_message.Message):
+    __slots__ = ("reassignments", "validate_only")
+    REASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    reassignments: _containers.RepeatedCompositeFieldContainer[Reassignment]
+    validate_only: bool
+    def __init__(self, reassignments: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class AlterReassignmentsResponse(_message.Message):
+    __slots__ = ("partitions",)
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    partitions: _containers.RepeatedCompositeFieldContainer[PartitionOutcome]
+    def __init__(self, partitions: _Optional[_Iterable[_Union[PartitionOutcome, _Mapping]]] = ...) -> None: ...
+
+class ListReassignmentsRequest(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class OngoingReassignment(_message.Message):
+    __slots__ = ("topic", "partition", "replicas", "adding", "removing", "isr", "waiting_for", "fenced")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ADDING_FIELD_NUMBER: _ClassVar[int]
+    REMOVING_FIELD_NUMBER: _ClassVar[int]
+    ISR_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partition: int
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    adding: _containers.RepeatedScalarFieldContainer[int]
+    removing: _containers.RepeatedScalarFieldContainer[int]
+    isr: _containers.RepeatedScalarFieldContainer[int]
+    waiting_for: _containers.RepeatedScalarFieldContainer[int]
+    fenced: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., adding: _Optional[_Iterable[int]] = ..., removing: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., waiting_for: _Optional[_Iterable[int]] = ..., fenced: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ListReassignmentsResponse(_message.Message):
+    __slots__ = ("reassignments",)
+    REASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    reassignments: _containers.RepeatedCompositeFieldContainer[OngoingReassignment]
+    def __init__(self, reassignments: _Optional[_Iterable[_Union[OngoingReassignment, _Mapping]]] = ...) -> None: ...
+
+class UnregisterBrokerRequest(_message.Message):
+    __slots__ = ("broker_id",)
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    def __init__(self, broker_id: _Optional[int] = ...) -> None: ...
+
+class UnregisterBrokerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class FeatureSupport(_message.Message):
+    __slots__ = ("node", "min_level", "max_level")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    MIN_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    min_level: int
+    max_level: int
+    def __init__(self, node: _Optional[str] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ...) -> None: ...
+
+class FeatureView(_message.Message):
+    __slots__ = ("name", "finalized", "min_level", "max_level", "nodes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FINALIZED_FIELD_NUMBER: _ClassVar[int]
+    MIN_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    finalized: int
+    min_level: int
+    max_level: int
+    nodes: _containers.RepeatedCompositeFieldContainer[FeatureSupport]
+    def __init__(self, name: _Optional[str] = ..., finalized: _Optional[int] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[FeatureSupport, _Mapping]]] = ...) -> None: ...
+
+class DescribeFeaturesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeFeaturesResponse(_message.Message):
+    __slots__ = ("features", "metadata_offset")
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    METADATA_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    features: _containers.RepeatedCompositeFieldContainer[FeatureView]
+    metadata_offset: int
+    def __init__(self, features: _Optional[_Iterable[_Union[FeatureView, _Mapping]]] = ..., metadata_offset: _Optional[int] = ...) -> None: ...
+
+class FeatureChange(_message.Message):
+    __slots__ = ("name", "level", "kind")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    level: int
+    kind: int
+    def __init__(self, name: _Optional[str] = ..., level: _Optional[int] = ..., kind: _Optional[int] = ...) -> None: ...
+
+class UpdateFeaturesRequest(_message.Message):
+    __slots__ = ("changes", "validate_only")
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    changes: _containers.RepeatedCompositeFieldContainer[FeatureChange]
+    validate_only: bool
+    def __init__(self, changes: _Optional[_Iterable[_Union[FeatureChange, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+
+class FeatureOutcome(_message.Message):
+    __slots__ = ("name", "before", "level", "error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    before: int
+    level: int
+    error: ErrorDetail
+    def __init__(self, name: _Optional[str] = ..., before: _Optional[int] = ..., level: _Optional[int] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
+
+class UpdateFeaturesResponse(_message.Message):
+    __slots__ = ("features",)
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    features: _containers.RepeatedCompositeFieldContainer[FeatureOutcome]
+    def __init__(self, features: _Optional[_Iterable[_Union[FeatureOutcome, _Mapping]]] = ...) -> None: ...
+
+class UnregisterControllerRequest(_message.Message):
+    __slots__ = ("controller_id",)
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    controller_id: int
+    def __init__(self, controller_id: _Optional[int] = ...) -> None: ...
+
+class UnregisterControllerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ChangeVotersRequest(_message.Message):
+    __slots__ = ("kind", "id", "directory_id", "host", "port")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        ADD: _ClassVar[ChangeVotersRequest.Kind]
+        REMOVE: _ClassVar[ChangeVotersRequest.Kind]
+    ADD: ChangeVotersRequest.Kind
+    REMOVE: ChangeVotersRequest.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    kind: ChangeVotersRequest.Kind
+    id: int
+    directory_id: str
+    host: str
+    port: int
+    def __init__(self, kind: _Optional[_Union[ChangeVotersRequest.Kind, str]] = ..., id: _Optional[int] = ..., directory_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class ChangeVotersResponse(_message.Message):
+    __slots__ = ("id", "directory_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    directory_id: str
+    def __init__(self, id: _Optional[int] = ..., directory_id: _Optional[str] = ...) -> None: ...

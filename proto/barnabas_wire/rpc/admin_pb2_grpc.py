@@ -89,6 +89,46 @@ class AdminStub:
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterConfigsRequest.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterConfigsResponse.FromString,
                 _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/ElectLeaders',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
+        self.AlterReassignments = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/AlterReassignments',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterReassignmentsRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.ListReassignments = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/ListReassignments',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.FromString,
+                _registered_method=True)
+        self.UnregisterBroker = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/UnregisterBroker',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerResponse.FromString,
+                _registered_method=True)
+        self.DescribeFeatures = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/DescribeFeatures',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.FromString,
+                _registered_method=True)
+        self.UpdateFeatures = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/UpdateFeatures',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.FromString,
+                _registered_method=True)
+        self.UnregisterController = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/UnregisterController',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.FromString,
+                _registered_method=True)
+        self.ChangeVoters = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/ChangeVoters',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServicer:
@@ -160,6 +200,55 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ElectLeaders(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterBroker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterController(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeVoters(self, request, context):
+        """Answered when the change is committed under the new set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -217,6 +306,46 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AlterConfigs,
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterConfigsRequest.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterConfigsResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'AlterReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterReassignments,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterReassignmentsRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterReassignmentsResponse.SerializeToString,
+            ),
+            'ListReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReassignments,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.SerializeToString,
+            ),
+            'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterBroker,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerResponse.SerializeToString,
+            ),
+            'DescribeFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeFeatures,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.SerializeToString,
+            ),
+            'UpdateFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateFeatures,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.SerializeToString,
+            ),
+            'UnregisterController': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterController,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.SerializeToString,
+            ),
+            'ChangeVoters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeVoters,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -516,6 +645,222 @@ class Admin:
             '/barnabas.admin.v1.Admin/AlterConfigs',
             barnabas__wire_dot_rpc_dot_admin__pb2.AlterConfigsRequest.SerializeToString,
             barnabas__wire_dot_rpc_dot_admin__pb2.AlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/ElectLeaders',
+            barnabas__wire_dot_rpc_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/AlterReassignments',
+            barnabas__wire_dot_rpc_dot_admin__pb2.AlterReassignmentsRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.AlterReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/ListReassignments',
+            barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/UnregisterBroker',
+            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/DescribeFeatures',
+            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.DescribeFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/UpdateFeatures',
+            barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.UpdateFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/UnregisterController',
+            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterControllerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeVoters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/ChangeVoters',
+            barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.ChangeVotersResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!barnabas_wire/rpc/bootstrap.proto\x12\x16\x62\x61rnabas.rpc.bootstrap\"\x17\n\x15\x44\x65scribeQuorumRequest\"<\n\x16\x44\x65scribeQuorumResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0e\n\x06voters\x18\x02 \x01(\t2|\n\tBootstrap\x12o\n\x0e\x44\x65scribeQuorum\x12-.barnabas.rpc.bootstrap.DescribeQuorumRequest\x1a..barnabas.rpc.bootstrap.DescribeQuorumResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!barnabas_wire/rpc/bootstrap.proto\x12\x16\x62\x61rnabas.rpc.bootstrap\"\x17\n\x15\x44\x65scribeQuorumRequest\"Q\n\x16\x44\x65scribeQuorumResponse\x12\x12\n\ncluster_id\x18\x01 \x01(\t\x12\x0e\n\x06voters\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\t2|\n\tBootstrap\x12o\n\x0e\x44\x65scribeQuorum\x12-.barnabas.rpc.bootstrap.DescribeQuorumRequest\x1a..barnabas.rpc.bootstrap.DescribeQuorumResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEQUORUMREQUEST']._serialized_start=61
   _globals['_DESCRIBEQUORUMREQUEST']._serialized_end=84
   _globals['_DESCRIBEQUORUMRESPONSE']._serialized_start=86
-  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_end=146
-  _globals['_BOOTSTRAP']._serialized_start=148
-  _globals['_BOOTSTRAP']._serialized_end=272
+  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_end=167
+  _globals['_BOOTSTRAP']._serialized_start=169
+  _globals['_BOOTSTRAP']._serialized_end=293
 # @@protoc_insertion_point(module_scope)

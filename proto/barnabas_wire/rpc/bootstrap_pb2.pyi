@@ -9,9 +9,11 @@ class DescribeQuorumRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeQuorumResponse(_message.Message):
-    __slots__ = ("cluster_id", "voters")
+    __slots__ = ("cluster_id", "voters", "incarnation")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     VOTERS_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     voters: str
-    def __init__(self, cluster_id: _Optional[str] = ..., voters: _Optional[str] = ...) -> None: ...
+    incarnation: str
+    def __init__(self, cluster_id: _Optional[str] = ..., voters: _Optional[str] = ..., incarnation: _Optional[str] = ...) -> None: ...

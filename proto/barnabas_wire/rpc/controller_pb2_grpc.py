@@ -74,6 +74,91 @@ class ControllerStub:
                 request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AllocateProducerIdsCall.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AllocateProducerIdsAnswer.FromString,
                 _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/ElectLeaders',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.ElectLeadersCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.ElectLeadersAnswer.FromString,
+                _registered_method=True)
+        self.AlterPartitionReassignments = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/AlterPartitionReassignments',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterPartitionReassignmentsCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterPartitionReassignmentsAnswer.FromString,
+                _registered_method=True)
+        self.ListPartitionReassignments = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/ListPartitionReassignments',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.ListPartitionReassignmentsCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.ListPartitionReassignmentsAnswer.FromString,
+                _registered_method=True)
+        self.AssignReplicasToDirectories = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/AssignReplicasToDirectories',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesAnswer.FromString,
+                _registered_method=True)
+        self.UnregisterBroker = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/UnregisterBroker',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerAnswer.FromString,
+                _registered_method=True)
+        self.UpdateFeatures = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/UpdateFeatures',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UpdateFeaturesCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.UpdateFeaturesAnswer.FromString,
+                _registered_method=True)
+        self.RegisterController = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/RegisterController',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.RegisterControllerCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.RegisterControllerAnswer.FromString,
+                _registered_method=True)
+        self.UnregisterController = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/UnregisterController',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterControllerCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterControllerAnswer.FromString,
+                _registered_method=True)
+        self.AlterClientQuotas = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/AlterClientQuotas',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterClientQuotasCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterClientQuotasAnswer.FromString,
+                _registered_method=True)
+        self.CreateAcls = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/CreateAcls',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateAclsCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateAclsAnswer.FromString,
+                _registered_method=True)
+        self.DeleteAcls = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/DeleteAcls',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.DeleteAclsCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.DeleteAclsAnswer.FromString,
+                _registered_method=True)
+        self.AlterUserScramCredentials = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/AlterUserScramCredentials',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterUserScramCredentialsCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterUserScramCredentialsAnswer.FromString,
+                _registered_method=True)
+        self.CreateDelegationToken = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/CreateDelegationToken',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateDelegationTokenCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateDelegationTokenAnswer.FromString,
+                _registered_method=True)
+        self.RenewDelegationToken = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/RenewDelegationToken',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.RenewDelegationTokenCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.RenewDelegationTokenAnswer.FromString,
+                _registered_method=True)
+        self.ExpireDelegationToken = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/ExpireDelegationToken',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.ExpireDelegationTokenCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.ExpireDelegationTokenAnswer.FromString,
+                _registered_method=True)
+        self.WriteImageHash = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/WriteImageHash',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.WriteImageHashCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.WriteImageHashAnswer.FromString,
+                _registered_method=True)
+        self.SignOffRecord = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/SignOffRecord',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.SignOffRecordCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.SignOffRecordAnswer.FromString,
+                _registered_method=True)
 
 
 class ControllerServicer:
@@ -128,6 +213,108 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ElectLeaders(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPartitionReassignments(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AssignReplicasToDirectories(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterBroker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateFeatures(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RegisterController(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnregisterController(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterClientQuotas(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateAcls(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAcls(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterUserScramCredentials(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateDelegationToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewDelegationToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExpireDelegationToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteImageHash(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SignOffRecord(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -170,6 +357,91 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AllocateProducerIds,
                     request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AllocateProducerIdsCall.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AllocateProducerIdsAnswer.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.ElectLeadersCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.ElectLeadersAnswer.SerializeToString,
+            ),
+            'AlterPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPartitionReassignments,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterPartitionReassignmentsCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterPartitionReassignmentsAnswer.SerializeToString,
+            ),
+            'ListPartitionReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPartitionReassignments,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.ListPartitionReassignmentsCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.ListPartitionReassignmentsAnswer.SerializeToString,
+            ),
+            'AssignReplicasToDirectories': grpc.unary_unary_rpc_method_handler(
+                    servicer.AssignReplicasToDirectories,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesAnswer.SerializeToString,
+            ),
+            'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterBroker,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerAnswer.SerializeToString,
+            ),
+            'UpdateFeatures': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateFeatures,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.UpdateFeaturesCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UpdateFeaturesAnswer.SerializeToString,
+            ),
+            'RegisterController': grpc.unary_unary_rpc_method_handler(
+                    servicer.RegisterController,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.RegisterControllerCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.RegisterControllerAnswer.SerializeToString,
+            ),
+            'UnregisterController': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnregisterController,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterControllerCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterControllerAnswer.SerializeToString,
+            ),
+            'AlterClientQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterClientQuotas,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterClientQuotasCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterClientQuotasAnswer.SerializeToString,
+            ),
+            'CreateAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateAcls,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateAclsCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateAclsAnswer.SerializeToString,
+            ),
+            'DeleteAcls': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAcls,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.DeleteAclsCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.DeleteAclsAnswer.SerializeToString,
+            ),
+            'AlterUserScramCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterUserScramCredentials,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterUserScramCredentialsCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterUserScramCredentialsAnswer.SerializeToString,
+            ),
+            'CreateDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateDelegationToken,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateDelegationTokenCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.CreateDelegationTokenAnswer.SerializeToString,
+            ),
+            'RenewDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewDelegationToken,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.RenewDelegationTokenCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.RenewDelegationTokenAnswer.SerializeToString,
+            ),
+            'ExpireDelegationToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExpireDelegationToken,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.ExpireDelegationTokenCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.ExpireDelegationTokenAnswer.SerializeToString,
+            ),
+            'WriteImageHash': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteImageHash,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.WriteImageHashCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.WriteImageHashAnswer.SerializeToString,
+            ),
+            'SignOffRecord': grpc.unary_unary_rpc_method_handler(
+                    servicer.SignOffRecord,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.SignOffRecordCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.SignOffRecordAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -388,6 +660,465 @@ class Controller:
             '/barnabas.controller.v1.Controller/AllocateProducerIds',
             barnabas__wire_dot_rpc_dot_controller__pb2.AllocateProducerIdsCall.SerializeToString,
             barnabas__wire_dot_rpc_dot_controller__pb2.AllocateProducerIdsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/ElectLeaders',
+            barnabas__wire_dot_rpc_dot_controller__pb2.ElectLeadersCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.ElectLeadersAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/AlterPartitionReassignments',
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterPartitionReassignmentsCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterPartitionReassignmentsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPartitionReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/ListPartitionReassignments',
+            barnabas__wire_dot_rpc_dot_controller__pb2.ListPartitionReassignmentsCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.ListPartitionReassignmentsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AssignReplicasToDirectories(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/AssignReplicasToDirectories',
+            barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterBroker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/UnregisterBroker',
+            barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateFeatures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/UpdateFeatures',
+            barnabas__wire_dot_rpc_dot_controller__pb2.UpdateFeaturesCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.UpdateFeaturesAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RegisterController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/RegisterController',
+            barnabas__wire_dot_rpc_dot_controller__pb2.RegisterControllerCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.RegisterControllerAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnregisterController(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/UnregisterController',
+            barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterControllerCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterControllerAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterClientQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/AlterClientQuotas',
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterClientQuotasCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterClientQuotasAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/CreateAcls',
+            barnabas__wire_dot_rpc_dot_controller__pb2.CreateAclsCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.CreateAclsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAcls(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/DeleteAcls',
+            barnabas__wire_dot_rpc_dot_controller__pb2.DeleteAclsCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.DeleteAclsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterUserScramCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/AlterUserScramCredentials',
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterUserScramCredentialsCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterUserScramCredentialsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/CreateDelegationToken',
+            barnabas__wire_dot_rpc_dot_controller__pb2.CreateDelegationTokenCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.CreateDelegationTokenAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/RenewDelegationToken',
+            barnabas__wire_dot_rpc_dot_controller__pb2.RenewDelegationTokenCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.RenewDelegationTokenAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExpireDelegationToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/ExpireDelegationToken',
+            barnabas__wire_dot_rpc_dot_controller__pb2.ExpireDelegationTokenCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.ExpireDelegationTokenAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteImageHash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/WriteImageHash',
+            barnabas__wire_dot_rpc_dot_controller__pb2.WriteImageHashCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.WriteImageHashAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SignOffRecord(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/SignOffRecord',
+            barnabas__wire_dot_rpc_dot_controller__pb2.SignOffRecordCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.SignOffRecordAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MetadataRecord(_message.Message):
-    __slots__ = ("register_broker", "unregister_broker", "topic", "partition", "config", "partition_change", "remove_topic", "feature_level", "producer_ids", "broker_registration_change", "no_op", "register_controller")
+    __slots__ = ("register_broker", "unregister_broker", "topic", "partition", "config", "partition_change", "remove_topic", "feature_level", "producer_ids", "broker_registration_change", "no_op", "register_controller", "delegation_token", "user_scram_credential", "client_quota", "access_control_entry", "remove_access_control_entry", "remove_user_scram_credential", "begin_transaction", "end_transaction", "abort_transaction", "remove_delegation_token", "clear_elr", "unregister_controller", "image_hash", "quarantine")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -20,6 +20,20 @@ class MetadataRecord(_message.Message):
     BROKER_REGISTRATION_CHANGE_FIELD_NUMBER: _ClassVar[int]
     NO_OP_FIELD_NUMBER: _ClassVar[int]
     REGISTER_CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    DELEGATION_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    USER_SCRAM_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_CONTROL_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_ACCESS_CONTROL_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_USER_SCRAM_CREDENTIAL_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    END_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    ABORT_TRANSACTION_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_DELEGATION_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_ELR_FIELD_NUMBER: _ClassVar[int]
+    UNREGISTER_CONTROLLER_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_HASH_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINE_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     unregister_broker: UnregisterBroker
     topic: Topic
@@ -32,7 +46,21 @@ class MetadataRecord(_message.Message):
     broker_registration_change: BrokerRegistrationChange
     no_op: NoOp
     register_controller: RegisterController
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., unregister_broker: _Optional[_Union[UnregisterBroker, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., config: _Optional[_Union[Config, _Mapping]] = ..., partition_change: _Optional[_Union[PartitionChange, _Mapping]] = ..., remove_topic: _Optional[_Union[RemoveTopic, _Mapping]] = ..., feature_level: _Optional[_Union[FeatureLevel, _Mapping]] = ..., producer_ids: _Optional[_Union[ProducerIds, _Mapping]] = ..., broker_registration_change: _Optional[_Union[BrokerRegistrationChange, _Mapping]] = ..., no_op: _Optional[_Union[NoOp, _Mapping]] = ..., register_controller: _Optional[_Union[RegisterController, _Mapping]] = ...) -> None: ...
+    delegation_token: DelegationToken
+    user_scram_credential: UserScramCredential
+    client_quota: ClientQuota
+    access_control_entry: AccessControlEntry
+    remove_access_control_entry: RemoveAccessControlEntry
+    remove_user_scram_credential: RemoveUserScramCredential
+    begin_transaction: BeginTransaction
+    end_transaction: EndTransaction
+    abort_transaction: AbortTransaction
+    remove_delegation_token: RemoveDelegationToken
+    clear_elr: ClearElr
+    unregister_controller: UnregisterController
+    image_hash: ImageHash
+    quarantine: Quarantine
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., unregister_broker: _Optional[_Union[UnregisterBroker, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., config: _Optional[_Union[Config, _Mapping]] = ..., partition_change: _Optional[_Union[PartitionChange, _Mapping]] = ..., remove_topic: _Optional[_Union[RemoveTopic, _Mapping]] = ..., feature_level: _Optional[_Union[FeatureLevel, _Mapping]] = ..., producer_ids: _Optional[_Union[ProducerIds, _Mapping]] = ..., broker_registration_change: _Optional[_Union[BrokerRegistrationChange, _Mapping]] = ..., no_op: _Optional[_Union[NoOp, _Mapping]] = ..., register_controller: _Optional[_Union[RegisterController, _Mapping]] = ..., delegation_token: _Optional[_Union[DelegationToken, _Mapping]] = ..., user_scram_credential: _Optional[_Union[UserScramCredential, _Mapping]] = ..., client_quota: _Optional[_Union[ClientQuota, _Mapping]] = ..., access_control_entry: _Optional[_Union[AccessControlEntry, _Mapping]] = ..., remove_access_control_entry: _Optional[_Union[RemoveAccessControlEntry, _Mapping]] = ..., remove_user_scram_credential: _Optional[_Union[RemoveUserScramCredential, _Mapping]] = ..., begin_transaction: _Optional[_Union[BeginTransaction, _Mapping]] = ..., end_transaction: _Optional[_Union[EndTransaction, _Mapping]] = ..., abort_transaction: _Optional[_Union[AbortTransaction, _Mapping]] = ..., remove_delegation_token: _Optional[_Union[RemoveDelegationToken, _Mapping]] = ..., clear_elr: _Optional[_Union[ClearElr, _Mapping]] = ..., unregister_controller: _Optional[_Union[UnregisterController, _Mapping]] = ..., image_hash: _Optional[_Union[ImageHash, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ...) -> None: ...
 
 class EndpointValue(_message.Message):
     __slots__ = ("listener", "host", "port", "security_protocol")
@@ -227,3 +255,153 @@ class ProducerIds(_message.Message):
 class NoOp(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ClearElr(_message.Message):
+    __slots__ = ("topic_name",)
+    TOPIC_NAME_FIELD_NUMBER: _ClassVar[int]
+    topic_name: str
+    def __init__(self, topic_name: _Optional[str] = ...) -> None: ...
+
+class UnregisterController(_message.Message):
+    __slots__ = ("controller_id",)
+    CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
+    controller_id: int
+    def __init__(self, controller_id: _Optional[int] = ...) -> None: ...
+
+class BeginTransaction(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class EndTransaction(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AbortTransaction(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class QuotaEntityPartValue(_message.Message):
+    __slots__ = ("type", "name")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    name: str
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class ClientQuota(_message.Message):
+    __slots__ = ("entity", "key", "value")
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    entity: _containers.RepeatedCompositeFieldContainer[QuotaEntityPartValue]
+    key: str
+    value: float
+    def __init__(self, entity: _Optional[_Iterable[_Union[QuotaEntityPartValue, _Mapping]]] = ..., key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+
+class AccessControlEntry(_message.Message):
+    __slots__ = ("id", "resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    id: bytes
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+    def __init__(self, id: _Optional[bytes] = ..., resource_type: _Optional[int] = ..., resource_name: _Optional[str] = ..., pattern_type: _Optional[int] = ..., principal: _Optional[str] = ..., host: _Optional[str] = ..., operation: _Optional[int] = ..., permission: _Optional[int] = ...) -> None: ...
+
+class RemoveAccessControlEntry(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: bytes
+    def __init__(self, id: _Optional[bytes] = ...) -> None: ...
+
+class UserScramCredential(_message.Message):
+    __slots__ = ("name", "mechanism", "salt", "stored_key", "server_key", "iterations")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    SALT_FIELD_NUMBER: _ClassVar[int]
+    STORED_KEY_FIELD_NUMBER: _ClassVar[int]
+    SERVER_KEY_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+    def __init__(self, name: _Optional[str] = ..., mechanism: _Optional[int] = ..., salt: _Optional[bytes] = ..., stored_key: _Optional[bytes] = ..., server_key: _Optional[bytes] = ..., iterations: _Optional[int] = ...) -> None: ...
+
+class RemoveUserScramCredential(_message.Message):
+    __slots__ = ("name", "mechanism")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mechanism: int
+    def __init__(self, name: _Optional[str] = ..., mechanism: _Optional[int] = ...) -> None: ...
+
+class DelegationToken(_message.Message):
+    __slots__ = ("token_id", "owner", "requester", "renewers", "issue_timestamp_ms", "max_timestamp_ms", "expiration_timestamp_ms")
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    REQUESTER_FIELD_NUMBER: _ClassVar[int]
+    RENEWERS_FIELD_NUMBER: _ClassVar[int]
+    ISSUE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRATION_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    owner: str
+    requester: str
+    renewers: _containers.RepeatedScalarFieldContainer[str]
+    issue_timestamp_ms: int
+    max_timestamp_ms: int
+    expiration_timestamp_ms: int
+    def __init__(self, token_id: _Optional[str] = ..., owner: _Optional[str] = ..., requester: _Optional[str] = ..., renewers: _Optional[_Iterable[str]] = ..., issue_timestamp_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., expiration_timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class RemoveDelegationToken(_message.Message):
+    __slots__ = ("token_id",)
+    TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
+    token_id: str
+    def __init__(self, token_id: _Optional[str] = ...) -> None: ...
+
+class PartHashValue(_message.Message):
+    __slots__ = ("part", "hash")
+    PART_FIELD_NUMBER: _ClassVar[int]
+    HASH_FIELD_NUMBER: _ClassVar[int]
+    part: str
+    hash: bytes
+    def __init__(self, part: _Optional[str] = ..., hash: _Optional[bytes] = ...) -> None: ...
+
+class ImageHash(_message.Message):
+    __slots__ = ("format", "parts")
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    format: int
+    parts: _containers.RepeatedCompositeFieldContainer[PartHashValue]
+    def __init__(self, format: _Optional[int] = ..., parts: _Optional[_Iterable[_Union[PartHashValue, _Mapping]]] = ...) -> None: ...
+
+class Quarantine(_message.Message):
+    __slots__ = ("offset", "epoch", "digest", "principal", "reason")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    epoch: int
+    digest: bytes
+    principal: str
+    reason: str
+    def __init__(self, offset: _Optional[int] = ..., epoch: _Optional[int] = ..., digest: _Optional[bytes] = ..., principal: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...

@@ -54,6 +54,21 @@ class QuorumStub:
                 request_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchCall.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchAnswer.FromString,
                 _registered_method=True)
+        self.FetchSnapshot = channel.unary_unary(
+                '/barnabas.quorum.v1.Quorum/FetchSnapshot',
+                request_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchSnapshotCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchSnapshotAnswer.FromString,
+                _registered_method=True)
+        self.DescribeReplica = channel.unary_unary(
+                '/barnabas.quorum.v1.Quorum/DescribeReplica',
+                request_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.DescribeReplicaCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.DescribeReplicaAnswer.FromString,
+                _registered_method=True)
+        self.ChangeVoters = channel.unary_unary(
+                '/barnabas.quorum.v1.Quorum/ChangeVoters',
+                request_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.ChangeVotersCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.ChangeVotersAnswer.FromString,
+                _registered_method=True)
 
 
 class QuorumServicer:
@@ -84,6 +99,27 @@ class QuorumServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchSnapshot(self, request, context):
+        """One slice of a snapshot (KIP-630).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeReplica(self, request, context):
+        """Who this node is, for a leader that is asked to let it vote. Any controller answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeVoters(self, request, context):
+        """One change of the voter set (KIP-853); answered when it is committed under the new set. Only the leader does it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QuorumServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -106,6 +142,21 @@ def add_QuorumServicer_to_server(servicer, server):
                     servicer.Fetch,
                     request_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchCall.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchAnswer.SerializeToString,
+            ),
+            'FetchSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchSnapshot,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchSnapshotCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.FetchSnapshotAnswer.SerializeToString,
+            ),
+            'DescribeReplica': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeReplica,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.DescribeReplicaCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.DescribeReplicaAnswer.SerializeToString,
+            ),
+            'ChangeVoters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeVoters,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_quorum__pb2.ChangeVotersCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_quorum__pb2.ChangeVotersAnswer.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -216,6 +267,87 @@ class Quorum:
             '/barnabas.quorum.v1.Quorum/Fetch',
             barnabas__wire_dot_rpc_dot_quorum__pb2.FetchCall.SerializeToString,
             barnabas__wire_dot_rpc_dot_quorum__pb2.FetchAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.quorum.v1.Quorum/FetchSnapshot',
+            barnabas__wire_dot_rpc_dot_quorum__pb2.FetchSnapshotCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_quorum__pb2.FetchSnapshotAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeReplica(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.quorum.v1.Quorum/DescribeReplica',
+            barnabas__wire_dot_rpc_dot_quorum__pb2.DescribeReplicaCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_quorum__pb2.DescribeReplicaAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeVoters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.quorum.v1.Quorum/ChangeVoters',
+            barnabas__wire_dot_rpc_dot_quorum__pb2.ChangeVotersCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_quorum__pb2.ChangeVotersAnswer.FromString,
             options,
             channel_credentials,
             insecure,

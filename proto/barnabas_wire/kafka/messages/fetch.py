@@ -29,6 +29,7 @@ from barnabas_wire.kafka.primitives import (
     read_compact_string,
     read_string,
     read_uvarint,
+    read_uvarint_tail,
     skip_tagged_fields,
     write_compact_string,
     write_string,
@@ -365,13 +366,45 @@ _unpack_aborted_legacy = struct_module.Struct(">qq").unpack_from
 _unpack_pair = struct_module.Struct(">ii").unpack_from
 _unpack_epoch_and_offset = struct_module.Struct(">iq").unpack_from
 
+# Messages with one partition, its topic by id (version 13 on), nothing tagged but who the follower is: what a follower of one
+# busy partition sends and gets all the time. B where a count, a tag or a length of one byte stands.
+_ONE_REQUEST = struct_module.Struct(">iiibiiB16sBiiqiqiBBBB")  # ... topic's tags, nothing forgotten, no rack
+_ONE_REQUEST_COUNTS = (0, 0, 1, 1)
+_ONE_FOLLOWER = struct_module.Struct(">BBBiqB")  # one tagged field: number 1, 13 bytes, replica id and epoch, no tags
+_ONE_RESPONSE = struct_module.Struct(">iixihiB16sBihqqqBi")
+_pack_one_request = _ONE_REQUEST.pack
+_pack_one_follower = _ONE_FOLLOWER.pack
+_pack_one_response = _ONE_RESPONSE.pack
+_ONE_RESPONSE_BODY = struct_module.Struct(">ihiB16sBihqqqBiB")  # up to the first byte of the records' length
+
 
 def parse_fetch_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
     """Body of a FetchRequest v4 to v18. `view` must end where the frame ends. Raises MalformedMessage."""
     try:
-        return _parse_request(view, position, version)
+        return (_parse_one_request(view, position, version) if version >= 15 else None) or _parse_request(
+            view, position, version
+        )
     except (IndexError, struct_module.error, UnicodeDecodeError) as error:
         raise MalformedMessage(f"FetchRequest v{version}: {error}") from error
+
+
+def _parse_one_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest | None:
+    """A follower's request of one partition; None for any other (measured: 2.5 us instead of 7)."""
+    p = position + _ONE_REQUEST.size
+    if len(view) - p != _ONE_FOLLOWER.size:
+        return None
+    values = _ONE_REQUEST.unpack_from(view, position)
+    (wait, least, most, isolation, session, session_epoch, topics, topic, partitions, *asked) = values
+    tags, tag, size, replica_id, replica_epoch, inner_tags = _ONE_FOLLOWER.unpack_from(view, p)
+    if (topics, partitions, tags, tag, size, inner_tags) != (2, 2, 1, 1, 13, 0):
+        return None
+    index, leader_epoch, offset, fetched_epoch, start, most_of_it, *counts = asked
+    if tuple(counts) != _ONE_REQUEST_COUNTS:
+        return None
+    one = (new_uuid(topic), index, leader_epoch, offset, fetched_epoch, start, most_of_it)
+    return ParsedFetchRequest(
+        replica_id, replica_epoch, wait, least, most, isolation, session, session_epoch, [one], [], ""
+    )
 
 
 def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
@@ -505,6 +538,29 @@ def encode_fetch_response(
     Parts are framing bytes with each partition's own `parts` between them. Partitions of one topic must stand together.
     node_endpoints: (node id, host, port, rack) of the leaders named in current_leader; sent from version 16 on.
     """
+    if version >= 13 and len(partitions) == 1 and not error_code and not node_endpoints:
+        topic, index, error, high, stable, start, own_parts, size, diverging, leader, aborted, preferred = partitions[0]
+        if diverging is None and leader is None and aborted is None and size:
+            length = write_uvarint(size + 1)
+            total = _ONE_RESPONSE.size + len(length) + size + 3
+            head = _pack_one_response(
+                total - 4,
+                correlation_id,
+                throttle_time_ms,
+                0,
+                session_id,
+                2,
+                topic,
+                2,
+                index,
+                error,
+                high,
+                stable,
+                start,
+                0,
+                preferred,
+            )
+            return [head + length, *own_parts, b"\0\0\0"], total
     is_flexible = version >= 12
     if is_flexible:
         out = bytearray(_pack_response_head(0, correlation_id, throttle_time_ms, error_code, session_id))
@@ -612,6 +668,28 @@ def encode_fetch_request(
     rack_id: str = "",
 ) -> None:
     """Append the body of a sessionless FetchRequest, v4 to v18. Partitions of one topic must stand together."""
+    if version >= 15 and len(partitions) == 1 and replica_id >= 0 and not rack_id:
+        topic, index, leader_epoch, offset, fetched_epoch, start, most = partitions[0]
+        out += _pack_one_request(
+            max_wait_ms,
+            min_bytes,
+            max_bytes,
+            isolation_level,
+            0,
+            -1,
+            2,
+            topic,
+            2,
+            index,
+            leader_epoch,
+            offset,
+            fetched_epoch,
+            start,
+            most,
+            *_ONE_REQUEST_COUNTS,
+        )
+        out += _pack_one_follower(1, 1, 13, replica_id, replica_epoch, 0)
+        return
     is_flexible = version >= 12
     head: list[int] = [replica_id] if version < 15 else []
     head += max_wait_ms, min_bytes, max_bytes, isolation_level
@@ -656,9 +734,44 @@ def encode_fetch_request(
 def parse_fetch_response(view: memoryview, position: int, version: int) -> ParsedFetchResponse:
     """Body of a FetchResponse v4 to v18; records are slices of `view`, which ends where the frame ends. Raises MalformedMessage."""
     try:
-        return _parse_response(view, position, version)
+        return (_parse_one_response(view, position) if version >= 13 else None) or _parse_response(
+            view, position, version
+        )
     except (IndexError, struct_module.error, UnicodeDecodeError) as error:
         raise MalformedMessage(f"FetchResponse v{version}: {error}") from error
+
+
+def _parse_one_response(view: memoryview, position: int) -> ParsedFetchResponse | None:
+    """A response of one partition that has records and nothing tagged; None for any other."""
+    end = len(view)
+    p = position + _ONE_RESPONSE_BODY.size
+    if p >= end:
+        return None
+    (
+        throttle_time_ms,
+        failure,
+        session_id,
+        topics,
+        topic,
+        partitions,
+        index,
+        error,
+        high,
+        stable,
+        start,
+        aborted,
+        preferred,
+        length,
+    ) = _ONE_RESPONSE_BODY.unpack_from(view, position)
+    if topics != 2 or partitions != 2 or aborted > 1:
+        return None
+    if length > 0x7F:
+        length, p = read_uvarint_tail(view, p, length)
+    stop = p + length - 1 if length else p
+    if stop + 3 != end or view[stop:] != b"\0\0\0":
+        return None
+    one = ReceivedPartition(new_uuid(topic), index, error, high, stable, start, [], preferred, view[p:stop], None, None)
+    return ParsedFetchResponse(throttle_time_ms, failure, session_id, [one], [])
 
 
 def _parse_response(view: memoryview, position: int, version: int) -> ParsedFetchResponse:
