@@ -11,14 +11,20 @@ Layout of a value: one protobuf MetadataRecord with exactly one member of its on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 
+from barnabas_quorum.record_codec_integrity import INTEGRITY_DECODERS, INTEGRITY_ENCODERS
+from barnabas_quorum.record_codec_security import SECURITY_DECODERS, SECURITY_ENCODERS
 from barnabas_quorum.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     ConfigRecord,
     ConfigResourceType,
+    EndTransactionRecord,
     FeatureLevelRecord,
     FeatureRange,
     LeaderRecoveryState,
@@ -32,10 +38,18 @@ from barnabas_quorum.records import (
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Uuid
 from barnabas_wire.rpc import metadata_records_pb2 as pb
+
+T = TypeVar("T")
+
+SHARED_MAX = 50_000
+"""Different lists of brokers, or of directories, that are remembered so that equal ones share their memory."""
+_BROKER_TUPLES: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}
+_UUID_TUPLES: dict[Any, Any] = {}
 
 
 class UnknownRecord(InvariantViolated):
@@ -155,6 +169,38 @@ def _read_register_controller(message: Any) -> Record:
     )
 
 
+def _unregister_controller(record: UnregisterControllerRecord) -> Any:
+    return pb.MetadataRecord(unregister_controller=pb.UnregisterController(controller_id=record.controller_id))
+
+
+def _read_unregister_controller(message: Any) -> Record:
+    return UnregisterControllerRecord(controller_id=BrokerId(message.controller_id))
+
+
+def _begin_transaction(record: BeginTransactionRecord) -> Any:
+    return pb.MetadataRecord(begin_transaction=pb.BeginTransaction(name=record.name))
+
+
+def _read_begin_transaction(message: Any) -> Record:
+    return BeginTransactionRecord(name=message.name)
+
+
+def _end_transaction(record: EndTransactionRecord) -> Any:
+    return pb.MetadataRecord(end_transaction=pb.EndTransaction())
+
+
+def _read_end_transaction(message: Any) -> Record:
+    return EndTransactionRecord()
+
+
+def _abort_transaction(record: AbortTransactionRecord) -> Any:
+    return pb.MetadataRecord(abort_transaction=pb.AbortTransaction(reason=record.reason))
+
+
+def _read_abort_transaction(message: Any) -> Record:
+    return AbortTransactionRecord(reason=message.reason)
+
+
 def _topic(record: TopicRecord) -> Any:
     return pb.MetadataRecord(topic=pb.Topic(name=record.name, topic_id=bytes(record.topic_id)))
 
@@ -249,6 +295,14 @@ def _read_partition_change(message: Any) -> Record:
     )
 
 
+def _clear_elr(record: ClearElrRecord) -> Any:
+    return pb.MetadataRecord(clear_elr=pb.ClearElr(topic_name=record.topic_name))
+
+
+def _read_clear_elr(message: Any) -> Record:
+    return ClearElrRecord(topic_name=message.topic_name)
+
+
 def _config(record: ConfigRecord) -> Any:
     return pb.MetadataRecord(
         config=pb.Config(
@@ -304,7 +358,7 @@ def _read_no_op(message: Any) -> Record:
 
 
 def _brokers_in(ids: Iterable[int]) -> tuple[BrokerId, ...]:
-    return tuple(BrokerId(broker_id) for broker_id in ids)
+    return _shared(cast(tuple[BrokerId, ...], tuple(ids)), _BROKER_TUPLES)
 
 
 def _optional_brokers_out(ids: tuple[BrokerId, ...] | None) -> Any:
@@ -312,7 +366,19 @@ def _optional_brokers_out(ids: tuple[BrokerId, ...] | None) -> Any:
 
 
 def _uuids_in(values: Iterable[bytes]) -> tuple[Uuid, ...]:
-    return tuple(Uuid(value) for value in values)
+    raw = tuple(values)
+    found = _UUID_TUPLES.get(raw)
+    return _shared(tuple(map(Uuid, raw)), _UUID_TUPLES) if found is None else found
+
+
+def _shared(value: T, known: dict[T, T]) -> T:
+    """An equal value that others hold already, so that 100 000 partitions do not hold 300 000 lists of the same brokers."""
+    found = known.get(value)
+    if found is None:
+        if len(known) >= SHARED_MAX:
+            known.clear()
+        found = known[value] = value
+    return found
 
 
 def _optional_uuids_out(values: tuple[Uuid, ...] | None) -> Any:
@@ -347,10 +413,17 @@ ENCODERS: dict[type, Callable[[Any], Any]] = {
     RemoveTopicRecord: _remove_topic,
     PartitionRecord: _partition,
     PartitionChangeRecord: _partition_change,
+    ClearElrRecord: _clear_elr,
     ConfigRecord: _config,
     FeatureLevelRecord: _feature_level,
     ProducerIdsRecord: _producer_ids,
     NoOpRecord: _no_op,
+    UnregisterControllerRecord: _unregister_controller,
+    BeginTransactionRecord: _begin_transaction,
+    EndTransactionRecord: _end_transaction,
+    AbortTransactionRecord: _abort_transaction,
+    **SECURITY_ENCODERS,
+    **INTEGRITY_ENCODERS,
 }
 
 DECODERS: dict[str, Callable[[Any], Record]] = {
@@ -362,8 +435,15 @@ DECODERS: dict[str, Callable[[Any], Record]] = {
     "remove_topic": _read_remove_topic,
     "partition": _read_partition,
     "partition_change": _read_partition_change,
+    "clear_elr": _read_clear_elr,
     "config": _read_config,
     "feature_level": _read_feature_level,
     "producer_ids": _read_producer_ids,
     "no_op": _read_no_op,
+    "unregister_controller": _read_unregister_controller,
+    "begin_transaction": _read_begin_transaction,
+    "end_transaction": _read_end_transaction,
+    "abort_transaction": _read_abort_transaction,
+    **SECURITY_DECODERS,
+    **INTEGRITY_DECODERS,
 }

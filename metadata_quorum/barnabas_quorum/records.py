@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from barnabas_quorum.records_integrity import IntegrityRecord
+from barnabas_quorum.records_security import SecurityRecord
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Uuid
 
 FIRST_LEADER_EPOCH = Epoch(0)
@@ -22,6 +24,7 @@ class ConfigResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class LeaderRecoveryState(IntEnum):
@@ -84,6 +87,32 @@ class RegisterControllerRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterControllerRecord:
+    """The controller of this id is forgotten."""
+
+    controller_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginTransactionRecord:
+    """What follows, up to its End, takes effect as a whole or, with an Abort, not at all (KIP-868)."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTransactionRecord:
+    """The records since Begin take effect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbortTransactionRecord:
+    """The records since Begin are as if they had never been."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
     """A topic begins to exist; its partitions follow as PartitionRecords."""
 
@@ -136,8 +165,16 @@ class PartitionChangeRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClearElrRecord:
+    """min.insync.replicas changed: eligible leader replicas kept under the old one are void (KIP-966)."""
+
+    topic_name: str = ""
+    """"" = every topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """One config key of a topic (resource name = topic) or a broker (broker id in text, "" = all brokers)."""
+    """One config key of a topic (resource name = topic), a broker (broker id in text, "" = all brokers) or a group."""
 
     resource_type: ConfigResourceType
     resource_name: str
@@ -177,8 +214,15 @@ Record = (
     | RemoveTopicRecord
     | PartitionRecord
     | PartitionChangeRecord
+    | ClearElrRecord
     | ConfigRecord
     | FeatureLevelRecord
     | ProducerIdsRecord
     | NoOpRecord
+    | UnregisterControllerRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | SecurityRecord
+    | IntegrityRecord
 )

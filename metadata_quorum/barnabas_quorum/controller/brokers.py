@@ -3,16 +3,21 @@
 May touch:  image, partitions.         Must not touch: sessions (their verdict comes in as an argument), what waits.
 Invariants: the broker epoch is the offset of its registration record, so it grows with every process start (C7);
             fencing writes partition changes first and then the fence, unfencing the reverse, so that no reader ever
-            sees a fenced leader; a new incarnation is fenced and in no ISR where another member remains, whatever was
-            on its disk: an unclean stop in page-cache mode needs no rule of its own.
-Read next:  partitions.py; sessions.py for who is alive.
+            sees a fenced leader; a fenced broker is in no ISR; one that stopped uncleanly is in no ELR either, where its
+            records may be lost by that; one that comes back without the directory of its replica is nobody (elr.py).
+Read next:  partitions.py; sessions.py for who is alive; directories.py for disks that fail.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from barnabas_quorum.controller.directories import fail_directories
+from barnabas_quorum.controller.elections import elect_leaderless
+from barnabas_quorum.controller.partition_rules import PartitionRules, is_replica_gone
 from barnabas_quorum.controller.partitions import (
-    AllowsUnclean,
-    elect_leaderless,
+    PlacedPartition,
+    held_partitions,
     leads_any,
     leave_partitions,
     registered_broker,
@@ -23,17 +28,20 @@ from barnabas_quorum.controller.requests import (
     RegisterBroker,
     RegisterBrokerReply,
 )
+from barnabas_quorum.controller.requests_partitions import UnregisterBroker, UnregisterBrokerReply
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.cluster import BrokerRegistration
+from barnabas_quorum.image.directories import is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.records import BrokerRegistrationChangeRecord, Record, RegisterBrokerRecord
+from barnabas_quorum.records import (
+    BrokerRegistrationChangeRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
+from barnabas_wire.kafka.ids import Offset
 
-RESERVED_DIRECTORY_IDS = 100
-"""Directory ids below this number mean something else than a directory (KIP-858): MIGRATING, UNASSIGNED, LOST, …"""
-UNASSIGNED_DIRECTORY = Uuid((1).to_bytes(16, "big"))
-"""The directory of a replica whose broker has more than one and has not said which (KIP-858)."""
 NO_RECORDS_LIMIT = 2**31
 
 
@@ -44,7 +52,7 @@ def register_broker(
     cluster_id: str,
     next_offset: Offset,
     has_live_session: bool,
-    allows_unclean: AllowsUnclean,
+    rules: PartitionRules,
 ) -> ControllerResult[RegisterBrokerReply]:
     """A broker process asks to be part of the cluster (kraft 2.4).
 
@@ -65,7 +73,7 @@ def register_broker(
     _check_features(image, request)
     present = image.cluster.broker(request.broker_id)
     if present is not None and present.incarnation_id == request.incarnation_id:
-        return _amend(present, request)
+        return _amend(image, present, request, rules=rules)
     if present is not None and present.is_active and has_live_session:
         raise KafkaError.of(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -73,8 +81,23 @@ def register_broker(
             "stop it, or give this one another node.id",
         )
     records: list[Record] = []
-    if present is not None and not present.is_fenced:
-        records += leave_partitions(image, request.broker_id, allows_unclean=allows_unclean)
+    if present is not None:
+        is_unclean = request.previous_broker_epoch != present.epoch
+        before = present.directories
+
+        def is_lost(placed: PlacedPartition) -> bool:
+            return is_unclean and not rules.is_durable(placed.topic.name)
+
+        def is_gone(placed: PlacedPartition) -> bool:
+            return is_replica_gone(
+                placed.partition,
+                request.broker_id,
+                before=before,
+                now=request.directories,
+                has_offline=request.has_offline_directories,
+            )
+
+        records += leave_partitions(image, request.broker_id, rules=rules, is_lost=is_lost, is_gone=is_gone)
     broker_epoch = next_offset + len(records)
     records.append(_registration(request, broker_epoch=broker_epoch, is_fenced=True, is_in_controlled_shutdown=False))
     return ControllerResult(records=records, response=RegisterBrokerReply(broker_epoch=broker_epoch), is_atomic=False)
@@ -86,7 +109,7 @@ def heartbeat(
     *,
     lowest_active_offset: Offset,
     shutdown_offset: Offset | None,
-    allows_unclean: AllowsUnclean,
+    rules: PartitionRules,
 ) -> ControllerResult[BrokerHeartbeatReply]:
     """What follows from a heartbeat: nothing, or a change of the broker's state (kraft 2.5).
 
@@ -98,6 +121,14 @@ def heartbeat(
     """
     broker = registered_broker(image, request.broker_id, request.broker_epoch)
     is_caught_up = request.metadata_offset >= broker.epoch
+    failed = fail_directories(image, broker, request.offline_directories, rules=rules)
+    if failed:
+        # what else it wants follows from its next heartbeat, against an image that knows of the directories
+        return ControllerResult(
+            records=failed,
+            response=BrokerHeartbeatReply(is_caught_up=is_caught_up, is_fenced=broker.is_fenced),
+            is_atomic=False,
+        )
 
     def answer(
         records: list[Record], *, is_fenced: bool, should_shutdown: bool = False
@@ -109,82 +140,97 @@ def heartbeat(
         if request.want_shutdown:
             return answer([], is_fenced=True, should_shutdown=True)
         if not request.want_fence and is_caught_up and not broker.is_in_controlled_shutdown:
-            return answer(unfence_broker(image, broker, allows_unclean=allows_unclean), is_fenced=False)
+            return answer(unfence_broker(image, broker, rules=rules), is_fenced=False)
         return answer([], is_fenced=True)
     if broker.is_in_controlled_shutdown:
         # everybody must know the new leaders before the old one goes, or clients and followers would find nobody
         is_free = not leads_any(image, broker.id) and lowest_active_offset >= (shutdown_offset or 0)
         if is_free:
-            return answer(
-                fence_broker(image, broker, allows_unclean=allows_unclean), is_fenced=True, should_shutdown=True
-            )
+            return answer(fence_broker(image, broker, rules=rules), is_fenced=True, should_shutdown=True)
         return answer([], is_fenced=False)
     if request.want_shutdown:
         if leads_any(image, broker.id):
-            return answer(begin_controlled_shutdown(image, broker, allows_unclean=allows_unclean), is_fenced=False)
-        return answer(fence_broker(image, broker, allows_unclean=allows_unclean), is_fenced=True, should_shutdown=True)
+            return answer(begin_controlled_shutdown(image, broker, rules=rules), is_fenced=False)
+        return answer(fence_broker(image, broker, rules=rules), is_fenced=True, should_shutdown=True)
     if request.want_fence:
-        return answer(fence_broker(image, broker, allows_unclean=allows_unclean), is_fenced=True)
+        return answer(fence_broker(image, broker, rules=rules), is_fenced=True)
     return answer([], is_fenced=False)
 
 
-def fence_broker(image: MetadataImage, broker: BrokerRegistration, *, allows_unclean: AllowsUnclean) -> list[Record]:
+def fence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules) -> list[Record]:
     """The broker leaves its ISRs and leads nothing; then it is fenced. In this order (kraft trap 10)."""
-    records = leave_partitions(image, broker.id, allows_unclean=allows_unclean)
+    records = leave_partitions(image, broker.id, rules=rules)
     records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_fenced=True))
     return records
 
 
-def unfence_broker(image: MetadataImage, broker: BrokerRegistration, *, allows_unclean: AllowsUnclean) -> list[Record]:
+def unfence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules) -> list[Record]:
     """The broker may lead and join ISRs; then partitions without a leader take it, where they may."""
-
-    def is_acceptable(candidate: BrokerId) -> bool:
-        return candidate == broker.id or image.cluster.is_active(candidate)
-
     records: list[Record] = [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_fenced=False)
     ]
-    records += elect_leaderless(
-        image, is_acceptable=is_acceptable, allows_unclean=allows_unclean, records_max=NO_RECORDS_LIMIT
-    )
+    records += elect_leaderless(image, rules=rules, records_max=NO_RECORDS_LIMIT, joining=broker.id)
     return records
 
 
 def begin_controlled_shutdown(
-    image: MetadataImage, broker: BrokerRegistration, *, allows_unclean: AllowsUnclean
+    image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules
 ) -> list[Record]:
     """The broker hands over what it leads and leaves its ISRs, while it still serves."""
-    records = leave_partitions(image, broker.id, allows_unclean=allows_unclean)
+    records = leave_partitions(image, broker.id, rules=rules)
     records.append(
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_in_controlled_shutdown=True)
     )
     return records
 
 
-def replica_directory(image: MetadataImage, broker_id: BrokerId) -> Uuid:
-    """The directory a new replica on that broker will be in: its only one, or unassigned."""
-    broker = image.cluster.broker(broker_id)
-    if broker is not None and len(broker.directories) == 1:
-        return broker.directories[0]
-    return UNASSIGNED_DIRECTORY
+def unregister_broker(
+    image: MetadataImage, request: UnregisterBroker, *, rules: PartitionRules
+) -> ControllerResult[UnregisterBrokerReply]:
+    """Forget a broker that will not come back. Raises BROKER_ID_NOT_REGISTERED, INVALID_REQUEST while it is in service or
+    while a partition has nobody else who is known to hold its committed records."""
+    broker = image.cluster.broker(request.broker_id)
+    if broker is None:
+        raise KafkaError.of(
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            f"broker {request.broker_id} is not registered; `barnabas broker list` shows those that are",
+        )
+    if not broker.is_fenced:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {broker.id} is in service; stop it first, a broker that runs would only register again",
+        )
+    for topic, index, partition in held_partitions(image, broker.id):
+        eligible = {*partition.isr, *partition.elr} or {*partition.last_known_elr}
+        if eligible == {broker.id}:
+            raise KafkaError.of(
+                ErrorCode.INVALID_REQUEST,
+                f"only broker {broker.id} is known to hold every committed record of {topic.name}-{index}; start it, or "
+                f"give these records up with `barnabas topic elect {topic.name}:{index} --unclean`, or delete the topic",
+            )
+    records = leave_partitions(image, broker.id, rules=rules, is_gone=lambda placed: True)
+    records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
+    return ControllerResult(records=records, response=UnregisterBrokerReply(), is_atomic=False)
 
 
-def _amend(present: BrokerRegistration, request: RegisterBroker) -> ControllerResult[RegisterBrokerReply]:
-    """The same process registers again (its first reply was lost): epoch and fencing stay."""
+def _amend(
+    image: MetadataImage, present: BrokerRegistration, request: RegisterBroker, *, rules: PartitionRules
+) -> ControllerResult[RegisterBrokerReply]:
+    """The same process registers again (its first reply was lost): epoch and fencing stay. Directories may have failed since,
+    and none that did comes back before another process looks at it."""
+    gone = [directory for directory in present.directories if directory not in request.directories]
+    records = fail_directories(image, present, gone, rules=rules)
     record = _registration(
-        request,
+        replace(request, directories=tuple(d for d in present.directories if d not in gone)),
         broker_epoch=present.epoch,
         is_fenced=present.is_fenced,
         is_in_controlled_shutdown=present.is_in_controlled_shutdown,
     )
-    is_same = (present.endpoints, present.rack, present.directories, present.features) == (
-        record.endpoints,
-        record.rack,
-        record.directories,
-        record.features,
-    )
+    is_same = (present.endpoints, present.rack, present.features) == (record.endpoints, record.rack, record.features)
     return ControllerResult(
-        records=[] if is_same else [record], response=RegisterBrokerReply(broker_epoch=present.epoch)
+        records=records if is_same else [*records, record],
+        response=RegisterBrokerReply(broker_epoch=present.epoch),
+        is_atomic=False,
     )
 
 
@@ -220,7 +266,7 @@ def _check_shape(image: MetadataImage, request: RegisterBroker) -> None:
     if len(set(request.directories)) != len(request.directories):
         raise refuse("two of its log directories have the same directory.id; format the copied one anew")
     for directory in request.directories:
-        if int.from_bytes(directory, "big") < RESERVED_DIRECTORY_IDS:
+        if is_reserved(directory):
             raise refuse(f"directory.id {directory} is reserved; format the directory anew")
     for other in image.cluster.sorted_brokers():
         shared = set(other.directories) & set(request.directories)

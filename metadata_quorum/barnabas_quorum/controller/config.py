@@ -37,6 +37,17 @@ class ControllerConfig:
         "An idle active controller writes a no-op record this often, so that a stuck quorum shows as a standing high "
         "watermark; 0 = never.",
     )
+    image_hash_interval_ms: int = _key(
+        30_000,
+        "metadata.image.hash.interval.ms",
+        "How often the active controller writes what its metadata hashes to, if anything was written since, so that every "
+        "node compares its own; 0 = not by time.",
+    )
+    image_hash_interval_records: int = _key(
+        1000,
+        "metadata.image.hash.interval.records",
+        "After how many metadata records the active controller writes what its metadata hashes to; 0 = not by count.",
+    )
     auto_leader_rebalance_enable: bool = _key(
         True,
         "auto.leader.rebalance.enable",
@@ -44,6 +55,68 @@ class ControllerConfig:
     )
     leader_imbalance_check_interval_seconds: int = _key(
         300, "leader.imbalance.check.interval.seconds", "How often partitions are handed back to preferred leaders."
+    )
+    leader_imbalance_settle_ms: int = _key(
+        30_000,
+        "leader.imbalance.settle.ms",
+        "A broker gets leaderships back only when it has been in service this long and is in sync in every partition it "
+        "holds: one that is still catching up needs its disk and network for that.",
+    )
+    leader_imbalance_elections_max: int = _key(
+        100,
+        "leader.imbalance.elections.max",
+        "Most leaderships handed back at once; the rest follow a second later.",
+    )
+    unclean_leader_election_interval_ms: int = _key(
+        300_000,
+        "unclean.leader.election.interval.ms",
+        "How often partitions without a leader are looked at for one that may lead, where "
+        "unclean.leader.election.enable allows it, in ms.",
+    )
+    min_insync_replicas: int = _key(
+        1,
+        "min.insync.replicas",
+        "In-sync replicas below which the high watermark stands still and former members stay eligible to lead (KIP-966). "
+        "The same on every node.",
+    )
+    log_flush_on_acks: str = _key(
+        "fsync",
+        "log.flush.on.acks",
+        "With page-cache, a broker that stopped uncleanly is no longer eligible to lead: it may lack committed records.",
+    )
+    topic_partitions_max: int = _key(
+        100_000, "topic.partitions.max", "Most partitions of one topic; 0 = no limit of its own."
+    )
+    cluster_partitions_max: int = _key(
+        1_000_000, "cluster.partitions.max", "Most partitions of the whole cluster; 0 = no limit."
+    )
+    broker_replicas_max: int = _key(
+        0, "broker.replicas.max", "Most replicas on one broker, counting what a request would add; 0 = no limit."
+    )
+    delegation_token_secret_key: str | None = field(
+        default=None,
+        repr=False,
+        metadata={
+            "key": "delegation.token.secret.key",
+            "doc": "Secret from which the HMACs of delegation tokens follow; the same on every node. Without it there are no "
+            "tokens.",
+            "sensitive": True,
+        },
+    )
+    delegation_token_max_lifetime_ms: int = _key(
+        7 * 24 * 3_600_000,
+        "delegation.token.max.lifetime.ms",
+        "How long after its making a delegation token may be renewed at most, in ms.",
+    )
+    delegation_token_expiry_time_ms: int = _key(
+        24 * 3_600_000,
+        "delegation.token.expiry.time.ms",
+        "How long a delegation token lives unless it is renewed, in ms.",
+    )
+    delegation_token_expiry_check_interval_ms: int = _key(
+        3_600_000,
+        "delegation.token.expiry.check.interval.ms",
+        "How often expired delegation tokens are removed, in ms.",
     )
     unclean_leader_election_enable: bool = _key(
         False,
@@ -53,9 +126,29 @@ class ControllerConfig:
     )
 
     def __post_init__(self) -> None:
-        for name in ("session_timeout_ms", "disconnect_grace_ms", "leader_imbalance_check_interval_seconds"):
+        for name in (
+            "session_timeout_ms",
+            "disconnect_grace_ms",
+            "leader_imbalance_check_interval_seconds",
+            "leader_imbalance_elections_max",
+            "unclean_leader_election_interval_ms",
+            "min_insync_replicas",
+            "delegation_token_max_lifetime_ms",
+            "delegation_token_expiry_time_ms",
+            "delegation_token_expiry_check_interval_ms",
+        ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        for name in (
+            "leader_imbalance_settle_ms",
+            "image_hash_interval_ms",
+            "image_hash_interval_records",
+            "topic_partitions_max",
+            "cluster_partitions_max",
+            "broker_replicas_max",
+        ):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or positive, not {getattr(self, name)}")
         if self.idle_interval_ms < 0:
             raise ValueError(f"metadata.max.idle.interval.ms={self.idle_interval_ms} must be 0 (never) or positive")
         if self.disconnect_grace_ms > self.session_timeout_ms:

@@ -19,17 +19,23 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigsReply,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.image.configs import CLUSTER_DEFAULT, ConfigResource
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 ConfigValidator = Callable[[str, str, str], None]
 """(resource name, key, value): raises KafkaError INVALID_CONFIG that names key and fix. The rooms that own the keys supply
 it, because this room must not know them. For a broker the resource name is its id in text, "" for all brokers."""
+
+
+WholeValidator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
+"""(topic, all its overrides after the change, those of all brokers): raises KafkaError INVALID_CONFIG where they contradict
+each other, which no single key shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,8 @@ class ConfigValidators:
 
     topic: ConfigValidator
     broker: ConfigValidator
+    group: ConfigValidator
+    topic_as_whole: WholeValidator
 
 
 def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool) -> bool:
@@ -66,7 +74,7 @@ def incremental_alter_configs(
                     f"{resource.type.name.lower()} {resource.name!r} is named twice in one request; name it once",
                 )
             _check_exists(image, resource)
-            changes = _alter_one(image.configs.get(resource), alteration, validators)
+            changes = _alter_one(image, resource, alteration, validators)
             if len(records) + len(changes) > records_max:
                 raise KafkaError.of(
                     ErrorCode.POLICY_VIOLATION,
@@ -82,10 +90,14 @@ def incremental_alter_configs(
     )
 
 
-def validated_topic_configs(topic: str, configs: Mapping[str, str], validators: ConfigValidators) -> None:
-    """Check the configs a topic shall be created with. Raises KafkaError INVALID_CONFIG."""
+def validated_topic_configs(
+    topic: str, configs: Mapping[str, str], validators: ConfigValidators, *, cluster_default: Mapping[str, str]
+) -> None:
+    """Check the configs a topic shall be created with; `cluster_default` are those of all brokers. Raises KafkaError
+    INVALID_CONFIG."""
     for key in sorted(configs):
         validators.topic(topic, key, configs[key])
+    validators.topic_as_whole(topic, configs, cluster_default)
 
 
 def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
@@ -94,6 +106,10 @@ def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all topics; name one")
         if image.topics.get(resource.name) is None:
             raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name!r} does not exist")
+        return
+    if resource.type is ConfigResourceType.GROUP:
+        if resource.name == "":
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all groups; name one")
         return
     if resource.name == "":
         return
@@ -105,8 +121,16 @@ def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
         raise KafkaError.of(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {resource.name} is not registered")
 
 
-def _alter_one(present: Mapping[str, str], alteration: ConfigAlteration, validators: ConfigValidators) -> list[Record]:
-    validate = validators.topic if alteration.resource_type is ConfigResourceType.TOPIC else validators.broker
+def _alter_one(
+    image: MetadataImage, resource: ConfigResource, alteration: ConfigAlteration, validators: ConfigValidators
+) -> list[Record]:
+    validate = {
+        ConfigResourceType.TOPIC: validators.topic,
+        ConfigResourceType.BROKER: validators.broker,
+        ConfigResourceType.GROUP: validators.group,
+    }[resource.type]
+    present = image.configs.get(resource)
+    after = dict(present)
     keys = [change.key for change in alteration.changes]
     records: list[Record] = []
     for change in alteration.changes:
@@ -117,6 +141,11 @@ def _alter_one(present: Mapping[str, str], alteration: ConfigAlteration, validat
         value = _changed_value(present.get(change.key), change)
         if value is not None:
             validate(alteration.resource_name, change.key, value)
+        if value is None:
+            after.pop(change.key, None)
+            _check_removal(image, resource, change.key)
+        else:
+            after[change.key] = value
         if value != present.get(change.key):
             records.append(
                 ConfigRecord(
@@ -126,7 +155,19 @@ def _alter_one(present: Mapping[str, str], alteration: ConfigAlteration, validat
                     value=value,
                 )
             )
+    if resource.type is ConfigResourceType.TOPIC:
+        validators.topic_as_whole(resource.name, after, image.configs.cluster_default)
     return records
+
+
+def _check_removal(image: MetadataImage, resource: ConfigResource, key: str) -> None:
+    """While there are ELRs, min.insync.replicas of all brokers must stand in the metadata: each broker's own file might say
+    something else than the controller's (KIP-966)."""
+    if resource == CLUSTER_DEFAULT and key == MIN_INSYNC_REPLICAS and image.features.is_elr_enabled:
+        raise KafkaError.of(
+            ErrorCode.INVALID_CONFIG,
+            f"{key} of all brokers cannot be removed while eligible.leader.replicas.version is on; set it to another value",
+        )
 
 
 def _changed_value(present: str | None, change: ConfigChange) -> str | None:

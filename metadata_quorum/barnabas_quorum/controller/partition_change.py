@@ -1,21 +1,30 @@
-"""The heart of the controller: what becomes of one partition when its ISR shall change or a leader is wanted.
+"""The heart of the controller: what becomes of one partition when its ISR or replicas shall change or a leader is wanted.
 
 May touch:  its arguments.            Must not touch: the image as a whole, sessions, everything that waits.
-Invariants: leader ∈ ISR or there is none; ISR ⊆ replicas and never empty: the last member stays even when fenced, since
-            it alone is known to hold every committed record; only an unclean election, asked for by config, breaks that.
-Read next:  partitions.py, which asks for changes; image/topics.py (merge), which replays them.
+Invariants: leader ∈ ISR or there is none; ISR ⊆ replicas; ISR and ELR are disjoint, and the ISR is empty only while an ELR
+            or a last known leader tells who may come next, or their disks are gone and only an unclean election helps;
+            adding and removing ⊆ replicas; only an unclean election, asked for by config or by hand, makes a leader that
+            may lack committed records.
+Read next:  elr.py and partition_rules.py; partitions.py, elections.py and reassignment.py, which ask for changes;
+            image/topics.py (merge), which replays them.
 
-Order of steps as in KIP-966's builder, without reassignment and ELR: target ISR, election, leader, ISR, recovery state.
+Order of steps as in Kafka's builder (KIP-966): a reassignment that is done, ELR, election, leader epoch for dropped replicas,
+ISR, last known leader, directories and replicas, recovery state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
+from typing import NamedTuple, TypeVar
 
+from barnabas_quorum.controller.elr import effective_min_isr, eligible_replicas, last_known_leader
+from barnabas_quorum.image.directories import UNASSIGNED_DIRECTORY
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
+
+T = TypeVar("T")
 
 
 class Election(Enum):
@@ -27,57 +36,159 @@ class Election(Enum):
     """The first replica, if it may lead; else as ONLINE."""
 
 
+class Replicas(NamedTuple):
+    """Who holds a partition, and which of them come and go."""
+
+    all: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+
+class _Elected(NamedTuple):
+    leader: BrokerId
+    is_unclean: bool = False
+
+
 def build_change(
     partition: PartitionRegistration,
     *,
     topic_id: Uuid,
     partition_id: int,
     is_acceptable: Callable[[BrokerId], bool],
+    min_insync_replicas: int,
     target_isr: tuple[BrokerId, ...] | None = None,
+    target_replicas: Replicas | None = None,
+    directory_for: Callable[[BrokerId], Uuid] = lambda broker_id: UNASSIGNED_DIRECTORY,
+    lost: Collection[BrokerId] = (),
+    gone: Collection[BrokerId] = (),
     election: Election = Election.ONLINE,
     allows_unclean: bool = False,
     leader_recovery_state: LeaderRecoveryState | None = None,
 ) -> PartitionChangeRecord | None:
-    """The change that gives the partition its target ISR and the leader it then should have; None when nothing changes.
+    """The change that gives the partition what is wanted and the leader it then should have; None when nothing changes.
 
     Args:
-        is_acceptable: whether a broker may lead: registered, unfenced, not shutting down (kraft 2.6).
-        target_isr: the wanted ISR, None = as it is; empty = the present one stays (no ELR to fall back on).
-        allows_unclean: the topic's unclean.leader.election.enable.
+        is_acceptable: whether a broker may lead (partition_rules.acceptable).
+        min_insync_replicas: the topic's, not yet cut to the number of replicas.
+        target_isr: the wanted ISR, None = as it is.
+        target_replicas: the wanted replicas, None = as they are. A reassignment that is done by this is completed.
+        directory_for: where the replica of a broker that is new to the partition will be.
+        lost: replicas whose records cannot be trusted any more; they are not eligible to lead.
+        gone: replicas whose records are gone for certain; they are in no ISR, and not the last known leader either.
+        allows_unclean: let a replica lead that may lack committed records, if no other may lead.
         leader_recovery_state: what the leader reports of itself, None = as it is.
     """
-    isr = target_isr if target_isr else partition.isr
+    isr = tuple(member for member in (partition.isr if target_isr is None else target_isr) if member not in gone)
+    wanted = target_replicas or Replicas(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+    completed = completed_reassignment(wanted, isr)
+    if completed is not None:
+        wanted, isr = completed
+    isr = tuple(member for member in isr if member in wanted.all)
+    min_isr = effective_min_isr(min_insync_replicas, len(wanted.all))
+    elr = eligible_replicas(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, lost={*lost, *gone})
+    last_known = last_known_leader(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, gone=gone)
     recovery = partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
-    leader = _elect(partition, isr, is_acceptable, election)
-    if leader == NO_BROKER and allows_unclean:
-        leader = next((replica for replica in partition.replicas if is_acceptable(replica)), NO_BROKER)
-        if leader != NO_BROKER:
-            isr, recovery = (leader,), LeaderRecoveryState.RECOVERING
 
+    elected = _elect(
+        partition,
+        replicas=wanted.all,
+        isr=isr,
+        elr=elr,
+        last_known=last_known,
+        is_acceptable=is_acceptable,
+        election=election,
+        allows_unclean=allows_unclean,
+    )
+    leader = elected.leader
+    if elected.is_unclean:
+        isr, elr, recovery = (leader,), (), LeaderRecoveryState.RECOVERING
+    elif leader != NO_BROKER and not isr:
+        isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
+    if isr:
+        last_known = ()
+    if len(isr) >= min_isr:
+        elr = ()
+
+    directories = _directories(partition, wanted.all, directory_for)
+    is_led_anew = leader != partition.leader or not set(partition.replicas) <= set(wanted.all)
     change = PartitionChangeRecord(
         topic_id=topic_id,
         partition_id=partition_id,
-        leader=leader if leader != partition.leader else None,
-        isr=isr if isr != partition.isr else None,
+        # replicas that are dropped learn by a new leader epoch that nobody counts them any more
+        leader=leader if is_led_anew else None,
+        isr=_if_changed(isr, partition.isr),
+        replicas=_if_changed(wanted.all, partition.replicas),
+        adding_replicas=_if_changed(wanted.adding, partition.adding_replicas),
+        removing_replicas=_if_changed(wanted.removing, partition.removing_replicas),
+        directories=_if_changed(directories, partition.directories),
+        elr=_if_changed(elr, partition.elr),
+        last_known_elr=_if_changed(last_known, partition.last_known_elr),
         leader_recovery_state=recovery if recovery != partition.leader_recovery_state else None,
     )
-    is_unchanged = change.leader is None and change.isr is None and change.leader_recovery_state is None
-    return None if is_unchanged else change
+    return None if is_unchanged(change) else change
+
+
+def completed_reassignment(wanted: Replicas, isr: tuple[BrokerId, ...]) -> tuple[Replicas, tuple[BrokerId, ...]] | None:
+    """What the replicas and the ISR become when the reassignment is done, None while it is not (or there is none).
+
+    It is done when every replica that stays is in sync: not before, or the partition would for a time have fewer good copies
+    than it was promised.
+    """
+    if not wanted.adding and not wanted.removing:
+        return None
+    staying = tuple(replica for replica in wanted.all if replica not in wanted.removing)
+    if not staying or not set(staying) <= set(isr):
+        return None
+    return Replicas(staying), tuple(member for member in isr if member in staying)
+
+
+def is_unchanged(change: PartitionChangeRecord) -> bool:
+    """Whether the record says nothing."""
+    return change == PartitionChangeRecord(topic_id=change.topic_id, partition_id=change.partition_id)
 
 
 def _elect(
     partition: PartitionRegistration,
+    *,
+    replicas: tuple[BrokerId, ...],
     isr: tuple[BrokerId, ...],
+    elr: tuple[BrokerId, ...],
+    last_known: tuple[BrokerId, ...],
     is_acceptable: Callable[[BrokerId], bool],
     election: Election,
-) -> BrokerId:
-    """A clean election: only members of the ISR, in the order of the replica list."""
+    allows_unclean: bool,
+) -> _Elected:
+    """A member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list; failing these the last
+    known leader, failing that, where it is allowed, any replica that lives."""
+    candidates = isr or elr
 
     def may_lead(replica: BrokerId) -> bool:
-        return replica in isr and is_acceptable(replica)
+        return replica in candidates and is_acceptable(replica)
 
-    if election is Election.PREFERRED and may_lead(partition.preferred_leader):
-        return partition.preferred_leader
+    if election is Election.PREFERRED and may_lead(replicas[0]):
+        return _Elected(replicas[0])
     if partition.leader != NO_BROKER and may_lead(partition.leader):
-        return partition.leader
-    return next((replica for replica in partition.replicas if may_lead(replica)), NO_BROKER)
+        return _Elected(partition.leader)
+    for replica in replicas:
+        if may_lead(replica):
+            return _Elected(replica)
+    if not isr and not elr and len(last_known) == 1 and is_acceptable(last_known[0]):
+        return _Elected(last_known[0], is_unclean=True)
+    if allows_unclean:
+        for replica in replicas:
+            if is_acceptable(replica):
+                return _Elected(replica, is_unclean=True)
+    return _Elected(NO_BROKER)
+
+
+def _directories(
+    partition: PartitionRegistration, replicas: tuple[BrokerId, ...], directory_for: Callable[[BrokerId], Uuid]
+) -> tuple[Uuid, ...]:
+    if replicas == partition.replicas:
+        return partition.directories
+    known = dict(zip(partition.replicas, partition.directories, strict=False))
+    return tuple(known[replica] if replica in known else directory_for(replica) for replica in replicas)
+
+
+def _if_changed(now: tuple[T, ...], before: tuple[T, ...]) -> tuple[T, ...] | None:
+    return None if now == before else now

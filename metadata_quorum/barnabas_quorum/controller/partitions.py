@@ -3,7 +3,7 @@
 May touch:  image, partition_change.   Must not touch: sessions, everything that waits.
 Invariants: every check of AlterPartition comes before any record of it; partitions are visited in the order of topic
             names and numbers, so that one image gives one list of records.
-Read next:  partition_change.py, then brokers.py.
+Read next:  partition_change.py, then brokers.py, elections.py and reassignment.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from barnabas_quorum.controller.partition_change import Election, build_change
+from barnabas_quorum.controller.partition_change import build_change
+from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
 from barnabas_quorum.controller.requests import (
     NO_BROKER_EPOCH,
     AlterPartition,
@@ -25,10 +26,7 @@ from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
 from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
-
-AllowsUnclean = Callable[[str], bool]
-"""Topic name -> its effective unclean.leader.election.enable."""
+from barnabas_wire.kafka.ids import BrokerId, Uuid
 
 
 class PlacedPartition(NamedTuple):
@@ -39,11 +37,26 @@ class PlacedPartition(NamedTuple):
     partition: PartitionRegistration
 
 
-def all_partitions(image: MetadataImage) -> Iterator[PlacedPartition]:
-    """Every partition, by topic name and number."""
-    for topic in image.topics.sorted_topics():
+def held_partitions(image: MetadataImage, broker_id: BrokerId) -> Iterator[PlacedPartition]:
+    """Every partition of which the broker holds a replica, by topic name and number. Visits its topics, not all."""
+    found = (image.topics.get_by_id(topic_id) for topic_id in image.topics.index.topic_ids_of(broker_id))
+    for topic in sorted((topic for topic in found if topic is not None), key=lambda topic: topic.name):
         for index in sorted(topic.partitions):
-            yield PlacedPartition(topic, index, topic.partitions[index])
+            partition = topic.partitions[index]
+            if broker_id in partition.replicas:
+                yield PlacedPartition(topic, index, partition)
+
+
+def unsettled_partitions(image: MetadataImage) -> Iterator[PlacedPartition]:
+    """Every partition that is not as it should be (image/partition_index.py, is_settled), by topic name and number. In a
+    healthy cluster these are few or none, however many partitions there are."""
+    keys = [
+        (topic.name, index, topic)
+        for topic_id, index in image.topics.index.unsettled
+        if (topic := image.topics.get_by_id(topic_id)) is not None
+    ]
+    for _, index, topic in sorted(keys, key=lambda key: key[:2]):
+        yield PlacedPartition(topic, index, topic.partitions[index])
 
 
 def registered_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: int) -> BrokerRegistration:
@@ -64,75 +77,47 @@ def registered_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: i
 
 def leads_any(image: MetadataImage, broker_id: BrokerId) -> bool:
     """Whether the broker leads a partition."""
-    return any(placed.partition.leader == broker_id for placed in all_partitions(image))
+    return broker_id in image.topics.index.leader_counts
 
 
-def leave_partitions(image: MetadataImage, broker_id: BrokerId, *, allows_unclean: AllowsUnclean) -> list[Record]:
-    """The broker leaves every ISR in which another member remains, and leads nothing any more."""
-
-    def is_acceptable(candidate: BrokerId) -> bool:
-        return candidate != broker_id and image.cluster.is_active(candidate)
-
-    changes: list[Record] = []
-    for topic, index, partition in all_partitions(image):
-        if broker_id not in partition.isr and partition.leader != broker_id:
-            continue
-        change = build_change(
-            partition,
-            topic_id=topic.id,
-            partition_id=index,
-            is_acceptable=is_acceptable,
-            target_isr=tuple(member for member in partition.isr if member != broker_id),
-            allows_unclean=allows_unclean(topic.name),
-        )
-        if change is not None:
-            changes.append(change)
-    return changes
-
-
-def elect_leaderless(
-    image: MetadataImage, *, is_acceptable: Callable[[BrokerId], bool], allows_unclean: AllowsUnclean, records_max: int
+def leave_partitions(
+    image: MetadataImage,
+    broker_id: BrokerId,
+    *,
+    rules: PartitionRules,
+    is_lost: Callable[[PlacedPartition], bool] = lambda placed: False,
+    is_gone: Callable[[PlacedPartition], bool] = lambda placed: False,
 ) -> list[Record]:
-    """Leaders for partitions that have none, where one may lead; at most `records_max` changes."""
+    """The broker leaves every ISR and leads nothing any more. Where its ISR falls below min.insync.replicas it stays eligible
+    to lead again, unless the records of its replica cannot be trusted (is_lost) or are gone for certain (is_gone; elr.py)."""
     changes: list[Record] = []
-    for topic, index, partition in all_partitions(image):
-        if partition.leader != NO_BROKER:
+    for placed in held_partitions(image, broker_id):
+        topic, index, partition = placed
+        gone = (broker_id,) if is_gone(placed) else ()
+        lost = (broker_id,) if is_lost(placed) else gone
+        is_in_sync = broker_id in partition.isr or partition.leader == broker_id
+        is_struck = (lost and broker_id in partition.elr) or (gone and broker_id in partition.last_known_elr)
+        if not is_in_sync and not is_struck:
             continue
-        if len(changes) == records_max:
-            break
         change = build_change(
             partition,
             topic_id=topic.id,
             partition_id=index,
-            is_acceptable=is_acceptable,
-            allows_unclean=allows_unclean(topic.name),
+            is_acceptable=acceptable(image, partition, leaving=broker_id),
+            min_insync_replicas=rules.min_insync_replicas(topic.name),
+            target_isr=tuple(member for member in partition.isr if member != broker_id),
+            lost=lost,
+            gone=gone,
+            allows_unclean=rules.allows_unclean(topic.name),
         )
         if change is not None:
             changes.append(change)
     return changes
 
 
-def elect_preferred(image: MetadataImage, *, records_max: int) -> list[Record]:
-    """Hand partitions back to their preferred leader where it is in sync; at most `records_max` changes."""
-    changes: list[Record] = []
-    for topic, index, partition in all_partitions(image):
-        if len(changes) == records_max:
-            break
-        if partition.leader == partition.preferred_leader:
-            continue
-        change = build_change(
-            partition,
-            topic_id=topic.id,
-            partition_id=index,
-            is_acceptable=image.cluster.is_active,
-            election=Election.PREFERRED,
-        )
-        if change is not None and change.leader == partition.preferred_leader:
-            changes.append(change)
-    return changes
-
-
-def alter_partition(image: MetadataImage, request: AlterPartition) -> ControllerResult[AlterPartitionReply]:
+def alter_partition(
+    image: MetadataImage, request: AlterPartition, *, rules: PartitionRules
+) -> ControllerResult[AlterPartitionReply]:
     """ISR changes that leaders propose (KIP-497, 704, 903). Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH for the
     whole request; every other refusal belongs to one partition."""
     registered_broker(image, request.broker_id, request.broker_epoch)
@@ -148,7 +133,7 @@ def alter_partition(image: MetadataImage, request: AlterPartition) -> Controller
                     f"partition {item.partition_id} of {item.topic_id} is named twice in one request; name it once",
                 )
             altered.add(key)
-            partition, change = _alter_one(image, request.broker_id, item)
+            partition, change = _alter_one(image, request.broker_id, item, rules)
         except KafkaError as error:
             replies.append(
                 PartitionAlterationReply(topic_id=item.topic_id, partition_id=item.partition_id, error=error)
@@ -157,6 +142,16 @@ def alter_partition(image: MetadataImage, request: AlterPartition) -> Controller
         if change is not None:
             records.append(change)
             partition = partition.merge(change)
+        if partition.leader != request.broker_id:
+            moved = KafkaError.of(
+                ErrorCode.NEW_LEADER_ELECTED,
+                f"partition {item.partition_id} of {item.topic_id} is reassigned: its ISR is taken, and broker "
+                f"{partition.leader} leads it now",
+            )
+            replies.append(
+                PartitionAlterationReply(topic_id=item.topic_id, partition_id=item.partition_id, error=moved)
+            )
+            continue
         replies.append(
             PartitionAlterationReply(
                 topic_id=item.topic_id,
@@ -172,7 +167,7 @@ def alter_partition(image: MetadataImage, request: AlterPartition) -> Controller
 
 
 def _alter_one(
-    image: MetadataImage, sender: BrokerId, item: PartitionAlteration
+    image: MetadataImage, sender: BrokerId, item: PartitionAlteration, rules: PartitionRules
 ) -> tuple[PartitionRegistration, PartitionChangeRecord | None]:
     """The checks in Kafka's order (kraft 2.7), then the change."""
     topic = image.topics.get_by_id(item.topic_id)
@@ -207,13 +202,16 @@ def _alter_one(
     new_isr = tuple(member.broker_id for member in item.new_isr)
     _check_isr(name, partition, new_isr)
     _check_recovery(name, partition, new_isr, item.leader_recovery_state)
-    _check_members(image, name, item)
+    _check_members(image, name, partition, item)
+    may_lead = acceptable(image, partition)
     change = build_change(
         partition,
         topic_id=item.topic_id,
         partition_id=item.partition_id,
-        # the leader is in the new ISR and keeps leading, also while it shuts down: that is another decision's matter
-        is_acceptable=lambda candidate: candidate == sender,
+        # the leader is in the new ISR and keeps leading, also while it shuts down: that is another decision's matter;
+        # another leads only when this ISR completes a reassignment that takes the present leader away
+        is_acceptable=lambda candidate: candidate == sender or may_lead(candidate),
+        min_insync_replicas=rules.min_insync_replicas(topic.name),
         target_isr=new_isr,
         leader_recovery_state=item.leader_recovery_state,
     )
@@ -249,7 +247,9 @@ def _check_recovery(
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: its leader has recovered and cannot recover again")
 
 
-def _check_members(image: MetadataImage, name: str, item: PartitionAlteration) -> None:
+def _check_members(
+    image: MetadataImage, name: str, partition: PartitionRegistration, item: PartitionAlteration
+) -> None:
     """Every member must be able to lead, and be the same process the leader means (KIP-903)."""
     for member in item.new_isr:
         broker = image.cluster.broker(member.broker_id)
@@ -259,6 +259,8 @@ def _check_members(image: MetadataImage, name: str, item: PartitionAlteration) -
             reason = "is fenced"
         elif broker.is_in_controlled_shutdown:
             reason = "is shutting down"
+        elif not is_directory_online(image, partition, member.broker_id):
+            reason = "has lost the log directory of its replica"
         elif member.broker_epoch not in (NO_BROKER_EPOCH, broker.epoch):
             reason = f"is registered with epoch {broker.epoch}, not {member.broker_epoch}: it restarted since"
         else:

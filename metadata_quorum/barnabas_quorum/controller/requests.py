@@ -3,7 +3,7 @@
 May touch:  records, barnabas_wire.kafka.   Must not touch: everything else.
 Invariants: data only. A whole request that is refused raises KafkaError; where a request has items, each item of the
             reply carries its own error or None.
-Read next:  controller.py, which answers; driver/controller_codec.py, which writes these as protobuf.
+Read next:  requests_partitions.py for the rest; controller.py, which answers; driver/controller_codec.py, which writes these as protobuf.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from barnabas_quorum.controller.requests_cluster import ClusterReply, ClusterRequest
+from barnabas_quorum.controller.requests_integrity import IntegrityReply, IntegrityRequest
+from barnabas_quorum.controller.requests_partitions import PartitionReply, PartitionRequest
+from barnabas_quorum.controller.requests_security import SecurityReply, SecurityRequest
 from barnabas_quorum.errors import NotController
 from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState
 from barnabas_wire.kafka.errors import KafkaError
@@ -22,11 +26,15 @@ NO_BROKER_EPOCH = -1
 
 
 class NotActiveController(NotController):
-    """The asked controller is not the active one; `leader_id` is, as far as it knows."""
+    """The asked controller is not the active one; `leader_id` is, as far as it knows.
 
-    def __init__(self, message: str, *, leader_id: BrokerId | None) -> None:
+    `is_unsettled`: it was active when it was asked, and what it decided may yet be committed by its successor.
+    """
+
+    def __init__(self, message: str, *, leader_id: BrokerId | None, is_unsettled: bool = False) -> None:
         super().__init__(message)
         self.leader_id = leader_id
+        self.is_unsettled = is_unsettled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,9 @@ class RegisterBroker:
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     directories: tuple[Uuid, ...] = ()
+    """The log directories that work."""
+    has_offline_directories: bool = False
+    """It has others that do not work, and may not even be told by their ids: what was in them may come back."""
     features: tuple[FeatureRange, ...] = ()
     previous_broker_epoch: int = NO_BROKER_EPOCH
     """From the clean-shutdown file; -1 after an unclean stop (KIP-966)."""
@@ -62,6 +73,8 @@ class BrokerHeartbeat:
     want_fence: bool
     """True while it is not ready to serve."""
     want_shutdown: bool
+    offline_directories: tuple[Uuid, ...] = ()
+    """Log directories that failed since this process started (KIP-858)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +319,10 @@ ControllerRequest = (
     | CreatePartitions
     | IncrementalAlterConfigs
     | AllocateProducerIds
+    | PartitionRequest
+    | ClusterRequest
+    | SecurityRequest
+    | IntegrityRequest
 )
 """Asked by one call each; heartbeats have a stream of their own."""
 
@@ -317,4 +334,8 @@ ControllerReply = (
     | CreatePartitionsReply
     | IncrementalAlterConfigsReply
     | AllocateProducerIdsReply
+    | PartitionReply
+    | ClusterReply
+    | SecurityReply
+    | IntegrityReply
 )

@@ -23,5 +23,7 @@ class ControllerResult(Generic[R]):
     records: Sequence[Record]
     response: R
     is_atomic: bool = True
-    """All records in one batch of the log, or none. False where a prefix of them is a legal state too, so that a
+    """All records in one batch or one transaction of the log, or none. False where a prefix of them is a legal state too, so that a
     broker with a hundred thousand partitions can be fenced in several batches."""
+    name: str = ""
+    """What a transaction is called in the log, should this need one."""

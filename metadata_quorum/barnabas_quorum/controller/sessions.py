@@ -12,7 +12,7 @@ connected to this controller (it was just elected): after the session time-out, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
@@ -30,6 +30,8 @@ class BrokerSession:
     """Open heartbeat streams; two for a moment when the broker reconnects before its old stream is seen to end."""
     lost_ms: int | None = None
     """When the last stream broke; None while connected, or when there never was one."""
+    unfenced_ms: int | None = None
+    """Since when the broker is in service, or this controller leads; None while it is fenced."""
     shutdown_offset: Offset | None = None
     """Last record of its controlled shutdown; everybody must have read it before the broker may go."""
 
@@ -46,7 +48,8 @@ class BrokerSessions:
         """This controller takes over: every unfenced broker (id, epoch) gets a fresh session; fenced ones get none
         (KAFKA-19130)."""
         self._sessions = {
-            broker_id: BrokerSession(broker_epoch=epoch, contact_ms=now_ms) for broker_id, epoch in unfenced
+            broker_id: BrokerSession(broker_epoch=epoch, contact_ms=now_ms, unfenced_ms=now_ms)
+            for broker_id, epoch in unfenced
         }
 
     def end(self) -> None:
@@ -56,6 +59,10 @@ class BrokerSessions:
     def get(self, broker_id: BrokerId) -> BrokerSession | None:
         """The broker's session, if it has one."""
         return self._sessions.get(broker_id)
+
+    def all(self) -> Mapping[BrokerId, BrokerSession]:
+        """Every session, to look at."""
+        return self._sessions
 
     def connect(self, broker_id: BrokerId, broker_epoch: int, *, now_ms: int) -> None:
         """A heartbeat stream of this registration was opened."""
@@ -80,6 +87,26 @@ class BrokerSessions:
         session = self._session(broker_id, broker_epoch, now_ms)
         session.contact_ms = now_ms
         session.metadata_offset = metadata_offset
+
+    def note_fenced(self, broker_id: BrokerId) -> None:
+        """The broker is fenced, as decided just now or known for long."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.unfenced_ms = None
+
+    def note_unfenced(self, broker_id: BrokerId, *, now_ms: int) -> None:
+        """The broker is in service, as decided just now or known for long."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.unfenced_ms is None:
+            session.unfenced_ms = now_ms
+
+    def unfenced_since_ms(self) -> dict[BrokerId, int]:
+        """Since when each broker is in service, as far as this controller has seen."""
+        return {
+            broker_id: session.unfenced_ms
+            for broker_id, session in self._sessions.items()
+            if session.unfenced_ms is not None
+        }
 
     def forget(self, broker_id: BrokerId) -> None:
         """The registration ended."""

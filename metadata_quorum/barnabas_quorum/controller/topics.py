@@ -9,12 +9,14 @@ Read next:  placement.py, image/topics.py.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
-from barnabas_quorum.controller.brokers import replica_directory
 from barnabas_quorum.controller.configs import ConfigValidators, validated_topic_configs
+from barnabas_quorum.controller.limits import PartitionLimits, check_limits
+from barnabas_quorum.controller.partition_rules import replica_directory
 from barnabas_quorum.controller.placement import PlaceableBroker, place_replicas
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
@@ -32,7 +34,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import TopicImage
+from barnabas_quorum.image.topics import TopicImage, metric_name_of
 from barnabas_quorum.records import (
     ConfigRecord,
     ConfigResourceType,
@@ -59,6 +61,7 @@ class TopicRules:
     validators: ConfigValidators
     records_max: int
     """One request may need at most this many records: they must fit into one batch."""
+    limits: PartitionLimits = field(default_factory=PartitionLimits)
 
 
 def create_topics(
@@ -66,23 +69,30 @@ def create_topics(
 ) -> ControllerResult[CreateTopicsReply]:
     """Each topic succeeds or fails alone: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
     INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION, INVALID_REQUEST."""
-    names = [topic.name for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     replies: list[CreatedTopic] = []
+    placed: list[tuple[BrokerId, ...]] = []
+    taken: dict[str, str] = {}
     for topic in request.topics:
         try:
-            if names.count(topic.name) > 1:
+            if names[topic.name] > 1:
                 raise KafkaError.of(
                     ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named twice in one request; name it once"
                 )
             check_topic_name(topic.name)
-            _check_name_is_free(image, topic.name, [reply.name for reply in replies if reply.error is None])
+            _check_name_is_free(image, topic.name, taken)
             assignments = _assignments(image, topic, rules)
-            validated_topic_configs(topic.name, topic.configs, rules.validators)
+            check_limits(image, rules.limits, topic.name, assignments, present=0, also=placed)
+            validated_topic_configs(
+                topic.name, topic.configs, rules.validators, cluster_default=image.configs.cluster_default
+            )
             _check_size(len(records) + 1 + len(assignments) + len(topic.configs), rules)
         except KafkaError as refusal:
             replies.append(CreatedTopic(name=topic.name, error=refusal))
             continue
+        placed += assignments
+        taken[metric_name_of(topic.name)] = topic.name
         topic_id = new_topic_id(image, rules.random)
         records.append(TopicRecord(name=topic.name, topic_id=topic_id))
         records += _partition_records(image, topic_id, assignments, first_index=0)
@@ -127,21 +137,24 @@ def create_partitions(
 ) -> ControllerResult[CreatePartitionsReply]:
     """Each topic succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
     INVALID_REPLICATION_FACTOR, POLICY_VIOLATION, INVALID_REQUEST."""
-    names = [topic.name for topic in request.topics]
+    names = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
     replies: list[GrownTopic] = []
+    placed: list[tuple[BrokerId, ...]] = []
     for growth in request.topics:
         try:
-            if names.count(growth.name) > 1:
+            if names[growth.name] > 1:
                 raise KafkaError.of(
                     ErrorCode.INVALID_REQUEST, f"topic {growth.name!r} is named twice in one request; name it once"
                 )
             topic = _find(image, TopicReference(name=growth.name))
             assignments = _growth_assignments(image, topic, growth, rules)
+            check_limits(image, rules.limits, topic.name, assignments, present=len(topic.partitions), also=placed)
             _check_size(len(records) + len(assignments), rules)
         except KafkaError as refusal:
             replies.append(GrownTopic(name=growth.name, error=refusal))
             continue
+        placed += assignments
         records += _partition_records(image, topic.id, assignments, first_index=len(topic.partitions))
         replies.append(GrownTopic(name=growth.name))
     return ControllerResult(
@@ -178,19 +191,20 @@ def new_topic_id(image: MetadataImage, random: Random) -> Uuid:
             return topic_id
 
 
-def _check_name_is_free(image: MetadataImage, name: str, also_taken: Sequence[str]) -> None:
+def _check_name_is_free(image: MetadataImage, name: str, also_taken: Mapping[str, str]) -> None:
+    """`also_taken`: names that the same request has given away, by metric name."""
     if image.topics.get(name) is not None:
         raise KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if "." not in name and "_" not in name:
         return
-    # metric names turn '.' into '_', so two such topics would share their metrics
-    metric_name = name.replace(".", "_")
-    for other in (*image.topics.topics, *also_taken):
-        if other.replace(".", "_") == metric_name:
-            raise KafkaError.of(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic name {name!r} differs from topic {other!r} only in '.' and '_'; take another",
-            )
+    # such two topics would share their metrics
+    metric_name = metric_name_of(name)
+    other = image.topics.names_by_metric.get(metric_name) or also_taken.get(metric_name)
+    if other is not None:
+        raise KafkaError.of(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} differs from topic {other!r} only in '.' and '_'; take another",
+        )
 
 
 def _assignments(image: MetadataImage, topic: CreatableTopic, rules: TopicRules) -> list[tuple[BrokerId, ...]]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from barnabas_quorum.driver.control_batches import control_batch, voter_sets_in, voters_records
 from barnabas_quorum.raft.journal import StoredBatch
-from barnabas_quorum.raft.messages import CommittedBatch, EpochStart, FetchReply, LeaderChange
+from barnabas_quorum.raft.messages import CommittedBatch, EpochStart, FetchReply, LeaderChange, Voters
 from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.records.batch import (
     MAGIC,
     CorruptBatch,
@@ -23,6 +25,7 @@ from barnabas_wire.records.batch import (
     iterate_records,
     read_header,
 )
+from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.control import (
     ControlRecordType,
     LeaderChangeMessage,
@@ -32,11 +35,19 @@ from barnabas_wire.records.control import (
 )
 
 
-def data_batch(records: Sequence[bytes], *, base_offset: Offset, epoch: Epoch, timestamp_ms: int) -> StoredBatch:
+def data_batch(
+    records: Sequence[bytes],
+    *,
+    base_offset: Offset,
+    epoch: Epoch,
+    timestamp_ms: int,
+    compression: CompressionType = CompressionType.NONE,
+) -> StoredBatch:
     """One batch of metadata records, values without keys. Raises ValueError when there are none."""
     data = build_batch(
         [Record(base_offset + index, timestamp_ms, None, value) for index, value in enumerate(records)],
         leader_epoch=epoch,
+        compression=compression,
     )
     return StoredBatch(base_offset, Offset(base_offset + len(records)), epoch, data)
 
@@ -53,6 +64,13 @@ def leader_change_batch(change: LeaderChange, *, base_offset: Offset, epoch: Epo
     record = Record(base_offset, timestamp_ms, encode_control_key(ControlRecordType.LEADER_CHANGE), value)
     data = build_batch([record], leader_epoch=epoch, is_control=True)
     return StoredBatch(base_offset, Offset(base_offset + 1), epoch, data)
+
+
+def voters_batch(change: Voters, *, base_offset: Offset, epoch: Epoch, timestamp_ms: int) -> StoredBatch:
+    """The control batch that changes the voter set."""
+    records = voters_records(change.voter_set, writes_version=change.writes_version)
+    data = control_batch(records, base_offset=base_offset, epoch=epoch, timestamp_ms=timestamp_ms)
+    return StoredBatch(base_offset, Offset(base_offset + len(records)), epoch, data)
 
 
 def split_batches(data: bytes) -> list[StoredBatch]:
@@ -86,17 +104,27 @@ def take_fetched(reply: FetchReply) -> None:
         return
     try:
         batches = split_batches(data)
-    except CorruptBatch:
+        voter_sets = [
+            found for batch in batches if read_header(batch.data).is_control for found in voter_sets_in(batch.data)
+        ]
+    except (CorruptBatch, MalformedMessage):
         reply.end_offset = Offset(reply.base_offset + 1)
         return
     reply.payload = batches
+    reply.voter_sets = tuple(voter_sets)
     reply.end_offset = batches[-1].end_offset
     reply.epochs = tuple(EpochStart(batch.epoch, batch.base_offset) for batch in batches)
 
 
 def open_batch(batch: StoredBatch) -> CommittedBatch | None:
-    """The records of a data batch; None for a control batch. Raises CorruptBatch."""
+    """The records of a data batch; None for a control batch. Raises CorruptBatch, which ends the node: its disk gave back other
+    bytes than were written, and opening its log again cuts it there; the rest comes from the leader."""
     header = read_header(batch.data)
+    if not crc_is_valid(batch.data, 0, header):
+        raise CorruptBatch(
+            f"the metadata log of this node is damaged at offset {header.base_offset}: the batch there has a wrong checksum. "
+            "Start the node again: it cuts its log there and fetches what is missing. Should it come back, replace the disk"
+        )
     if header.is_control:
         return None
     records = tuple(record.value or b"" for record in iterate_records(batch.data))

@@ -3,13 +3,13 @@
 May touch:  controller.requests, barnabas_wire.rpc.controller_pb2.   Must not touch: asyncio, gRPC, images.
 Invariants: reading what was written gives an equal value; a frame that does not fit (a uuid of another length, an
             unknown enum number, a missing fault code) raises INVALID_REQUEST and nothing else.
-Read next:  controller_service.py (server end), barnabas_broker/controller_client.py (client end).
+Read next:  partitions_codec.py (verbs on partitions); controller_service.py (server end) and
+            barnabas_broker/controller_client.py (client end).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
@@ -37,7 +37,6 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
     IncrementalAlterConfigsReply,
     IsrMemberEpoch,
-    NotActiveController,
     PartitionAlteration,
     PartitionAlterationReply,
     RegisterBroker,
@@ -45,43 +44,20 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.driver.controller_codec_cluster import CLUSTER_VERBS
+from barnabas_quorum.driver.controller_verb import (
+    Verb,
+    brokers_in,
+    error_of,
+    optional_error,
+    optional_fault,
+)
+from barnabas_quorum.driver.integrity_codec import INTEGRITY_VERBS
+from barnabas_quorum.driver.partitions_codec import PARTITION_VERBS
 from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.rpc import controller_pb2 as pb
-
-
-class Verb(NamedTuple):
-    """One unary call: its name in the service and its four conversions."""
-
-    method: str
-    request_type: type
-    call_type: Any
-    """Protobuf message of the request."""
-    answer_type: Any
-    """Protobuf message of the reply; has a `fault`."""
-    write_call: Callable[[Any], dict[str, Any]]
-    read_call: Callable[[Any], ControllerRequest]
-    write_answer: Callable[[Any], dict[str, Any]]
-    read_answer: Callable[[Any], ControllerReply]
-
-
-def fault_of(error: KafkaError) -> Any:
-    """An error as it travels."""
-    leader_id = error.leader_id if isinstance(error, NotActiveController) else None
-    return pb.Fault(code=int(error.code), message=error.message, leader_id=leader_id)
-
-
-def error_of(fault: Any) -> KafkaError:
-    """The error that travelled; a code this version does not know becomes UNKNOWN_SERVER_ERROR."""
-    try:
-        code = ErrorCode(fault.code)
-    except ValueError:
-        return KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, f"error code {fault.code}: {fault.message}")
-    if code is ErrorCode.NOT_CONTROLLER:
-        leader_id = BrokerId(fault.leader_id) if fault.HasField("leader_id") else None
-        return NotActiveController(fault.message, leader_id=leader_id)
-    return KafkaError.of(code, fault.message)
 
 
 def write_call(verb: Verb, request: ControllerRequest, *, principal: str) -> Any:
@@ -118,6 +94,7 @@ def write_heartbeat(heartbeat: BrokerHeartbeat) -> Any:
         metadata_offset=heartbeat.metadata_offset,
         want_fence=heartbeat.want_fence,
         want_shutdown=heartbeat.want_shutdown,
+        offline_directories=[bytes(directory) for directory in heartbeat.offline_directories],
     )
 
 
@@ -129,6 +106,7 @@ def read_heartbeat(message: Any) -> BrokerHeartbeat:
         metadata_offset=Offset(message.metadata_offset),
         want_fence=message.want_fence,
         want_shutdown=message.want_shutdown,
+        offline_directories=tuple(Uuid(directory) for directory in message.offline_directories),
     )
 
 
@@ -168,6 +146,7 @@ def _register_out(request: RegisterBroker) -> dict[str, Any]:
         ],
         "rack": request.rack,
         "directories": [bytes(directory) for directory in request.directories],
+        "has_offline_directories": request.has_offline_directories,
         "features": [pb.Feature(name=f.name, min_level=f.min_level, max_level=f.max_level) for f in request.features],
         "previous_broker_epoch": request.previous_broker_epoch,
     }
@@ -181,6 +160,7 @@ def _register_in(message: Any) -> RegisterBroker:
         endpoints=tuple(Endpoint(m.name, m.host, m.port, m.security_protocol) for m in message.listeners),
         rack=message.rack if message.HasField("rack") else None,
         directories=tuple(Uuid(directory) for directory in message.directories),
+        has_offline_directories=message.has_offline_directories,
         features=tuple(FeatureRange(m.name, m.min_level, m.max_level) for m in message.features),
         previous_broker_epoch=message.previous_broker_epoch,
     )
@@ -231,7 +211,7 @@ def _alter_partition_answer_out(reply: AlterPartitionReply) -> dict[str, Any]:
     return {
         "partitions": [
             pb.PartitionState(
-                fault=_optional_fault(item.error),
+                fault=optional_fault(item.error),
                 topic_id=bytes(item.topic_id),
                 partition_id=item.partition_id,
                 leader=item.leader,
@@ -251,10 +231,10 @@ def _alter_partition_answer_in(message: Any) -> AlterPartitionReply:
             PartitionAlterationReply(
                 topic_id=Uuid(m.topic_id),
                 partition_id=m.partition_id,
-                error=_optional_error(m),
+                error=optional_error(m),
                 leader=BrokerId(m.leader),
                 leader_epoch=Epoch(m.leader_epoch),
-                isr=_brokers(m.isr),
+                isr=brokers_in(m.isr),
                 leader_recovery_state=LeaderRecoveryState(m.leader_recovery_state),
                 partition_epoch=m.partition_epoch,
             )
@@ -290,7 +270,7 @@ def _create_topics_in(message: Any) -> CreateTopics:
                 partition_count=m.partition_count,
                 replication_factor=m.replication_factor,
                 # protobuf maps have no order of their own; a decision must not depend on it
-                assignments={index: _brokers(m.assignments[index].broker_ids) for index in sorted(m.assignments)},
+                assignments={index: brokers_in(m.assignments[index].broker_ids) for index in sorted(m.assignments)},
                 configs={key: m.configs[key] for key in sorted(m.configs)},
             )
             for m in message.topics
@@ -303,7 +283,7 @@ def _create_topics_answer_out(reply: CreateTopicsReply) -> dict[str, Any]:
     return {
         "topics": [
             pb.MadeTopic(
-                fault=_optional_fault(topic.error),
+                fault=optional_fault(topic.error),
                 name=topic.name,
                 topic_id=bytes(topic.topic_id),
                 partition_count=topic.partition_count,
@@ -320,7 +300,7 @@ def _create_topics_answer_in(message: Any) -> CreateTopicsReply:
         topics=tuple(
             CreatedTopic(
                 name=m.name,
-                error=_optional_error(m),
+                error=optional_error(m),
                 topic_id=Uuid(m.topic_id),
                 partition_count=m.partition_count,
                 replication_factor=m.replication_factor,
@@ -347,7 +327,7 @@ def _delete_topics_in(message: Any) -> DeleteTopics:
 def _delete_topics_answer_out(reply: DeleteTopicsReply) -> dict[str, Any]:
     return {
         "topics": [
-            pb.GoneTopic(fault=_optional_fault(topic.error), name=topic.name, topic_id=bytes(topic.topic_id))
+            pb.GoneTopic(fault=optional_fault(topic.error), name=topic.name, topic_id=bytes(topic.topic_id))
             for topic in reply.topics
         ]
     }
@@ -357,7 +337,7 @@ def _delete_topics_answer_in(message: Any) -> DeleteTopicsReply:
     return DeleteTopicsReply(
         topics=tuple(
             DeletedTopic(
-                name=m.name if m.HasField("name") else None, topic_id=Uuid(m.topic_id), error=_optional_error(m)
+                name=m.name if m.HasField("name") else None, topic_id=Uuid(m.topic_id), error=optional_error(m)
             )
             for m in message.topics
         )
@@ -384,7 +364,7 @@ def _create_partitions_in(message: Any) -> CreatePartitions:
             TopicGrowth(
                 name=m.name,
                 partition_count=m.partition_count,
-                assignments=tuple(_brokers(replicas.broker_ids) for replicas in m.assignments),
+                assignments=tuple(brokers_in(replicas.broker_ids) for replicas in m.assignments),
             )
             for m in message.topics
         ),
@@ -394,14 +374,12 @@ def _create_partitions_in(message: Any) -> CreatePartitions:
 
 def _create_partitions_answer_out(reply: CreatePartitionsReply) -> dict[str, Any]:
     return {
-        "topics": [pb.GrownTopicState(fault=_optional_fault(topic.error), name=topic.name) for topic in reply.topics]
+        "topics": [pb.GrownTopicState(fault=optional_fault(topic.error), name=topic.name) for topic in reply.topics]
     }
 
 
 def _create_partitions_answer_in(message: Any) -> CreatePartitionsReply:
-    return CreatePartitionsReply(
-        topics=tuple(GrownTopic(name=m.name, error=_optional_error(m)) for m in message.topics)
-    )
+    return CreatePartitionsReply(topics=tuple(GrownTopic(name=m.name, error=optional_error(m)) for m in message.topics))
 
 
 # --- configs ------------------------------------------------------------------------------------------------------------
@@ -449,7 +427,7 @@ def _alter_configs_answer_out(reply: IncrementalAlterConfigsReply) -> dict[str, 
     return {
         "resources": [
             pb.EditedConfig(
-                fault=_optional_fault(resource.error),
+                fault=optional_fault(resource.error),
                 resource_type=int(resource.resource_type),
                 resource_name=resource.resource_name,
             )
@@ -464,23 +442,11 @@ def _alter_configs_answer_in(message: Any) -> IncrementalAlterConfigsReply:
             AlteredConfig(
                 resource_type=ConfigResourceType(m.resource_type),
                 resource_name=m.resource_name,
-                error=_optional_error(m),
+                error=optional_error(m),
             )
             for m in message.resources
         )
     )
-
-
-def _optional_fault(error: KafkaError | None) -> Any:
-    return None if error is None else fault_of(error)
-
-
-def _optional_error(message: Any) -> KafkaError | None:
-    return error_of(message.fault) if message.HasField("fault") else None
-
-
-def _brokers(ids: Iterable[int]) -> tuple[BrokerId, ...]:
-    return tuple(BrokerId(broker_id) for broker_id in ids)
 
 
 VERBS: tuple[Verb, ...] = (
@@ -554,6 +520,9 @@ VERBS: tuple[Verb, ...] = (
         write_answer=lambda reply: {"first": reply.first, "count": reply.count},
         read_answer=lambda m: AllocateProducerIdsReply(first=m.first, count=m.count),
     ),
+    *PARTITION_VERBS,
+    *CLUSTER_VERBS,
+    *INTEGRITY_VERBS,
 )
 """Every unary call of the service, in its order."""
 

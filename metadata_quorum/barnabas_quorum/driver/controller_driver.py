@@ -2,7 +2,8 @@
 
 May touch:  asyncio, the controller, the quorum's `propose`.   Must not touch: gRPC, files, what a decision means.
 Invariants: decide → replay into the pending image → propose → answer on commit, one request after another; an answer that
-            wrote nothing waits for the last pending record, since it may have read it; losing leadership drops the
+            wrote nothing waits for the last pending record, since it may have read it, and an operator's waits for a
+            no-op of its own, or a deposed controller could tell what is true no longer; losing leadership drops the
             pending image and fails every waiter with NOT_CONTROLLER.
 Read next:  controller/controller.py for the decisions; controller_service.py, which brings the requests.
 
@@ -20,35 +21,47 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from barnabas_quorum.controller.controller import RECORDS_PER_BATCH_MAX, Controller
+from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.partitions import registered_broker
+from barnabas_quorum.controller.quarantine import held_refusal
 from barnabas_quorum.controller.requests import (
+    AllocateProducerIds,
+    AlterPartition,
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     ControllerReply,
     ControllerRequest,
     NotActiveController,
+    RegisterBroker,
 )
+from barnabas_quorum.controller.requests_cluster import RegisterController
+from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
+from barnabas_quorum.controller.requests_partitions import AssignReplicasToDirectories
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController
+from barnabas_quorum.controller.sessions import BrokerSession
+from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
+from barnabas_quorum.driver.quarantine import Quarantine
+from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource
+from barnabas_quorum.errors import BufferExhausted, NotController
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.image.snapshot import record_groups
 from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
-from barnabas_quorum.record_codec import encode
-from barnabas_quorum.records import Record
+from barnabas_quorum.records import NoOpRecord
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 
 logger = logging.getLogger(__name__)
 
+UNCONFIRMED = (AllocateProducerIds, AlterPartition, AssignReplicasToDirectories, RegisterBroker, RegisterController)
+"""What nodes ask for themselves, and ask again when refused: a refusal that a deposed controller gives does them no harm."""
+NO_OP: ControllerResult[None] = ControllerResult(records=[NoOpRecord()], response=None)
 WAITERS_MAX = 10_000
 """Answers that may wait for their commit; more are refused, so that a stalled quorum does not fill the memory."""
-BATCH_BYTES_MAX = 4 * 1024 * 1024
-"""Encoded records of one proposal; half of what the quorum's fetch can carry."""
 PROBE_DELAY_MS = 100
 """From a broken heartbeat stream to the first look at the broker's listener."""
 PROBE_DELAY_AFTER_ELECTION_MS = 250
@@ -57,13 +70,20 @@ PROBE_INTERVAL_MS = 150
 PROBE_REFUSALS = 2
 """Refused connections in a row that prove the process dead."""
 PROBE_TIMEOUT_MS = 1000
+BALANCE_PAUSE_S = 1.0
+"""Between two runs of leader balancing when the first did as much as one may."""
 
 
 class MetadataWriter(Protocol):
     """What the driver needs of the quorum (driver/node.py: QuorumNode)."""
 
-    def propose(self, records: Sequence[bytes], *, epoch: Epoch) -> Offset:
+    def propose(self, records: Sequence[bytes], *, epoch: Epoch, is_urgent: bool = True) -> Offset:
         """Append one atomic batch; the offset of its last record. Raises NotController, BufferExhausted."""
+        ...
+
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset that the next record gets."""
         ...
 
 
@@ -142,6 +162,12 @@ class ControllerDriverStats:
     waiters: int = 0
 
 
+class UnreplayableDecision(KafkaError):
+    """A decision made a record that does not fit the metadata it was made from: a bug, refused before it is written."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class ControllerDriver:
     """One controller node's controller. A publisher of the loader (commits come in there); belongs to the control lane."""
 
@@ -155,10 +181,17 @@ class ControllerDriver:
         self.stats = ControllerDriverStats()
         self.leader_id: BrokerId | None = None
         """The active controller, as far as this node knows."""
+        self.active_since_ms = 0
+        """On the loop's clock; of the last time that this controller became active."""
         self._node_id = node_id
         self._clock_ms = clock_ms
         self._probe = probe
         self._quorum: MetadataWriter | None = None
+        self._loader: MetadataLoader | None = None
+        self._quarantine = Quarantine(controller)
+        self._was_held = False
+        self._hashed_at = 0
+        """How many records had been proposed when the last image hash was."""
         self._waiters: deque[_Waiter] = deque()
         self._connections: dict[BrokerId, list[HeartbeatConnection]] = {}
         self._proposals = 0
@@ -166,14 +199,23 @@ class ControllerDriver:
         self._sessions_changed = asyncio.Event()
         self._failure: asyncio.Future[None] | None = None
 
-    def attach(self, quorum: MetadataWriter) -> None:
-        """Give it the quorum member it proposes to; once, before anything runs."""
+    def attach(self, quorum: MetadataWriter, *, loader: MetadataLoader) -> None:
+        """Give it the quorum member it proposes to, and the loader that it publishes for: whether the committed log ends
+        within a transaction, or before a bad record; once, before anything runs."""
         self._quorum = quorum
+        self._loader = loader
+        self._quarantine.attach(loader)
+        loader.hold_observers.append(self._on_hold_change)
 
     @property
     def is_active(self) -> bool:
         """Whether this node is the active controller."""
         return self.controller.is_active
+
+    @property
+    def _may_decide(self) -> bool:
+        """Active, with an image that holds all that is committed."""
+        return self.is_active and self._quarantine.hold is None
 
     async def run(self) -> None:
         """Keep the timers of an active controller until cancelled. Raises what broke an invariant: the node must stop."""
@@ -184,6 +226,9 @@ class ControllerDriver:
                 tasks.create_task(self._fence_stale_brokers())
                 tasks.create_task(self._keep_moving())
                 tasks.create_task(self._balance_leaders())
+                tasks.create_task(self._sweep_tokens())
+                tasks.create_task(self._elect_leaderless())
+                tasks.create_task(self._agree_on_hashes())
                 if self.is_active:
                     self._probe_absent_brokers()
                 try:
@@ -197,10 +242,16 @@ class ControllerDriver:
     # --- requests -------------------------------------------------------------------------------------------------------
 
     async def handle(self, request: ControllerRequest, *, principal: str) -> ControllerReply:
-        """Decide a request and wait for its commit. Raises the KafkaError that refuses it, NotActiveController when this
-        controller is not, or is no longer, the active one."""
+        """Decide a request and wait for its commit; what an operator is told without a change of his waits for a commit
+        that came after it was decided (Raft's ReadIndex, by way of the log). Raises the KafkaError that refuses it,
+        NotActiveController when this controller is not, or is no longer, the active one."""
         logger.debug("%s asks %s", principal, request)
-        reply: ControllerReply = await self._submit(lambda: self.controller.decide(request, now_ms=self._now_ms()))
+        if isinstance(request, SignOffRecord):
+            return await self._sign_off(request, principal)
+        reply: ControllerReply = await self._submit(
+            lambda: self.controller.decide(request, now_ms=self._now_ms()),
+            is_confirmed=not isinstance(request, UNCONFIRMED),
+        )
         return reply
 
     def connect(
@@ -232,6 +283,8 @@ class ControllerDriver:
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
         """Take a heartbeat in at once; the future resolves when what came of it is committed."""
         self.stats.heartbeats += 1
+        if self._quarantine.hold is not None:
+            return self._beat_while_held(heartbeat)
         session = self.controller.sessions.get(heartbeat.broker_id)
         shutdown_before = None if session is None else session.shutdown_offset
         reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self._now_ms()), is_heartbeat=True)
@@ -241,14 +294,52 @@ class ControllerDriver:
             self._ask_for_reports(session.shutdown_offset, besides=heartbeat.broker_id)
         return reply
 
+    def _beat_while_held(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
+        future: asyncio.Future[BrokerHeartbeatReply] = asyncio.get_running_loop().create_future()
+        try:
+            self._require_active()
+            future.set_result(self._quarantine.beat(heartbeat, now_ms=self._now_ms()))
+        except KafkaError as error:
+            future.set_exception(error)
+        return future
+
+    async def _sign_off(self, request: SignOffRecord, principal: str) -> SignOffRecordReply:
+        self._require_active()
+        assert self._quorum is not None, "attach() comes before the first request"
+        logger.warning("%s signs off the metadata record at offset %d: %s", principal, request.offset, request.reason)
+        return await self._quarantine.sign_off(request, principal=principal, quorum=self._quorum)
+
+    def sessions(self) -> Mapping[BrokerId, BrokerSession]:
+        """What this controller has heard of brokers; nothing while it is not active. Times on the loop's clock."""
+        return self.controller.sessions.all()
+
     # --- the quorum's word ----------------------------------------------------------------------------------------------
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Publisher: records are committed; the answers that waited for them leave."""
-        self.controller.commit(image)
+        if self._was_held:
+            self.controller.catch_up(image, last_offset=self._quarantine.written_offset)
+        else:
+            self.controller.commit(image)
         while self._waiters and self._waiters[0].offset <= image.offset:
             _resolve(self._waiters.popleft())
         self.stats.waiters = len(self._waiters)
+        unhashed = self.stats.records_proposed - self._hashed_at
+        if self._may_decide and unhashed >= self.controller.config.image_hash_interval_records > 0:
+            self._write_image_hash()
+
+    def _on_hold_change(self) -> None:
+        """The loader stands before a bad record, has read on behind it, or goes on."""
+        hold = self._quarantine.hold
+        if hold is not None and not self._was_held:
+            self._was_held = True
+            self.controller.pending = self.controller.committed
+            self._drop_waiters(held_refusal(hold))
+        self._quarantine.settle()
+        if hold is None and self._was_held:
+            self._was_held = False
+            if self.is_active:
+                self._begin_deciding()
 
     def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
         """The quorum has another leader, or none, or us."""
@@ -261,7 +352,20 @@ class ControllerDriver:
         self._step_down()
         self.controller.claim(epoch=leader.epoch, next_offset=next_offset, now_ms=self._now_ms())
         self.stats.times_active += 1
+        self.active_since_ms = self._now_ms()
         logger.info("this controller is active in epoch %d, from offset %d", leader.epoch, next_offset)
+        self._hashed_at = self.stats.records_proposed
+        if self._may_decide:
+            self._begin_deciding()
+        else:
+            logger.error("this controller takes no changes: a bad metadata record holds its image")
+
+    def _begin_deciding(self) -> None:
+        """The first words of a leadership, or of one that was held."""
+        assert self._loader is not None, "attach() comes before the first leader"
+        if self._loader.is_in_transaction:
+            logger.warning("the last leader left a transaction open; it is aborted")
+            self._submit_unasked(lambda: self.controller.abort_transaction("its leader is gone"))
         self._submit_unasked(self.controller.bootstrap)
         self._sessions_changed.set()
         self._probe_absent_brokers()
@@ -271,29 +375,46 @@ class ControllerDriver:
             return
         logger.info("this controller is no longer active in epoch %d", self.controller.epoch)
         self.controller.release()
-        refusal = self._not_active()
-        waiters, self._waiters = self._waiters, deque()
-        self.stats.waiters = 0
-        for waiter in waiters:
-            _resolve(waiter._replace(answer=refusal))
+        refusal = self._not_active(is_unsettled=True)
+        self._drop_waiters(refusal)
+        self._quarantine.drop(refusal)
         connections, self._connections = self._connections, {}
         for broker_id in sorted(connections):
             for connection in connections[broker_id]:
                 connection.push(refusal)
 
+    def _drop_waiters(self, refusal: KafkaError) -> None:
+        waiters, self._waiters = self._waiters, deque()
+        self.stats.waiters = 0
+        for waiter in waiters:
+            _resolve(waiter._replace(answer=refusal))
+
     # --- decide, replay, propose, wait ----------------------------------------------------------------------------------
 
     def _submit(
-        self, decide: Callable[[], ControllerResult[Any]], *, is_heartbeat: bool = False
+        self,
+        decide: Callable[[], ControllerResult[Any]],
+        *,
+        is_heartbeat: bool = False,
+        is_confirmed: bool = False,
     ) -> asyncio.Future[Any]:
-        """Carry out one decision. Never raises what the asker did wrong: that is in the future."""
+        """Carry out one decision. Never raises what the asker did wrong: that is in the future. `is_confirmed`: an answer
+        without records waits until the quorum has shown that this controller was still active when it was given."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         answer: Any
+        before = self._proposals
         try:
             self._require_active()
+            if (held := self._quarantine.refusal()) is not None:
+                future.set_exception(held)  # nothing was read from an image that could still change
+                return future
             if len(self._waiters) >= WAITERS_MAX and not is_heartbeat:  # their streams bound those
                 raise BufferExhausted(f"{WAITERS_MAX} requests wait for the quorum to commit; try again later")
             self.stats.decisions += 1
+            self.controller.wall_ms = self._clock_ms()
+            assert self._quorum is not None, "attach() comes before the first request"
+            # the quorum may have written a change of its voter set in between
+            self.controller.next_offset = self._quorum.log_end_offset
             result = decide()
             self._propose(result)
             answer = result.response
@@ -307,6 +428,14 @@ class ControllerDriver:
         except InvariantViolated as error:
             self._fail(error)
             raise
+        if is_confirmed and self._proposals == before:
+            try:
+                self._propose(NO_OP)
+            except NotController as error:
+                future.set_exception(error)
+                return future
+            except KafkaError as error:
+                answer = error  # no room to find out whether the answer is still true
         waiter = _Waiter(self.controller.pending.offset, future, answer)
         if waiter.offset <= self.controller.committed.offset:
             _resolve(waiter)
@@ -320,34 +449,61 @@ class ControllerDriver:
         self._submit(decide).add_done_callback(_log_refusal)
 
     def _propose(self, result: ControllerResult[Any]) -> None:
-        for batch in _batches(result):
-            controller, quorum = self.controller, self._quorum
-            assert quorum is not None, "attach() comes before the first request"
+        """All batches of a result in a row. A transaction that the quorum cannot take to its end is aborted."""
+        before = self.controller.pending
+        cut = cut_into_batches(result, has_transactions=before.features.has_transactions)
+        for index, batch in enumerate(cut.batches):
             try:
-                image = controller.replayed([record for record, _ in batch], timestamp_ms=self._clock_ms())
-            except TypeError as error:
-                raise InvariantViolated(f"this controller decided a record that it cannot replay: {error}") from error
-            try:
-                last_offset = quorum.propose([data for _, data in batch], epoch=controller.epoch)
-            except NotController as error:
-                self._step_down()
-                raise self._not_active() from error
-            if last_offset != image.offset:
-                raise InvariantViolated(
-                    f"the quorum gave offset {last_offset} to a record that this controller decided as {image.offset}"
-                )
-            controller.accept(image)
-            self._proposals += 1
-            self.stats.records_proposed += len(batch)
+                self._propose_batch(batch)
+            except (BufferExhausted, UnreplayableDecision) as error:
+                if cut.is_transaction and index > 0:
+                    self._abort_transaction(before, error)
+                raise
+
+    def _abort_transaction(self, before: MetadataImage, cause: KafkaError) -> None:
+        self.controller.drop_transaction(before)
+        abort = self.controller.abort_transaction(str(cause))
+        try:
+            for batch in cut_into_batches(abort, has_transactions=True).batches:
+                self._propose_batch(batch)
+        except BufferExhausted as error:
+            # the log would go on behind an open transaction; the next leader aborts it
+            raise InvariantViolated("no room is left to abort a metadata transaction") from error
+
+    def _propose_batch(self, batch: Sequence[EncodedRecord]) -> None:
+        controller, quorum = self.controller, self._quorum
+        assert quorum is not None, "attach() comes before the first request"
+        try:
+            image = controller.replayed([record for record, _ in batch], timestamp_ms=self._clock_ms())
+        except (TypeError, InvariantViolated) as error:
+            # a bug that this request found; nothing of the batch is written, so nobody dies of it
+            logger.exception("a decision makes records that do not fit the metadata")
+            raise UnreplayableDecision(
+                f"this controller decided a record that it cannot replay ({error}); nothing was written, and its log says more"
+            ) from error
+        try:
+            is_urgent = any(not isinstance(record, NoOpRecord) for record, _ in batch)
+            last_offset = quorum.propose([data for _, data in batch], epoch=controller.epoch, is_urgent=is_urgent)
+        except NotController as error:
+            self._step_down()
+            raise self._not_active(is_unsettled=True) from error  # earlier batches of it may be in the log
+        if last_offset != image.offset:
+            raise InvariantViolated(
+                f"the quorum gave offset {last_offset} to a record that this controller decided as {image.offset}"
+            )
+        controller.accept(image)
+        self._proposals += 1
+        self.stats.records_proposed += len(batch)
 
     def _require_active(self) -> None:
         if not self.is_active:
             raise self._not_active()
 
-    def _not_active(self) -> NotActiveController:
+    def _not_active(self, *, is_unsettled: bool = False) -> NotActiveController:
         leader = self.leader_id if self.leader_id != self._node_id else None
         known = "no leader is known" if leader is None else f"controller {leader} is"
-        return NotActiveController(f"controller {self._node_id} is not active, {known}", leader_id=leader)
+        message = f"controller {self._node_id} is not active, {known}"
+        return NotActiveController(message, leader_id=leader, is_unsettled=is_unsettled)
 
     def _fail(self, error: Exception) -> None:
         if self._failure is not None and not self._failure.done():
@@ -363,7 +519,7 @@ class ControllerDriver:
             self._sessions_changed.clear()
             # a session that begins meanwhile ends no earlier than one time-out from now
             wait_ms = self.controller.config.session_timeout_ms
-            if self.is_active:
+            if self._may_decide:
                 stale = self.controller.stale_broker(now_ms=self._now_ms())
                 if stale is not None:
                     is_absent = self.controller.sessions.is_absent(stale)
@@ -393,24 +549,59 @@ class ControllerDriver:
             await asyncio.sleep(interval_ms / 1000)
             # one that is still uncommitted says already that the quorum is stuck
             is_idle = proposals == self._proposals and not self._waiters
-            if self.is_active and is_idle:
+            if self._may_decide and is_idle:
                 self._submit_unasked(self.controller.idle)
 
     async def _balance_leaders(self) -> None:
         config = self.controller.config
         if not config.auto_leader_rebalance_enable:
             return
+        pause_s: float = config.leader_imbalance_check_interval_seconds
         while True:
-            await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
-            if self.is_active:
+            await asyncio.sleep(pause_s)
+            before = self.stats.preferred_elections
+            if self._may_decide:
                 self._submit_unasked(self._decide_balance)
+            is_more = self.stats.preferred_elections - before >= config.leader_imbalance_elections_max
+            pause_s = BALANCE_PAUSE_S if is_more else config.leader_imbalance_check_interval_seconds
+
+    async def _elect_leaderless(self) -> None:
+        """A look now and then at partitions without a leader: every event that could give them one is acted on when it
+        happens, but an unclean election may have been cut short by its bound."""
+        interval_ms = self.controller.config.unclean_leader_election_interval_ms
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            if self._may_decide:
+                self._submit_unasked(self.controller.elect_leaderless)
 
     def _decide_balance(self) -> ControllerResult[int]:
-        result = self.controller.balance_leaders()
+        result = self.controller.balance_leaders(now_ms=self._now_ms())
         if result.response:
             logger.info("%d partitions go back to their preferred leaders", result.response)
             self.stats.preferred_elections += result.response
         return result
+
+    async def _sweep_tokens(self) -> None:
+        interval_ms = self.controller.config.delegation_token_expiry_check_interval_ms
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            if self._may_decide:
+                self._submit_unasked(self.controller.sweep_tokens)
+
+    async def _agree_on_hashes(self) -> None:
+        """What the metadata hashes to, into the log now and then."""
+        interval_ms = self.controller.config.image_hash_interval_ms
+        if interval_ms == 0:
+            return
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            if self._may_decide and self.stats.records_proposed > self._hashed_at:
+                self._write_image_hash()
+
+    def _write_image_hash(self) -> None:
+        if self.controller.pending.features.has_integrity_records:
+            self._submit_unasked(self.controller.write_image_hash)
+        self._hashed_at = self.stats.records_proposed
 
     def _ask_for_reports(self, offset: Offset | None, *, besides: BrokerId) -> None:
         assert offset is not None
@@ -437,7 +628,7 @@ class ControllerDriver:
             await asyncio.sleep(delay_ms / 1000)
             broker = self.controller.pending.cluster.broker(broker_id)
             is_question = (
-                self.is_active
+                self._may_decide
                 and broker is not None
                 and broker.epoch == broker_epoch
                 and not broker.is_fenced
@@ -469,30 +660,21 @@ class MetadataListener:
         """See QuorumListener."""
         self.loader.on_commit(batches)
 
+    def on_load_snapshot(self, snapshot: LoadedSnapshot) -> Iterator[None]:
+        """See QuorumListener."""
+        return self.loader.on_load_snapshot(snapshot)
+
+    def take_snapshot(self) -> SnapshotSource | None:
+        """See QuorumListener."""
+        image = self.loader.image
+        if not self.loader.may_be_written:
+            return None
+        return SnapshotSource(image.offset, image.epoch, image.timestamp_ms, record_groups(image))
+
     def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
         """See QuorumListener."""
         for observer in self.leader_observers:
             observer(leader, next_offset)
-
-
-def _batches(result: ControllerResult[Any]) -> list[list[tuple[Record, bytes]]]:
-    """The records with their encoding, cut into batches. Raises BatchTooLarge when an atomic result does not fit one."""
-    batches: list[list[tuple[Record, bytes]]] = []
-    size = 0
-    for record in result.records:
-        data = encode(record)
-        is_full = not batches or len(batches[-1]) == RECORDS_PER_BATCH_MAX or size + len(data) > BATCH_BYTES_MAX
-        if is_full:
-            batches.append([])
-            size = 0
-        batches[-1].append((record, data))
-        size += len(data)
-    if result.is_atomic and len(batches) > 1:
-        raise BatchTooLarge(
-            f"the request needs {len(result.records)} records, more than fit into one batch "
-            f"({RECORDS_PER_BATCH_MAX} records, {BATCH_BYTES_MAX} bytes); send it in parts"
-        )
-    return batches
 
 
 def _resolve(waiter: _Waiter) -> None:

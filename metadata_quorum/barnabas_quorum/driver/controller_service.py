@@ -19,14 +19,13 @@ import grpc.aio
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.driver.controller_codec import (
     VERBS,
-    Verb,
-    fault_of,
     read_call,
     read_heartbeat,
     write_answer,
     write_heartbeat_answer,
 )
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
+from barnabas_quorum.driver.controller_verb import Verb, fault_of
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerServicer, add_ControllerServicer_to_server
@@ -71,6 +70,9 @@ class ControllerService(ControllerServicer):
         stream = _HeartbeatServerStream(self._driver, context)
         try:
             await stream.serve()
+        except* grpc.aio.InternalError as broken:
+            # the broker's process or its connection is gone in the middle of a read or write, as happens to processes
+            logger.info("the heartbeat stream of %s broke: %s", stream.whose, broken.exceptions[0])
         finally:
             stream.close()
 
@@ -87,6 +89,13 @@ class _HeartbeatServerStream:
         """Replies, one KafkaError at most, then _ENDED. Bounded by HEARTBEATS_PENDING_MAX and the driver's pushes."""
         self._pending = 0
         self._room = asyncio.Event()
+
+    @property
+    def whose(self) -> str:
+        """The broker at the other end, in words."""
+        if self._connection is None:
+            return "a broker that has said nothing yet"
+        return f"broker {self._connection.broker_id} (epoch {self._connection.broker_epoch})"
 
     async def serve(self) -> None:
         """Both directions until the broker ends the stream or an error was written."""

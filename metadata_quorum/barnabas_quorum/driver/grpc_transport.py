@@ -9,10 +9,11 @@ Read next:  node.py.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import grpc.aio
 
+from barnabas_quorum.driver.incarnation import METADATA_KEY, IncarnationGuard
 from barnabas_quorum.errors import BufferExhausted, PeerUnreachable
 from barnabas_quorum.raft.messages import (
     BeginQuorumEpochReply,
@@ -22,9 +23,14 @@ from barnabas_quorum.raft.messages import (
     EpochStart,
     FetchReply,
     FetchRequest,
+    FetchSnapshotReply,
+    FetchSnapshotRequest,
     Reply,
     ReplyError,
     Request,
+    SnapshotId,
+    VoterChange,
+    VoterChangeKind,
     VoteReply,
     VoteRequest,
 )
@@ -34,6 +40,24 @@ from barnabas_wire.rpc import quorum_pb2, quorum_pb2_grpc
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
+
+
+class ReplicaIdentity(NamedTuple):
+    """Who a controller says it is."""
+
+    key: ReplicaKey
+    kraft_version_min: int
+    kraft_version_max: int
+
+
+class VoterChangeAnswer(NamedTuple):
+    """What came of a change of the voter set."""
+
+    error: ReplyError
+    reason: str
+    """Names the rule and the way out."""
+    leader: Voter | None
+    """Who leads, as far as the answerer knows."""
 
 
 class Transport(Protocol):
@@ -46,6 +70,14 @@ class Transport(Protocol):
         """
         ...
 
+    async def describe(self, voter: Voter, *, timeout_s: float) -> ReplicaIdentity:
+        """Who listens at the voter's address. Raises PeerUnreachable."""
+        ...
+
+    async def change_voters(self, change: VoterChange, leader: Voter, *, timeout_s: float) -> VoterChangeAnswer:
+        """Ask the leader for a change of the voter set. Raises PeerUnreachable."""
+        ...
+
     async def close(self) -> None:
         """Drop all connections."""
         ...
@@ -54,19 +86,24 @@ class Transport(Protocol):
 class GrpcTransport:
     """Transport over one grpc.aio channel per voter. Belongs to one event loop."""
 
-    def __init__(self, *, cluster_id: str) -> None:
+    def __init__(self, *, cluster_id: str, incarnation: IncarnationGuard | None = None) -> None:
         self._cluster_id = cluster_id
+        self._incarnation = incarnation or IncarnationGuard()
         self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
+        self._stubs: dict[tuple[str, int], Any] = {}
 
     async def call(self, request: Request, voter: Voter, *, timeout_s: float) -> Reply:
         """See Transport.call."""
-        stub: Any = quorum_pb2_grpc.QuorumStub(self._channel(voter))
-        header = _call_header(request, self._cluster_id)
+        stub = self._stub(voter)
+        header = _call_header(request, self._cluster_id, str(self._incarnation.current))
         try:
             match request:
                 case FetchRequest():
                     answer = await stub.Fetch(_fetch_call(request, header), timeout=timeout_s)
                     return _fetch_reply(answer, request)
+                case FetchSnapshotRequest():
+                    answer = await stub.FetchSnapshot(_fetch_snapshot_call(request, header), timeout=timeout_s)
+                    return _fetch_snapshot_reply(answer, request)
                 case VoteRequest():
                     answer = await stub.Vote(_vote_call(request, header), timeout=timeout_s)
                     return VoteReply(
@@ -75,9 +112,8 @@ class GrpcTransport:
                         is_pre_vote=request.is_pre_vote,
                     )
                 case BeginQuorumEpochRequest():
-                    answer = await stub.BeginQuorumEpoch(
-                        quorum_pb2.BeginQuorumEpochCall(header=header), timeout=timeout_s
-                    )
+                    call = quorum_pb2.BeginQuorumEpochCall(header=header, leader=_voter_to_wire(request.leader))
+                    answer = await stub.BeginQuorumEpoch(call, timeout=timeout_s)
                     return BeginQuorumEpochReply(**_reply_fields(answer.header, request))
                 case EndQuorumEpochRequest():
                     successors = [_replica_to_wire(key) for key in request.successors]
@@ -86,35 +122,86 @@ class GrpcTransport:
                     )
                     return EndQuorumEpochReply(**_reply_fields(answer.header, request))
         except grpc.aio.AioRpcError as error:
+            self._hear_refusal(error)
             raise PeerUnreachable(f"{voter}: {error.code().name} {error.details()}") from None
         except ValueError as error:
             raise PeerUnreachable(f"{voter} answered nonsense: {error}") from None
+
+    async def describe(self, voter: Voter, *, timeout_s: float) -> ReplicaIdentity:
+        """See Transport.describe."""
+        call = quorum_pb2.DescribeReplicaCall(cluster_id=self._cluster_id, incarnation=str(self._incarnation.current))
+        try:
+            answer = await self._stub(voter).DescribeReplica(call, timeout=timeout_s)
+            self._incarnation.hear(answer.incarnation)
+            key = _replica_from_wire(answer.replica)
+        except grpc.aio.AioRpcError as error:
+            self._hear_refusal(error)
+            raise PeerUnreachable(f"{voter}: {error.code().name} {error.details()}") from None
+        except ValueError as error:
+            raise PeerUnreachable(f"{voter} answered nonsense: {error}") from None
+        return ReplicaIdentity(key, answer.kraft_version_min, answer.kraft_version_max)
+
+    async def change_voters(self, change: VoterChange, leader: Voter, *, timeout_s: float) -> VoterChangeAnswer:
+        """See Transport.change_voters."""
+        call = quorum_pb2.ChangeVotersCall(
+            cluster_id=self._cluster_id,
+            kind=change.kind.name,
+            voter=_voter_to_wire(change.voter),
+            joiner=None if change.joiner is None else _replica_to_wire(change.joiner),
+            incarnation=str(self._incarnation.current),
+        )
+        try:
+            answer = await self._stub(leader).ChangeVoters(call, timeout=timeout_s)
+            return VoterChangeAnswer(ReplyError(answer.error), answer.reason, _voter_from_wire(answer, "leader"))
+        except grpc.aio.AioRpcError as error:
+            self._hear_refusal(error)
+            raise PeerUnreachable(f"{leader}: {error.code().name} {error.details()}") from None
+        except ValueError as error:
+            raise PeerUnreachable(f"{leader} answered nonsense: {error}") from None
 
     async def close(self) -> None:
         """See Transport.close."""
         channels = list(self._channels.values())
         self._channels.clear()
+        self._stubs.clear()
         for channel in channels:
             await channel.close()
 
-    def _channel(self, voter: Voter) -> grpc.aio.Channel:
+    def _hear_refusal(self, error: grpc.aio.AioRpcError) -> None:
+        """A peer of another incarnation refuses, and says which is its own."""
+        for key, value in error.trailing_metadata() or ():
+            if key == METADATA_KEY:
+                self._incarnation.hear(value.decode() if isinstance(value, bytes) else value)
+
+    def _stub(self, voter: Voter) -> Any:
         address = (voter.host, voter.port)
-        channel = self._channels.get(address)
-        if channel is None:
+        stub = self._stubs.get(address)
+        if stub is None:
             host = f"[{voter.host}]" if ":" in voter.host else voter.host
-            channel = self._channels[address] = grpc.aio.insecure_channel(
-                f"{host}:{voter.port}", options=CHANNEL_OPTIONS
-            )
-        return channel
+            channel = grpc.aio.insecure_channel(f"{host}:{voter.port}", options=CHANNEL_OPTIONS)
+            self._channels[address] = channel
+            stub = self._stubs[address] = quorum_pb2_grpc.QuorumStub(channel)
+        return stub
 
 
 class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
     """The service on a controller's gRPC listener."""
 
-    def __init__(self, *, cluster_id: str, handle: Callable[[Request], Awaitable[Reply]]) -> None:
-        """handle: QuorumNode.handle."""
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        handle: Callable[[Request], Awaitable[Reply]],
+        identity: ReplicaIdentity | None = None,
+        change_voters: Callable[[VoterChange], Awaitable[VoterChangeAnswer]] | None = None,
+        incarnation: IncarnationGuard | None = None,
+    ) -> None:
+        """handle, identity, change_voters: QuorumNode's. Without the latter two the node takes no part in such changes."""
         self._cluster_id = cluster_id
         self._handle = handle
+        self._identity = identity
+        self._change_voters = change_voters
+        self._incarnation = incarnation or IncarnationGuard()
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a server that is not started yet."""
@@ -139,7 +226,11 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         """See quorum.proto."""
         await self._check_cluster(request.header, context)
         reply = await self._ask(
-            lambda: BeginQuorumEpochRequest(**_request_fields(request.header)), BeginQuorumEpochReply, context
+            lambda: BeginQuorumEpochRequest(
+                **_request_fields(request.header), leader=_voter_from_wire(request, "leader")
+            ),
+            BeginQuorumEpochReply,
+            context,
         )
         return quorum_pb2.BeginQuorumEpochAnswer(header=_answer_header(reply))
 
@@ -176,7 +267,56 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         if reply.diverging is not None:
             answer.diverging.epoch = reply.diverging.epoch
             answer.diverging.end_offset = reply.diverging.start_offset
+        if reply.snapshot_id is not None:
+            answer.snapshot_id.CopyFrom(_snapshot_id_to_wire(reply.snapshot_id))
         return answer
+
+    async def FetchSnapshot(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        """See quorum.proto."""
+        await self._check_cluster(request.header, context)
+        reply = await self._ask(
+            lambda: FetchSnapshotRequest(
+                **_request_fields(request.header),
+                snapshot_id=_snapshot_id_from_wire(request.snapshot_id),
+                position=request.position,
+                bytes_max=request.bytes_max,
+            ),
+            FetchSnapshotReply,
+            context,
+        )
+        return quorum_pb2.FetchSnapshotAnswer(
+            header=_answer_header(reply),
+            snapshot_id=_snapshot_id_to_wire(reply.snapshot_id),
+            size=reply.size,
+            position=reply.position,
+            data=reply.payload,
+        )
+
+    async def DescribeReplica(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        """See quorum.proto."""
+        await self._check_cluster(request, context)
+        if self._identity is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this node is no controller")
+        assert self._identity is not None, "abort raises"
+        return quorum_pb2.DescribeReplicaAnswer(
+            replica=_replica_to_wire(self._identity.key),
+            kraft_version_min=self._identity.kraft_version_min,
+            kraft_version_max=self._identity.kraft_version_max,
+            incarnation=str(self._incarnation.current),
+        )
+
+    async def ChangeVoters(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+        """See quorum.proto."""
+        await self._check_cluster(request, context)
+        if self._change_voters is None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this node is no controller")
+        assert self._change_voters is not None, "abort raises"
+        try:
+            change = _change_from_wire(request)
+        except (ValueError, KeyError) as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        done = await self._change_voters(change)
+        return quorum_pb2.ChangeVotersAnswer(error=done.error, reason=done.reason, leader=_voter_to_wire(done.leader))
 
     async def _check_cluster(self, header: Any, context: grpc.aio.ServicerContext) -> None:
         if header.cluster_id != self._cluster_id:
@@ -184,6 +324,16 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
                 grpc.StatusCode.FAILED_PRECONDITION,
                 f"INCONSISTENT_CLUSTER_ID: this node belongs to cluster {self._cluster_id}, not {header.cluster_id!r}",
             )
+        await self._check_incarnation(header, context)
+
+    async def _check_incarnation(self, header: Any, context: grpc.aio.ServicerContext) -> None:
+        try:
+            reason = self._incarnation.hear(header.incarnation)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if reason is not None:
+            own = str(self._incarnation.current).encode()
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason, ((METADATA_KEY, own),))
 
     async def _ask(
         self, make_request: Callable[[], Request], kind: type[ReplyT], context: grpc.aio.ServicerContext
@@ -205,6 +355,38 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
 # --- core types <-> wire types ----------------------------------------------------------------------------------------
 
 
+def _change_from_wire(request: Any) -> VoterChange:
+    """Raises ValueError, KeyError."""
+    voter = _voter_from_wire(request, "voter")
+    if voter is None:
+        raise ValueError("the change names no voter")
+    joiner = _replica_from_wire(request.joiner) if request.HasField("joiner") else None
+    kind = VoterChangeKind[quorum_pb2.ChangeVotersCall.Kind.Name(request.kind)]
+    return VoterChange(kind, voter, 0, joiner)
+
+
+def _voter_to_wire(voter: Voter | None) -> Any:
+    if voter is None:
+        return None
+    return quorum_pb2.Voter(replica=_replica_to_wire(voter.key), host=voter.host, port=voter.port)
+
+
+def _voter_from_wire(message: Any, field: str) -> Voter | None:
+    """Raises ValueError for a directory id that is none."""
+    if not message.HasField(field):
+        return None
+    voter = getattr(message, field)
+    return Voter(_replica_from_wire(voter.replica), voter.host, voter.port)
+
+
+def _snapshot_id_to_wire(snapshot_id: SnapshotId) -> Any:
+    return quorum_pb2.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
+
+
+def _snapshot_id_from_wire(snapshot_id: Any) -> SnapshotId:
+    return SnapshotId(Offset(snapshot_id.end_offset), Epoch(snapshot_id.epoch))
+
+
 def _replica_to_wire(key: ReplicaKey) -> Any:
     return quorum_pb2.Replica(id=key.id, directory_id=bytes(key.directory_id))
 
@@ -213,12 +395,13 @@ def _replica_from_wire(replica: Any) -> ReplicaKey:
     return ReplicaKey(BrokerId(replica.id), Uuid(replica.directory_id))
 
 
-def _call_header(request: Request, cluster_id: str) -> Any:
+def _call_header(request: Request, cluster_id: str, incarnation: str) -> Any:
     return quorum_pb2.CallHeader(
         cluster_id=cluster_id,
         source=_replica_to_wire(request.source),
         target=_replica_to_wire(request.target),
         epoch=request.epoch,
+        incarnation=incarnation,
     )
 
 
@@ -236,6 +419,8 @@ def _answer_header(reply: Reply) -> Any:
     header = quorum_pb2.AnswerHeader(source=_replica_to_wire(reply.source), epoch=reply.epoch, error=reply.error)
     if reply.leader_id != NO_BROKER:
         header.leader_id = reply.leader_id
+    if reply.leader is not None:
+        header.leader.CopyFrom(_voter_to_wire(reply.leader))
     return header
 
 
@@ -248,6 +433,7 @@ def _reply_fields(header: Any, request: Request) -> dict[str, Any]:
         "epoch": Epoch(header.epoch),
         "leader_id": BrokerId(header.leader_id) if header.HasField("leader_id") else NO_BROKER,
         "error": ReplyError(header.error),
+        "leader": _voter_from_wire(header, "leader"),
     }
 
 
@@ -270,6 +456,25 @@ def _fetch_call(request: FetchRequest, header: Any) -> Any:
     )
 
 
+def _fetch_snapshot_call(request: FetchSnapshotRequest, header: Any) -> Any:
+    return quorum_pb2.FetchSnapshotCall(
+        header=header,
+        snapshot_id=_snapshot_id_to_wire(request.snapshot_id),
+        position=request.position,
+        bytes_max=request.bytes_max,
+    )
+
+
+def _fetch_snapshot_reply(answer: Any, request: FetchSnapshotRequest) -> FetchSnapshotReply:
+    return FetchSnapshotReply(
+        **_reply_fields(answer.header, request),
+        snapshot_id=_snapshot_id_from_wire(answer.snapshot_id),
+        size=answer.size,
+        position=answer.position,
+        payload=answer.data,
+    )
+
+
 def _fetch_reply(answer: Any, request: FetchRequest) -> FetchReply:
     """The offsets of the records are not known yet: whoever opens the payload sets epochs and end_offset."""
     diverging = None
@@ -282,4 +487,5 @@ def _fetch_reply(answer: Any, request: FetchRequest) -> FetchReply:
         end_offset=request.fetch_offset,
         diverging=diverging,
         payload=answer.records,
+        snapshot_id=_snapshot_id_from_wire(answer.snapshot_id) if answer.HasField("snapshot_id") else None,
     )

@@ -2,8 +2,9 @@
 
 May touch:  asyncio, the RaftLog, the Transport.      Must not touch: files, gRPC types, the controller's state.
 Invariants: hard state is durable before any message that depends on it leaves; a record counts only after its flush;
-            the listener gets every committed batch once per process start, in order.
-Read next:  ../raft/core.py; committed.py, which turns batches into records and back.
+            the listener gets every committed batch once per process start, in order, or a snapshot in place of the
+            batches that are gone.
+Read next:  ../raft/core.py; committed.py, which turns batches into records and back; snapshots.py; membership.py.
 
 One task (`run`) feeds the core: an inbox of messages and finished flushes, a timer, the waiting proposals. It awaits only
 while hard state or a truncation goes to the disk, which elections need and steady work does not. A flush runs beside it,
@@ -11,6 +12,9 @@ one at a time; whatever is written meanwhile is covered by the next.
 
 Proposals get their offset at once and are handed to the core together: at once when no flush is in flight, else when
 it ends, at the latest after append_linger_ms. So a lone proposal waits for nothing, and under load one flush carries many.
+
+A snapshot is loaded step by step between the turns of this loop, so that a node that loads a big one still votes, fetches
+and answers. Until it is loaded no leader is announced here: a controller never begins with half an image.
 """
 
 from __future__ import annotations
@@ -18,47 +22,55 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
 
 from barnabas_quorum.config import QuorumConfig
-from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, take_fetched
-from barnabas_quorum.driver.grpc_transport import Transport
+from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, voters_batch
+from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, VoterChangeAnswer
+from barnabas_quorum.driver.log_cleaner import LogCleaner
+from barnabas_quorum.driver.membership import Change, VoterChanges
+from barnabas_quorum.driver.own_replica import OwnReplica, own_replica
+from barnabas_quorum.driver.peers import Peers
+from barnabas_quorum.driver.quorum_description import QuorumDescription, describe_quorum
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
+from barnabas_quorum.driver.snapshot_loading import SnapshotLoading
+from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource, SnapshotWriter
 from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
 from barnabas_quorum.raft.messages import (
     Append,
     BeginQuorumEpochReply,
-    BeginQuorumEpochRequest,
     CommittedBatch,
     EndQuorumEpochReply,
-    EndQuorumEpochRequest,
     FetchReply,
-    FetchRequest,
+    FetchSnapshotReply,
     LeaderAndEpoch,
     LeaderChange,
     Message,
     Ready,
     Reply,
+    ReplyError,
     Request,
+    SnapshotId,
+    SnapshotInstall,
     Unreachable,
+    VoterChange,
     VoteReply,
-    VoteRequest,
+    Voters,
 )
-from barnabas_quorum.raft.roles import Leader, ReplicaProgress, Resigned
-from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
-from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Epoch, Offset
+from barnabas_quorum.raft.roles import Candidate, Leader, Resigned
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset
 
 __all__ = [
     "CommittedBatch",
     "LeaderAndEpoch",
-    "QuorumDescription",
     "QuorumListener",
     "QuorumNode",
-    "ReplicaDescription",
     "Stats",
 ]
 
@@ -66,12 +78,16 @@ logger = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX = 8 * 1024 * 1024
 """Largest batch of the metadata log (KIP-595's maximum)."""
+BOOTSTRAP_ID_MAX = -2
+"""Bootstrap servers are asked under this id and those below: who they are is not known yet."""
 PROPOSED_BYTES_MAX = 32 * 1024 * 1024
 """Most bytes of proposals that wait to be written; beyond it proposals are refused."""
 INBOX_MESSAGES_MAX = 4096
 """Most peer messages that wait for the core; beyond it requests are refused."""
 COMMIT_BYTES_MAX = 1024 * 1024
 """Committed bytes that are opened in one go; between two goes the loop serves others."""
+CLEAN_INTERVAL_S = 60.0
+"""Time between two looks whether the log or its snapshots have outlived their retention (as Kafka)."""
 RESIGN_TIMEOUT_S = 1.0
 """How long a resigning leader waits for the voters to know."""
 
@@ -83,6 +99,17 @@ class QuorumListener(Protocol):
         """Committed data batches in offset order; each offset once per process start. Control records are left out."""
         ...
 
+    def on_load_snapshot(self, snapshot: LoadedSnapshot) -> Iterator[None]:
+        """A snapshot takes the place of everything below its end; on_commit goes on from there. Done step by step: each
+        `next` is a short one, and it counts when the iterator ends. May be given up for a newer one. Never on a leader
+        that was announced. Raises DamagedSnapshot."""
+        ...
+
+    def take_snapshot(self) -> SnapshotSource | None:
+        """What a snapshot of everything on_commit brought would hold; None when there is nothing, or when it would end
+        within a metadata transaction."""
+        ...
+
     def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
         """The known leader changed. `next_offset` is what the next proposal here would get.
 
@@ -91,32 +118,12 @@ class QuorumListener(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaDescription:
-    """One replica as the leader sees it; -1 is unknown, times are wall clock."""
-
-    key: ReplicaKey
-    log_end_offset: Offset
-    last_fetch_ms: int
-    last_caught_up_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuorumDescription:
-    """What DescribeQuorum and `barnabas quorum status` show. Only the leader knows the replicas' progress."""
-
-    leader_id: BrokerId
-    """-1 when unknown."""
-    epoch: Epoch
-    high_watermark: Offset
-    voters: tuple[ReplicaDescription, ...]
-    observers: tuple[ReplicaDescription, ...]
-
-
 @dataclass(slots=True)
 class Stats:
     """Plain counters since the start of the process."""
 
+    elections_begun: int = 0
+    """Epochs in which this replica stood for election."""
     elections_won: int = 0
     leader_changes: int = 0
     requests_sent: int = 0
@@ -142,15 +149,25 @@ class _Resign:
     """Asks the core to give up leadership."""
 
 
+class _Frozen(NamedTuple):
+    """A snapshot of this replica's own is whole."""
+
+    snapshot_id: SnapshotId
+
+
+class _Clean:
+    """Time to look at the retention."""
+
+
 class _Proposal(NamedTuple):
     batch: StoredBatch
     proposed_s: float
+    is_urgent: bool
 
 
-_Event = Message | _Flushed | _Resign
+_Event = Message | _Flushed | _Resign | _Frozen | _Clean | Change
 
-_REPLIES = (FetchReply, VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply)
-_REQUESTS = (FetchRequest, VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest)
+_REPLIES = (FetchReply, VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply, FetchSnapshotReply)
 
 
 class QuorumNode:
@@ -167,10 +184,19 @@ class QuorumNode:
         clock_ms: Callable[[], int],
         random: Random,
         listener: QuorumListener,
+        endpoint: tuple[str, int] | None = None,
+        bootstrap_servers: Sequence[tuple[str, int]] = (),
+        on_loading: Callable[[bool], None] = lambda is_begun: None,
     ) -> None:
-        """`clock_ms` is wall time, for record timestamps and descriptions; timers use the loop's clock."""
+        """
+        Args:
+            voters: those that count before any Voters record: of the bootstrap checkpoint, or VoterSet.unknown().
+            clock_ms: wall time, for record timestamps and descriptions; timers use the loop's clock.
+            endpoint: where this replica's controller listener is reached; None on a broker, which never votes.
+            bootstrap_servers: whom to ask for the leader besides the voters.
+            on_loading: told True when a snapshot begins to be loaded, False when that ends.
+        """
         self._config = config
-        self._voters = voters
         self._log = log
         self._transport = transport
         self._clock_ms = clock_ms
@@ -187,6 +213,42 @@ class QuorumNode:
             end_offset=log.end_offset,
             draw=random.random,
             now_ms=0,
+            log_start=log.log_start_offset,
+            snapshots=log.snapshots(),
+            voter_sets=log.voter_sets(),
+            bootstrap=[
+                Voter(ReplicaKey(BrokerId(BOOTSTRAP_ID_MAX - index), ZERO_UUID), host, port)
+                for index, (host, port) in enumerate(bootstrap_servers)
+            ],
+        )
+        self._peers = Peers(config=config, core=self._core, transport=transport, formatted_voters=voters)
+        self._snapshots = SnapshotWriter(
+            config=config,
+            log=log,
+            source=listener.take_snapshot,
+            voters_before=lambda offset: self._core.voter_history.before(offset),
+            refusal=self._core.snapshot_refusal,
+            flushed_end=lambda: self._core.flushed_end,
+            on_frozen=lambda snapshot_id: self._tell(_Frozen(snapshot_id)),
+        )
+        self._changes = VoterChanges(
+            config=config,
+            core=self._core,
+            me=None if endpoint is None else Voter(replica, *endpoint),
+            transport=transport,
+            tell=self._tell,
+        )
+        self.stats = Stats()
+        self.snapshot_stats = self._snapshots.stats
+        self._loading = SnapshotLoading(
+            log=log,
+            load=listener.on_load_snapshot,
+            on_loading=on_loading,
+            now_ms=self._now_ms,
+            stats=self.snapshot_stats,
+        )
+        self._cleaner = LogCleaner(
+            config=config, core=self._core, log=log, clock_ms=clock_ms, stats=self.snapshot_stats
         )
         self._inbox: deque[_Event] = deque()
         self._wake = asyncio.Event()
@@ -200,8 +262,8 @@ class QuorumNode:
         self._uncommitted: deque[tuple[Offset, float]] = deque()
         self._delivered_offset = Offset(0)
         self._announced = LeaderAndEpoch(None, Epoch(-1))
+        self._stood_in_epoch = Epoch(-1)
         self._resigned = asyncio.Event()
-        self.stats = Stats()
 
     # --- what the rooms around it use ---------------------------------------------------------------------------------
 
@@ -214,9 +276,15 @@ class QuorumNode:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self._flush_for_ever(), name="quorum-flush")
+                tasks.create_task(self._snapshots.run(), name="quorum-snapshot")
+                tasks.create_task(self._clean_for_ever(), name="quorum-clean")
+                tasks.create_task(self._changes.keep_up(), name="quorum-membership")
+                if self._log.snapshots():
+                    self._loading.begin(self._log.snapshots()[-1])
                 await self._feed_for_ever(loop)
         finally:
             self._tasks = None
+            self._loading.end()
             for answer in self._answers.values():
                 if not answer.done():
                     answer.set_exception(PeerUnreachable("this replica is stopping"))
@@ -244,8 +312,9 @@ class QuorumNode:
         finally:
             del self._answers[token]
 
-    def propose(self, records: Sequence[bytes], *, epoch: Epoch) -> Offset:
-        """Append one atomic batch; returns the offset of its last record. Commit is told by the listener.
+    def propose(self, records: Sequence[bytes], *, epoch: Epoch, is_urgent: bool = True) -> Offset:
+        """Append one atomic batch; returns the offset of its last record. Commit is told by the listener: here at once,
+        on the other replicas at once only if it is urgent (QuorumCore.propose).
 
         Raises NotController when this node does not lead in `epoch`, BatchTooLarge, BufferExhausted.
         """
@@ -259,7 +328,7 @@ class QuorumNode:
             raise BatchTooLarge(f"{len(records)} metadata records make {size} bytes, at most {BATCH_BYTES_MAX} may be")
         if self._proposed_bytes + size > PROPOSED_BYTES_MAX:
             raise BufferExhausted(f"{self._proposed_bytes} bytes of proposals wait to be written")
-        self._proposals.append(_Proposal(batch, self._now_s()))
+        self._proposals.append(_Proposal(batch, self._now_s(), is_urgent))
         self._proposed_bytes += size
         self.stats.proposals += 1
         self._wake.set()
@@ -286,39 +355,41 @@ class QuorumNode:
         """Whether this replica is in the voter set."""
         return self._core.is_voter
 
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set that counts now: the last one in the log here, committed or not."""
+        return self._core.voters
+
+    @property
+    def leader_endpoint(self) -> Voter | None:
+        """The live leader with its address, if it is known."""
+        return self._core.leader_endpoint
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """First record in the log here; what was before it is in a snapshot."""
+        return self._core.log_start
+
+    @property
+    def identity(self) -> ReplicaIdentity:
+        """Who this replica is, for a leader that is asked to let it vote."""
+        return self._changes.identity
+
+    async def change_voters(self, change: VoterChange) -> VoterChangeAnswer:
+        """Change the voter set as its leader; any other node answers who leads. Ends when the change is committed."""
+        return await self._changes.handle(change)
+
+    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+        """The same from any node: it asks the leader. Raises PeerUnreachable."""
+        return await self._changes.ask_leader(change)
+
     def describe(self) -> QuorumDescription:
         """The quorum as this node sees it."""
-        core = self._core
-        role = core.role
-        now_ms, wall_ms = self._now_ms(), self._clock_ms()
-        known: dict[ReplicaKey, ReplicaProgress] = role.voters if isinstance(role, Leader) else {}
-        observers = role.observers if isinstance(role, Leader) else {}
+        return describe_quorum(self._core, now_ms=self._now_ms(), wall_ms=self._clock_ms())
 
-        def wall(time_ms: int) -> int:
-            return -1 if time_ms < 0 else wall_ms - (now_ms - time_ms)
-
-        def of(key: ReplicaKey, progress: ReplicaProgress | None) -> ReplicaDescription:
-            if key == core.me:
-                seen_ms = wall_ms if core.is_leader else -1
-                return ReplicaDescription(
-                    key=key, log_end_offset=core.end_offset, last_fetch_ms=seen_ms, last_caught_up_ms=seen_ms
-                )
-            if progress is None or progress.last_fetch_ms < 0:
-                return ReplicaDescription(key=key, log_end_offset=NO_OFFSET, last_fetch_ms=-1, last_caught_up_ms=-1)
-            return ReplicaDescription(
-                key=key,
-                log_end_offset=progress.end_offset,
-                last_fetch_ms=wall(progress.last_fetch_ms),
-                last_caught_up_ms=wall(progress.last_caught_up_ms),
-            )
-
-        return QuorumDescription(
-            leader_id=core.live_leader_id,
-            epoch=core.epoch,
-            high_watermark=core.high_watermark,
-            voters=tuple(of(key, known.get(key)) for key in self._voters.keys),
-            observers=tuple(of(key, progress) for key, progress in observers.items()),
-        )
+    def describe_own(self) -> OwnReplica:
+        """This replica's own place in the quorum."""
+        return own_replica(self._core, self._peers.silent)
 
     async def resign(self) -> None:
         """Give up leadership, telling the voters who should follow; returns when they know or after a short wait.
@@ -346,11 +417,19 @@ class QuorumNode:
             while (ready := core.ready()) is not None:
                 await self._obey(ready)
             self._settle()
-            if self._delivered_offset < core.high_watermark:
+            if self._loading.is_under_way:
+                loaded = self._loading.step()
+                if loaded is not None:
+                    self._delivered_offset = loaded.end_offset
+                    self._snapshots.begin_anew()
+                await asyncio.sleep(0)
+            elif self._delivered_offset < core.high_watermark:
                 self._deliver()
                 await asyncio.sleep(0)
             self._announce()
-            if self._inbox or self._delivered_offset < core.high_watermark:
+            if self._cleaner.is_wanted:
+                await self._cleaner.clean(now_ms=self._now_ms(), is_loading=self._loading.is_under_way)
+            if self._inbox or self._loading.is_under_way or self._delivered_offset < core.high_watermark:
                 continue
             delay_ms = min(core.deadline_ms() - self._now_ms(), self._proposal_delay_ms())
             if delay_ms <= 0:
@@ -370,21 +449,30 @@ class QuorumNode:
                 core.flushed(event.end_offset, self._now_ms())
             elif isinstance(event, _Resign):
                 core.resign(self._now_ms())
+            elif isinstance(event, _Frozen):
+                self._take_frozen(event.snapshot_id)
+            elif isinstance(event, _Clean):
+                self._cleaner.want()
+            elif isinstance(event, Change):
+                self._hand_over_proposals()
+                self._changes.begin(event, self._now_ms())
             else:
                 core.step(event, self._now_ms())
 
     def _take_proposals(self) -> None:
         """Hand what waits to the core, unless a flush is in flight and the linger is not over."""
-        if not self._proposals or self._proposal_delay_ms() > 0:
-            return
+        if self._proposals and self._proposal_delay_ms() <= 0:
+            self._hand_over_proposals()
+
+    def _hand_over_proposals(self) -> None:
         core = self._core
         proposals, self._proposals = self._proposals, []
         self._proposed_bytes = 0
-        for batch, proposed_s in proposals:
+        for batch, proposed_s, is_urgent in proposals:
             if not core.is_leader or batch.epoch != core.epoch:
                 continue  # leadership is gone; whoever proposed hears it from on_leader_change
             count = batch.end_offset - batch.base_offset
-            offset = core.propose(batch, record_count=count, now_ms=self._now_ms())
+            offset = core.propose(batch, record_count=count, now_ms=self._now_ms(), is_urgent=is_urgent)
             assert offset == batch.base_offset, f"promised offset {batch.base_offset}, the log ends at {offset}"
             self._uncommitted.append((batch.end_offset, proposed_s))
 
@@ -404,6 +492,10 @@ class QuorumNode:
         if ready.truncate_to is not None:
             logger.info("cutting the metadata log from %d to %d", log.end_offset, ready.truncate_to)
             await log.truncate_to(ready.truncate_to)
+        for part in ready.snapshot_parts:
+            log.write_snapshot_part(part.snapshot_id, part.position, part.data)
+        if ready.install is not None:
+            await self._install(ready.install)
         if ready.appends:
             batches = [batch for append in ready.appends for batch in self._batches_of(append)]
             log.append(batches)
@@ -415,6 +507,8 @@ class QuorumNode:
                 self._answer(message)
             else:
                 self._send(message)
+        for result in ready.finished:
+            self._changes.finish(result)
         self._core.advance(ready)
 
     def _batches_of(self, append: Append) -> Sequence[StoredBatch]:
@@ -425,6 +519,11 @@ class QuorumNode:
                 leader_change_batch(
                     payload, base_offset=append.base_offset, epoch=append.epoch, timestamp_ms=self._clock_ms()
                 )
+            ]
+        if isinstance(payload, Voters):
+            logger.info("the voters are now %s", payload.voter_set)
+            return [
+                voters_batch(payload, base_offset=append.base_offset, epoch=append.epoch, timestamp_ms=self._clock_ms())
             ]
         if isinstance(payload, StoredBatch):
             return [payload]
@@ -440,26 +539,31 @@ class QuorumNode:
                 reply.base_offset, end_offset=reply.end_offset, bytes_max=self._config.fetch_bytes_max
             )
             reply.payload = b"".join([batch.data for batch in batches])
+        elif isinstance(reply, FetchSnapshotReply) and reply.error is ReplyError.NONE:
+            self._read_slice(reply)
         answer.set_result(reply)
+
+    def _read_slice(self, reply: FetchSnapshotReply) -> None:
+        try:
+            reply.size, reply.payload = self._log.read_snapshot(reply.snapshot_id, reply.position, reply.bytes_max)
+        except FileNotFoundError:
+            reply.error = ReplyError.SNAPSHOT_NOT_FOUND
+            return
+        if reply.position >= reply.size:
+            reply.error = ReplyError.POSITION_OUT_OF_RANGE
+            return
+        self._cleaner.on_slice_served(reply.snapshot_id, now_ms=self._now_ms())
+        if reply.position + len(reply.payload) >= reply.size:
+            self.snapshot_stats.sent += 1
 
     def _send(self, request: Request) -> None:
         assert self._tasks is not None, "send before run"
         self._tasks.create_task(self._call(request))
 
     async def _call(self, request: Request) -> None:
-        voter = self._voters.by_id(request.target.id)
-        assert voter is not None, f"{request.target} is no voter"
         self.stats.requests_sent += 1
-        try:
-            reply: Message = await self._transport.call(
-                request, voter, timeout_s=self._config.request_timeout_ms / 1000
-            )
-        except PeerUnreachable as error:
-            self.stats.requests_failed += 1
-            logger.debug("%s", error)
-            reply = Unreachable(request.correlation, request.target)
-        if isinstance(reply, FetchReply):
-            take_fetched(reply)
+        reply = await self._peers.call(request)
+        self.stats.requests_failed += isinstance(reply, Unreachable)
         self._tell(reply)
 
     def _tell(self, event: _Event) -> None:
@@ -492,6 +596,9 @@ class QuorumNode:
             self.stats.commits += 1
             self.stats.commit_latency_ms_sum += (self._now_s() - proposed_s) * 1000
         role = core.role
+        if isinstance(role, (Candidate, Leader)) and core.epoch != self._stood_in_epoch:
+            self._stood_in_epoch = core.epoch
+            self.stats.elections_begun += 1
         if isinstance(role, Leader):
             self._resigned.clear()
         else:
@@ -507,6 +614,7 @@ class QuorumNode:
         assert batches, f"nothing to read at {self._delivered_offset} below {self._core.high_watermark}"
         committed = [opened for opened in map(open_batch, batches) if opened is not None]
         self._delivered_offset = batches[-1].end_offset
+        self._snapshots.count(sum(len(batch.data) for batch in batches))
         if committed:
             self._listener.on_commit(committed)
 
@@ -524,6 +632,31 @@ class QuorumNode:
             logger.info("node %d leads the metadata quorum in epoch %d", leader.leader_id, leader.epoch)
         self._announced = leader
         self._listener.on_leader_change(leader, self.log_end_offset)
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    async def _install(self, install: SnapshotInstall) -> None:
+        """A download is complete: it replaces the log, and its image the listener's."""
+        try:
+            install.voters = await self._log.install_snapshot(install.snapshot_id)
+        except DamagedSnapshot as error:
+            logger.error("%s; downloading it again", error)
+            install.is_damaged = True
+            return
+        logger.info("snapshot %s has replaced the metadata log", install.snapshot_id)
+        if install.snapshot_id.end_offset > self._delivered_offset:
+            self._loading.begin(install.snapshot_id)
+
+    def _take_frozen(self, snapshot_id: SnapshotId) -> None:
+        if self._core.snapshot_taken(snapshot_id, self._now_ms()):
+            self._cleaner.want()
+        elif snapshot_id not in self._core.snapshots:
+            self._cleaner.drop(snapshot_id)
+
+    async def _clean_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(CLEAN_INTERVAL_S)
+            self._tell(_Clean())
 
     def _now_s(self) -> float:
         return 0.0 if self._loop is None else self._loop.time() - self._started_s

@@ -18,6 +18,7 @@ from barnabas_quorum.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
@@ -35,7 +36,7 @@ class BrokerRegistration:
     endpoints: tuple[Endpoint, ...]
     rack: str | None
     is_fenced: bool
-    """A fenced broker is in no ISR (unless the last member) and leads nothing."""
+    """A fenced broker is in no ISR and leads nothing."""
     is_in_controlled_shutdown: bool
     directories: tuple[Uuid, ...]
     features: tuple[FeatureRange, ...]
@@ -115,7 +116,7 @@ class ClusterDelta:
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
         self.changed_brokers: dict[BrokerId, BrokerRegistration | None] = {}
-        self.changed_controllers: dict[BrokerId, ControllerRegistration] = {}
+        self.changed_controllers: dict[BrokerId, ControllerRegistration | None] = {}
 
     def broker(self, broker_id: BrokerId) -> BrokerRegistration | None:
         """The broker as it is now."""
@@ -175,12 +176,33 @@ class ClusterDelta:
             features=record.features,
         )
 
+    @replay.register
+    def _(self, record: UnregisterControllerRecord) -> None:
+        present = self.changed_controllers.get(record.controller_id, self.image.controllers.get(record.controller_id))
+        if present is None:
+            raise InvariantViolated(f"controller {record.controller_id} is unregistered but was not registered")
+        self.changed_controllers[record.controller_id] = None
+
     def _living(self, broker_id: BrokerId, broker_epoch: int) -> BrokerRegistration:
         broker = self.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             found = "is not registered" if broker is None else f"has epoch {broker.epoch}"
             raise InvariantViolated(f"broker {broker_id} changes with epoch {broker_epoch} but {found}")
         return broker
+
+    @classmethod
+    def between(cls, before: ClusterImage, after: ClusterImage) -> ClusterDelta:
+        """What leads from one image to another, for whoever loads a snapshot."""
+        delta = cls(before)
+        for broker_id in sorted(before.brokers.keys() | after.brokers.keys()):
+            broker = after.brokers.get(broker_id)
+            if before.brokers.get(broker_id) != broker:
+                delta.changed_brokers[broker_id] = broker
+        for controller_id in sorted(before.controllers.keys() | after.controllers.keys()):
+            controller = after.controllers.get(controller_id)
+            if before.controllers.get(controller_id) != controller:
+                delta.changed_controllers[controller_id] = controller
+        return delta
 
     def apply(self) -> ClusterImage:
         """The image after the delta."""
@@ -190,4 +212,10 @@ class ClusterDelta:
                 brokers.pop(broker_id, None)
             else:
                 brokers[broker_id] = broker
-        return ClusterImage(brokers=brokers, controllers={**self.image.controllers, **self.changed_controllers})
+        controllers = {**self.image.controllers, **self.changed_controllers}
+        return ClusterImage(
+            brokers=brokers,
+            controllers={
+                controller_id: controller for controller_id, controller in controllers.items() if controller is not None
+            },
+        )

@@ -97,6 +97,16 @@ class ConfigsDelta:
         if resource in self.changed or self.image.get(resource):
             self.changed[resource] = {}
 
+    @classmethod
+    def between(cls, before: ConfigsImage, after: ConfigsImage) -> ConfigsDelta:
+        """What leads from one image to another, for whoever loads a snapshot."""
+        delta = cls(before)
+        for resource in sorted({*before.resources, *after.resources}):
+            values = after.get(resource)
+            if before.get(resource) != values:
+                delta.changed[resource] = dict(values)
+        return delta
+
     def apply(self) -> ConfigsImage:
         """The image after the delta."""
         resources = self.image.resources

@@ -11,12 +11,37 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import singledispatchmethod
 
-from barnabas_quorum.records import FeatureLevelRecord, Record
+from barnabas_quorum.records import FeatureLevelRecord, FeatureRange, Record
 
 METADATA_VERSION = "metadata.version"
 """The feature that says which records the metadata log may hold."""
-METADATA_VERSION_LATEST = 1
-"""The level this code writes and the highest it reads."""
+METADATA_VERSION_LATEST = 2
+"""The level this code writes and the highest it reads. Level 1: brokers, topics, partitions, configs, producer ids.
+Level 2: also transactions, ACLs, SCRAM credentials, delegation tokens, client quotas, gone controllers, image hashes and
+sign-offs of bad records."""
+METADATA_VERSION_SECURITY = 2
+METADATA_VERSION_TRANSACTIONS = 2
+METADATA_VERSION_INTEGRITY = 2
+KRAFT_VERSION = "kraft.version"
+"""1: voters may come and go. Never raised but by name (KAFKA-18979)."""
+ELR_VERSION = "eligible.leader.replicas.version"
+"""1: partitions keep eligible leader replicas (KIP-966), and one min.insync.replicas holds for all brokers. This version keeps
+them whatever the level; clusters that were made before it reach the level by an upgrade."""
+TRANSACTION_VERSION = "transaction.version"
+GROUP_VERSION = "group.version"
+
+SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
+    FeatureRange(ELR_VERSION, 0, 1),
+    FeatureRange(GROUP_VERSION, 0, 0),
+    FeatureRange(KRAFT_VERSION, 0, 1),
+    FeatureRange(METADATA_VERSION, 1, METADATA_VERSION_LATEST),
+    FeatureRange(TRANSACTION_VERSION, 0, 0),
+)
+"""What this code serves, by name: every node registers with it. A highest level of 0 says that what Kafka puts under that
+feature is not built: clients must not be told that it is."""
+
+BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST, KRAFT_VERSION: 1, ELR_VERSION: 1}
+"""What a new cluster begins with: as Kafka, the latest of everything; format has written voter sets of kraft.version 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +54,21 @@ class FeaturesImage:
     def metadata_version(self) -> int:
         """0 before the first controller has written its bootstrap records."""
         return self.levels.get(METADATA_VERSION, 0)
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether every node reads metadata transactions."""
+        return self.metadata_version >= METADATA_VERSION_TRANSACTIONS
+
+    @property
+    def has_integrity_records(self) -> bool:
+        """Whether every node reads image hashes and sign-offs."""
+        return self.metadata_version >= METADATA_VERSION_INTEGRITY
+
+    @property
+    def is_elr_enabled(self) -> bool:
+        """Whether partitions keep eligible leader replicas."""
+        return self.levels.get(ELR_VERSION, 0) >= 1
 
     def to_records(self) -> Iterator[Record]:
         """Records that replay to this image, canonical order."""
@@ -56,6 +96,16 @@ class FeaturesDelta:
     @replay.register
     def _(self, record: FeatureLevelRecord) -> None:
         self.changed[record.name] = record.level
+
+    @classmethod
+    def between(cls, before: FeaturesImage, after: FeaturesImage) -> FeaturesDelta:
+        """What leads from one image to another, for whoever loads a snapshot."""
+        delta = cls(before)
+        for name in sorted(before.levels.keys() | after.levels.keys()):
+            level = after.levels.get(name, 0)
+            if before.levels.get(name, 0) != level:
+                delta.changed[name] = level
+        return delta
 
     def apply(self) -> FeaturesImage:
         """The image after the delta."""

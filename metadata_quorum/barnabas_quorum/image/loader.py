@@ -1,21 +1,54 @@
-"""From committed batches to images: decodes, replays, publishes.
+"""From committed batches to images: decodes, replays, publishes; holds a metadata transaction back until its end.
 
 May touch:  record_codec, the other files of image/.   Must not touch: asyncio, clock, files, controller.
-Invariants: each record is replayed exactly once and in order; publishers see only whole deltas, in order.
-Read next:  publisher.py; driver/controller_driver.py, which feeds it on the control lane.
+Invariants: each record is replayed exactly once and in order; publishers see only whole deltas, in order: nothing of a
+            transaction before its End, nothing of one that was aborted ever, and no image whose offset lies inside one;
+            a record that cannot be replayed stops the image right before its batch, and nothing else; a hash that the
+            active controller wrote is compared with that of the image of right before it.
+Read next:  publisher.py; quarantine.py and hashing.py, the rules; driver/controller_driver.py, which feeds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from barnabas_quorum.image.hashing import FORMAT, differing_parts
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.publisher import Publisher
+from barnabas_quorum.image.quarantine import (
+    BadRecord,
+    Hold,
+    PassedOver,
+    ReplayFailed,
+    bad_record,
+    bad_records_ahead,
+    sign_offs_in,
+)
+from barnabas_quorum.image.snapshot import difference, loaded_delta
 from barnabas_quorum.record_codec import decode
+from barnabas_quorum.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord, Record
+from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, QuarantineRecord
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
+
+logger = logging.getLogger(__name__)
+
+COMPARISONS_KEPT = 16
+IMAGES_KEPT = 4
+"""Images of the last comparisons, for whoever looks for the entity that differs. They share what has not changed since."""
+PASSED_OVER_KEPT = 100
+_CUTTING = (
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    AbortTransactionRecord,
+    ImageHashRecord,
+    QuarantineRecord,
+)
+"""Records that say nothing about the cluster but something to the loader."""
 
 
 class CommittedRecords(Protocol):
@@ -38,6 +71,50 @@ class CommittedRecords(Protocol):
         """Encoded values, consecutive offsets."""
 
 
+class SnapshotContent(Protocol):
+    """A snapshot of the metadata log, as the quorum hands it on (structurally driver/snapshots.py's LoadedSnapshot)."""
+
+    @property
+    def end_offset(self) -> Offset:
+        """One past the last record whose effect it holds."""
+
+    @property
+    def epoch(self) -> Epoch:
+        """Of that record."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When that record was appended; known once the first group was read."""
+
+    def groups(self) -> Iterator[Sequence[bytes]]:
+        """The encoded records of the whole image. Raises when the snapshot is damaged."""
+
+
+class Position(NamedTuple):
+    """Where in the metadata log."""
+
+    offset: Offset
+    epoch: Epoch
+    timestamp_ms: int
+    """When the batch of that offset was appended on the active controller."""
+
+
+class Comparison(NamedTuple):
+    """What came of one ImageHashRecord."""
+
+    offset: Offset
+    """Of that record; the image compared ends right before it."""
+    timestamp_ms: int
+    """When the active controller appended it."""
+    own: tuple[PartHash, ...]
+    agreed: tuple[PartHash, ...]
+
+    @property
+    def differing(self) -> list[str]:
+        """Names of the parts that differ here; none = the image is the active controller's."""
+        return differing_parts(self.own, self.agreed)
+
+
 @dataclass(slots=True)
 class LoaderStats:
     """Counters that metrics pull."""
@@ -45,6 +122,13 @@ class LoaderStats:
     batches: int = 0
     records: int = 0
     deltas: int = 0
+    snapshots: int = 0
+    """Loaded ones."""
+    hashes_compared: int = 0
+    hash_mismatches: int = 0
+    bad_records: int = 0
+    """That could not be replayed when they came."""
+    records_passed_over: int = 0
 
 
 class MetadataLoader:
@@ -53,29 +137,285 @@ class MetadataLoader:
     def __init__(self, publishers: Sequence[Publisher] = ()) -> None:
         """`publishers` in the order in which they are told."""
         self.publishers: tuple[Publisher, ...] = tuple(publishers)
+        self.hold_observers: list[Callable[[], None]] = []
+        """Called when `hold` changed, or what waits behind it."""
         self.image = MetadataImage.EMPTY
+        self.is_in_transaction = False
+        """A transaction is open: the image stands before its Begin, and no snapshot may be taken, since the log could
+        not be cut there. A new leader ends it with an AbortTransactionRecord."""
+        self.hold: Hold | None = None
+        """The bad record before which this node stands."""
+        self.divergence = ""
+        """How the image is known to differ from the active controller's; it must not go into a snapshot then."""
+        self.comparisons: deque[Comparison] = deque(maxlen=COMPARISONS_KEPT)
+        self.passed_over: deque[PassedOver] = deque(maxlen=PASSED_OVER_KEPT)
         self.stats = LoaderStats()
+        self._compared_images: deque[tuple[Offset, MetadataImage]] = deque(maxlen=IMAGES_KEPT)
+        self._delta = MetadataDelta(self.image)
+        self._replayed = Position(self.image.offset, self.image.epoch, self.image.timestamp_ms)
+        """Of the last record replayed; ahead of the image while a transaction is open."""
+        self._waiting: list[CommittedRecords] = []
+        """Committed batches that are not wholly in the image: those of an open transaction, or behind a bad record. In the
+        second case they are what the log holds since the last snapshot, for nothing but sign-offs is written then."""
+        self._received = self.image.offset
+        self._may_end = self.image.offset
+        """Last offset replayed so far at which an image may end: of a whole batch, outside of a transaction."""
+        self._started_at = self.image.offset
+        """Of the image that replaying began with: what lies below was replayed by whoever wrote the snapshot."""
+        self._sign_offs: dict[Offset, QuarantineRecord] = {}
+        self._skipped: dict[Offset, BadRecord] = {}
+
+    @property
+    def may_be_written(self) -> bool:
+        """Whether the image may go into a snapshot: it ends where the log can be cut, lacks nothing, and is the agreed one."""
+        return not self.is_in_transaction and self.hold is None and not self.divergence and self.image.offset >= 0
+
+    @property
+    def read_offset(self) -> Offset:
+        """Last committed record that came here, in the image or waiting."""
+        return self._received
+
+    @property
+    def held_records(self) -> list[BadRecord]:
+        """The bad record, and those that would be bad too were it passed over. Replays all that waits."""
+        return [] if self.hold is None else bad_records_ahead(self.image, self._waiting)
+
+    def compared_image(self, offset: Offset) -> MetadataImage | None:
+        """The image that was compared at that offset, if it is among the last few."""
+        return next((image for at, image in self._compared_images if at == offset), None)
 
     def on_commit(self, batches: Sequence[CommittedRecords]) -> None:
-        """Replay committed batches (in order, each once) into one delta and publish it.
+        """Replay committed batches (in order, each once) into one delta and publish it; a transaction is held back until
+        the call that brings its end. Before a record that cannot be replayed the image stands still, until a sign-off
+        for it is committed.
 
-        Raises InvariantViolated when an offset comes twice or backwards, UnknownRecord or TypeError on a record this
-        code cannot read: the node must stop rather than serve half of the metadata.
+        Raises InvariantViolated when an offset comes twice or backwards.
         """
-        if not batches:
-            return
-        delta = MetadataDelta(self.image)
-        last_offset = self.image.offset
         for batch in batches:
             # gaps are normal (control records of the quorum), going back is not
-            if batch.base_offset <= last_offset:
-                raise InvariantViolated(f"metadata batch at offset {batch.base_offset} after {last_offset}")
-            for data in batch.records:
-                delta.replay(decode(data))
-            last_offset = Offset(batch.base_offset + len(batch.records) - 1)
+            if batch.base_offset <= self._received:
+                raise InvariantViolated(f"metadata batch at offset {batch.base_offset} after {self._received}")
+            self._received = Offset(batch.base_offset + len(batch.records) - 1)
+            self._waiting.append(batch)
             self.stats.batches += 1
             self.stats.records += len(batch.records)
-        self.image = delta.apply(last_offset, batches[-1].epoch, batches[-1].append_timestamp_ms)
+        if self.hold is not None:
+            self._read_ahead(batches)
+            if not self.hold.record.is_meant_by(self._sign_offs.get(self.hold.record.offset)):
+                self._stand_before(self.hold.record)
+                return
+        self._go_on()
+
+    def look_ahead(self, batches: Sequence[CommittedRecords]) -> None:
+        """Learn of sign-offs that stand further on in the log than what is to be replayed."""
+        self._read_ahead(batches)
+        if self.hold is not None and self.hold.record.is_meant_by(self._sign_offs.get(self.hold.record.offset)):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Replay what waits, as far as it goes."""
+        was_held = self.hold is not None
+        while True:
+            try:
+                self._replay_waiting(until=self._received)
+                break
+            except ReplayFailed as failed:
+                bad = failed.record
+            # whatever the bad record left half done goes with the delta; up to its batch all is known to be good
+            good = self._may_end
+            self._begin_again()
+            self._replay_waiting(until=good)
+            self._publish()
+            self._read_ahead(self._waiting)
+            sign_off = self._sign_offs.get(bad.offset)
+            if sign_off is None or not bad.is_meant_by(sign_off):
+                if self.hold is None or self.hold.record != bad:
+                    self.stats.bad_records += 1
+                self._stand_before(bad)
+                return
+            self._skipped[bad.offset] = bad
+        self.hold = None
+        if not self.is_in_transaction:
+            self._publish()
+        if was_held:
+            logger.warning("every committed metadata record is replayed again, up to offset %d", self._replayed.offset)
+            self._tell_observers()
+
+    def _stand_before(self, bad: BadRecord) -> None:
+        if self.hold is None or self.hold.record != bad:
+            logger.error(
+                "metadata record at offset %d cannot be replayed (%s: %s). This node keeps its metadata of offset %d and "
+                "serves with that. If no node can replay it: barnabas quorum quarantine list",
+                bad.offset,
+                bad.fault.value,
+                bad.error,
+                self.image.offset,
+            )
+        self.hold = Hold(record=bad, read_offset=self._received)
+        self._tell_observers()
+
+    def _read_ahead(self, batches: Sequence[CommittedRecords]) -> None:
+        for batch in batches:
+            for sign_off in sign_offs_in(batch.records):
+                self._sign_offs[sign_off.offset] = sign_off
+
+    def _tell_observers(self) -> None:
+        for observer in self.hold_observers:
+            observer()
+
+    def on_load_snapshot(self, snapshot: SnapshotContent) -> Iterator[None]:
+        """Make the image of a snapshot and publish what changed, removals too; one step per `next`, so that a loop that
+        drives it can rest between. Nothing of it counts before the last step; it may be given up before.
+
+        Raises UnknownRecord, InvariantViolated, TypeError on what cannot be replayed: a snapshot is written from an image, so
+        another version wrote it. And what `groups` raises.
+        """
+        loaded = yield from loaded_delta(snapshot.groups())
+        image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
+        yield
+        delta = yield from difference(self.image, image)
+        was_held = self.hold is not None
+        self.start_at(image)
+        self.stats.snapshots += 1
+        for publisher in self.publishers:
+            publisher.on_metadata_update(delta, image)
+        if was_held:
+            self._tell_observers()
+
+    def start_at(self, image: MetadataImage) -> None:
+        """Go on from an image that came from elsewhere (a snapshot); publishers are told by whoever brings it."""
+        self.image = image
+        self.hold = None
+        self.divergence = ""
+        self._waiting.clear()
+        self._sign_offs.clear()
+        self._skipped.clear()
+        self._received = self._started_at = image.offset
+        self._begin_again()
+
+    def _begin_again(self) -> None:
+        """Forget what was replayed since the image."""
+        self.is_in_transaction = False
+        self._delta = MetadataDelta(self.image)
+        self._replayed = Position(self.image.offset, self.image.epoch, self.image.timestamp_ms)
+        self._may_end = self.image.offset
+
+    # --- replay ---------------------------------------------------------------------------------------------------------
+
+    def _replay_waiting(self, *, until: Offset) -> None:
+        """Replay, into the delta, the batches that end at or before `until` and are not replayed yet. Raises ReplayFailed."""
+        for batch in tuple(self._waiting):
+            last_offset = Offset(batch.base_offset + len(batch.records) - 1)
+            if last_offset > until:
+                return
+            if last_offset <= self._replayed.offset:
+                continue
+            for index in range(max(0, self._replayed.offset + 1 - batch.base_offset), len(batch.records)):
+                self._replay_record(batch, index)
+            self._replayed = Position(last_offset, batch.epoch, batch.append_timestamp_ms)
+            if not self.is_in_transaction:
+                self._may_end = last_offset
+
+    def _replay_record(self, batch: CommittedRecords, index: int) -> None:
+        offset = Offset(batch.base_offset + index)
+        if offset in self._skipped:
+            self._pass_over(offset)
+            return
+        try:
+            record = decode(batch.records[index])
+            self._check_transaction(record)
+        except Exception as error:  # as below
+            raise ReplayFailed(bad_record(batch, index, error)) from error
+        if isinstance(record, _CUTTING):
+            if index > 0:
+                self._replayed = Position(Offset(offset - 1), batch.epoch, batch.append_timestamp_ms)
+            self._cut_before(record, offset, batch.append_timestamp_ms)
+        try:
+            self._delta.replay(record)
+        except Exception as error:  # the edge of one record: what it sets off is its own fault, whatever it is
+            raise ReplayFailed(bad_record(batch, index, error)) from error
+
+    def _check_transaction(self, record: Record) -> None:
+        if isinstance(record, BeginTransactionRecord) and self.is_in_transaction:
+            raise InvariantViolated(f"transaction {record.name!r} begins within another, after {self._replayed}")
+        if isinstance(record, EndTransactionRecord | AbortTransactionRecord) and not self.is_in_transaction:
+            raise InvariantViolated(f"{type(record).__name__} without a Begin, after {self._replayed}")
+
+    def _cut_before(self, record: Record, offset: Offset, timestamp_ms: int) -> None:
+        """What these records mean beside what they change, which is nothing."""
+        if isinstance(record, BeginTransactionRecord):
+            self._publish()  # so that an abort has an image to go back to
+            self.is_in_transaction = True
+        elif isinstance(record, EndTransactionRecord):
+            self.is_in_transaction = False
+        elif isinstance(record, AbortTransactionRecord):
+            self.is_in_transaction = False
+            self._delta = MetadataDelta(self.image)
+        elif isinstance(record, ImageHashRecord):
+            is_new = not self.comparisons or self.comparisons[-1].offset < offset
+            if is_new and not self.is_in_transaction and record.format == FORMAT:
+                self._publish()
+                self._compare(record, offset, timestamp_ms)
+        elif isinstance(record, QuarantineRecord):
+            self._note_sign_off(record, offset)
+
+    def _compare(self, record: ImageHashRecord, offset: Offset, timestamp_ms: int) -> None:
+        found = Comparison(offset, timestamp_ms, self.image.hash.parts(), record.parts)
+        self.comparisons.append(found)
+        self._compared_images.append((offset, self.image))
+        self.stats.hashes_compared += 1
+        differing = found.differing
+        if not differing:
+            self.divergence = ""
+            return
+        self.stats.hash_mismatches += 1
+        own, agreed = dict(found.own), dict(found.agreed)
+        shown = ", ".join(
+            f"{part} {own.get(part, b'').hex()} here, {agreed.get(part, b'').hex()} there" for part in differing
+        )
+        self.divergence = f"at offset {offset - 1} it differs from the active controller's in {', '.join(differing)}"
+        logger.error(
+            "METADATA DIFFERS: the image of offset %d is not the active controller's: %s. This node takes no snapshots until "
+            "they agree. Next: barnabas quorum verify",
+            offset - 1,
+            shown,
+        )
+
+    def _note_sign_off(self, record: QuarantineRecord, offset: Offset) -> None:
+        # below its start a snapshot holds what came of it
+        if record.offset in self._skipped or not self._started_at < record.offset < offset:
+            return
+        self.divergence = f"others passed over the record at offset {record.offset}, which was replayed here"
+        logger.error(
+            "the record at offset %d was signed off at offset %d, but this node has replayed it: its metadata differs from "
+            "that of nodes which could not. Next: barnabas quorum verify",
+            record.offset,
+            offset,
+        )
+
+    def _pass_over(self, offset: Offset) -> None:
+        record = self._skipped[offset]
+        if any(each.record == record for each in self.passed_over):
+            return
+        sign_off = self._sign_offs[offset]
+        self.passed_over.append(PassedOver(record=record, sign_off=sign_off))
+        self.stats.records_passed_over += 1
+        logger.warning(
+            "passed over the metadata record at offset %d, as %s signed: %s",
+            offset,
+            sign_off.principal,
+            sign_off.reason,
+        )
+
+    def _publish(self) -> None:
+        if self._replayed.offset == self.image.offset:
+            return
+        delta, position = self._delta, self._replayed
+        self.image = delta.apply(position.offset, position.epoch, position.timestamp_ms)
+        self._delta = MetadataDelta(self.image)
+        self._waiting = [
+            batch for batch in self._waiting if batch.base_offset + len(batch.records) - 1 > position.offset
+        ]
         self.stats.deltas += 1
         for publisher in self.publishers:
             publisher.on_metadata_update(delta, self.image)

@@ -63,6 +63,11 @@ class ProducerIdsDelta:
             last_broker_epoch=record.broker_epoch,
         )
 
+    @classmethod
+    def between(cls, before: ProducerIdsImage, after: ProducerIdsImage) -> ProducerIdsDelta:
+        """What leads from one image to another, for whoever loads a snapshot."""
+        return cls(after)
+
     def apply(self) -> ProducerIdsImage:
         """The image after the delta."""
         return self.current

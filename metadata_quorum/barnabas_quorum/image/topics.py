@@ -9,16 +9,17 @@ Read next:  metadata.py.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 
 from rpds import HashTrieMap
 
-from barnabas_quorum.record_codec import encode
+from barnabas_quorum.image.partition_index import EMPTY_INDEX, PartitionIndex, PartitionIndexDelta
+from barnabas_quorum.image.partition_table import updated
 from barnabas_quorum.records import (
     FIRST_LEADER_EPOCH,
+    ClearElrRecord,
     LeaderRecoveryState,
     PartitionChangeRecord,
     PartitionRecord,
@@ -122,24 +123,12 @@ class TopicImage:
     name: str
     id: Uuid
     partitions: Mapping[int, PartitionRegistration]
-    _content_hash: list[bytes] = field(default_factory=list, compare=False, repr=False)
 
     def to_records(self) -> Iterator[Record]:
         """TopicRecord, then its partitions by number."""
         yield TopicRecord(name=self.name, topic_id=self.id)
         for index in sorted(self.partitions):
             yield self.partitions[index].to_record(topic_id=self.id, partition_id=index)
-
-    def content_hash(self) -> bytes:
-        """16 bytes; computed once per image, so an unchanged topic costs nothing when the whole image is hashed."""
-        if not self._content_hash:
-            digest = hashlib.blake2b(digest_size=16)
-            for record in self.to_records():
-                data = encode(record)
-                digest.update(len(data).to_bytes(4, "big"))
-                digest.update(data)
-            self._content_hash.append(digest.digest())
-        return self._content_hash[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +137,20 @@ class TopicsImage:
 
     topics: HashTrieMap[str, TopicImage]
     topics_by_id: HashTrieMap[Uuid, TopicImage]
+    index: PartitionIndex = EMPTY_INDEX
+    """What is known of all partitions without visiting them."""
+    names_by_metric: HashTrieMap[str, str] = field(default_factory=HashTrieMap, compare=False)
+    """Topics with '.' or '_' in their names, by the name their metrics go by: no two may share one."""
+
+    @property
+    def partition_count(self) -> int:
+        """Of all topics."""
+        return self.index.partition_count
+
+    @property
+    def replica_counts(self) -> Mapping[BrokerId, int]:
+        """How many replicas each broker holds; a broker without any is not in it."""
+        return self.index.replica_counts
 
     def get(self, name: str) -> TopicImage | None:
         """The topic of that name, or None."""
@@ -202,18 +205,19 @@ class TopicDelta:
 
     def apply(self) -> TopicImage:
         """The topic after the delta."""
-        partitions = dict(self.before.partitions) if self.before is not None else {}
-        partitions.update(self.changed)
-        return TopicImage(name=self.name, id=self.id, partitions=partitions)
+        before = self.before.partitions if self.before is not None else {}
+        return TopicImage(name=self.name, id=self.id, partitions=updated(before, self.changed))
 
 
 class TopicsDelta:
     """Topics that changed, and topics that went, since an image."""
 
-    __slots__ = ("changed", "deleted", "image")
+    __slots__ = ("_new_ids", "changed", "deleted", "image")
 
     def __init__(self, image: TopicsImage) -> None:
         self.image = image
+        self._new_ids: dict[str, Uuid] = {}
+        """By name: a delta may hold ten thousand new topics, and each new one asks whether its name is free."""
         self.changed: dict[Uuid, TopicDelta] = {}
         self.deleted: dict[Uuid, TopicImage] = {}
         """As they were in the image before. A topic that came and went within the delta is in neither map."""
@@ -232,6 +236,7 @@ class TopicsDelta:
         if self.name_is_taken(record.name):
             raise InvariantViolated(f"topic {record.name!r} exists already")
         self.changed[record.topic_id] = TopicDelta(name=record.name, id=record.topic_id, before=None)
+        self._new_ids[record.name] = record.topic_id
 
     @replay.register
     def _(self, record: RemoveTopicRecord) -> None:
@@ -252,10 +257,44 @@ class TopicsDelta:
             raise InvariantViolated(f"partition {topic.name}-{record.partition_id} changes but does not exist")
         topic.changed[record.partition_id] = partition.merge(record)
 
+    @replay.register
+    def _(self, record: ClearElrRecord) -> None:
+        """min.insync.replicas changed. A partition whose ISR is empty keeps its ELR: without a leader no high watermark
+        moves, so what it says stays true. The others get a new partition epoch: one state per epoch."""
+        for topic_id in self._with_elrs() if record.topic_name == "" else (self._id_of(record.topic_name),):
+            if topic_id is None:
+                raise InvariantViolated(f"the ELRs of topic {record.topic_name!r} are cleared but it does not exist")
+            before, delta = self.image.get_by_id(topic_id), self.changed.get(topic_id)
+            partitions = {**(before.partitions if before is not None else {}), **(delta.changed if delta else {})}
+            for index in sorted(partitions):
+                partition = partitions[index]
+                if partition.isr and (partition.elr or partition.last_known_elr):
+                    self.topic_delta(topic_id).changed[index] = replace(
+                        partition, elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
+                    )
+
+    def _with_elrs(self) -> list[Uuid]:
+        """Topics that may have a partition with an ELR: such a partition is not settled. By name."""
+        names: dict[str, Uuid] = {delta.name: topic_id for topic_id, delta in self.changed.items()}
+        for topic_id, _ in self.image.index.unsettled:
+            topic = self.image.get_by_id(topic_id)
+            if topic is not None and topic_id not in self.deleted:
+                names[topic.name] = topic_id
+        return [names[name] for name in sorted(names)]
+
+    def _id_of(self, name: str) -> Uuid | None:
+        new_id = self._new_ids.get(name)
+        if new_id is not None:
+            return new_id
+        before = self.image.get(name)
+        return None if before is None or before.id in self.deleted else before.id
+
     def remove(self, topic_id: Uuid) -> str:
         """Replay the removal of a topic; returns its name."""
         before: TopicImage | None = None if topic_id in self.deleted else self.image.get_by_id(topic_id)
         delta = self.changed.pop(topic_id, None)
+        if delta is not None and delta.is_new:
+            del self._new_ids[delta.name]
         if before is not None:
             self.deleted[topic_id] = before
             return before.name
@@ -273,21 +312,63 @@ class TopicsDelta:
             delta = self.changed[topic_id] = TopicDelta(name=before.name, id=topic_id, before=before)
         return delta
 
+    def compare(self, after: TopicsImage, *, topics_per_step: int) -> Iterator[None]:
+        """Make this delta lead from its image to `after`, for whoever loads a snapshot; yields between steps."""
+        before = self.image
+        for number, topic in enumerate(before.topics.values()):
+            if after.get_by_id(topic.id) is None:
+                self.deleted[topic.id] = topic
+            if number % topics_per_step == 0:
+                yield
+        for number, topic in enumerate(after.sorted_topics()):
+            known = before.get_by_id(topic.id)
+            known_partitions = {} if known is None else known.partitions
+            changed = {
+                index: topic.partitions[index]
+                for index in sorted(topic.partitions)
+                if known_partitions.get(index) != topic.partitions[index]
+            }
+            if known is None or changed:
+                self.changed[topic.id] = TopicDelta(name=topic.name, id=topic.id, before=known, changed=changed)
+            if known is None:
+                self._new_ids[topic.name] = topic.id
+            if number % topics_per_step == 0:
+                yield
+
     def name_is_taken(self, name: str) -> bool:
         """Whether a topic of that name lives after what was replayed so far."""
         before = self.image.get(name)
         if before is not None and before.id not in self.deleted:
             return True
-        return any(delta.is_new and delta.name == name for delta in self.changed.values())
+        return name in self._new_ids
 
     def apply(self) -> TopicsImage:
         """The image after the delta."""
         topics, topics_by_id = self.image.topics, self.image.topics_by_id
+        names_by_metric = self.image.names_by_metric
+        index = PartitionIndexDelta(self.image.index)
         for topic_id, gone in self.deleted.items():
             topics = topics.remove(gone.name)
             topics_by_id = topics_by_id.remove(topic_id)
+            metric_name = metric_name_of(gone.name)
+            if names_by_metric.get(metric_name) == gone.name:
+                names_by_metric = names_by_metric.remove(metric_name)
+            for number, partition in gone.partitions.items():
+                index.change(topic_id, number, partition, None)
         for delta in self.changed.values():
+            before = {} if delta.before is None else delta.before.partitions
+            for number, partition in delta.changed.items():
+                index.change(delta.id, number, before.get(number), partition)
             topic = delta.apply()
             topics = topics.insert(topic.name, topic)
             topics_by_id = topics_by_id.insert(topic.id, topic)
-        return replace(self.image, topics=topics, topics_by_id=topics_by_id)
+            if delta.is_new and ("." in topic.name or "_" in topic.name):
+                names_by_metric = names_by_metric.insert(metric_name_of(topic.name), topic.name)
+        return TopicsImage(
+            topics=topics, topics_by_id=topics_by_id, index=index.apply(), names_by_metric=names_by_metric
+        )
+
+
+def metric_name_of(name: str) -> str:
+    """What metrics call a topic: they know no '.'."""
+    return name.replace(".", "_")

@@ -70,14 +70,19 @@ class Start(Enum):
     RESIGNED = "resigned"
 
 
-def start_after_restart(state: HardState, *, last_epoch: Epoch, me: ReplicaKey, voters: VoterSet) -> Start:
-    """What the saved state makes of me. Who was leader is Resigned, never leader again in that epoch."""
+def start_after_restart(
+    state: HardState, *, last_epoch: Epoch, me: ReplicaKey, voters: VoterSet, may_campaign: bool
+) -> Start:
+    """What the saved state makes of me. Who was leader is Resigned, never leader again in that epoch.
+
+    One that may not campaign (it was removed) only looks for the new leader; its recorded vote still binds it.
+    """
     if last_epoch > state.epoch:
         return Start.UNATTACHED
-    if me not in voters:
-        return Start.FOLLOWER if voters.by_id(state.leader_id) else Start.UNATTACHED
     if state.leader_id == me.id:
-        return Start.RESIGNED
+        return Start.RESIGNED if may_campaign else Start.UNATTACHED
+    if not may_campaign:
+        return Start.FOLLOWER if voters.by_id(state.leader_id) else Start.UNATTACHED
     if state.voted == me and state.leader_id == NO_BROKER:
         return Start.CANDIDATE
     return Start.FOLLOWER if voters.by_id(state.leader_id) else Start.UNATTACHED

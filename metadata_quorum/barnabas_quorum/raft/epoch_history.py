@@ -15,23 +15,37 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 
 
 class EpochHistory:
-    """Epochs with their first offsets, ascending. Epoch 0 wrote nothing: it stands for the empty log."""
+    """Epochs with their first offsets, ascending. Epoch 0 wrote nothing: it stands for the empty log.
 
-    __slots__ = ("_epochs", "_starts", "last_epoch")
+    What lies before the log's start is in a snapshot; of it only the last epoch is known, and where it ended at the latest.
+    """
 
-    def __init__(self, starts: Iterable[EpochStart] = ()) -> None:
+    __slots__ = ("_epochs", "_start_epoch", "_start_offset", "_starts", "last_epoch")
+
+    def __init__(
+        self,
+        starts: Iterable[EpochStart] = (),
+        *,
+        start_offset: Offset = Offset(0),  # noqa: B008 - an int
+        start_epoch: Epoch = Epoch(0),  # noqa: B008 - an int
+    ) -> None:
+        """`start_epoch` is that of the record before start_offset, the log's first; 0 when there is none."""
         self._epochs: list[Epoch] = []
         self._starts: list[Offset] = []
-        self.last_epoch = Epoch(0)
-        """Epoch of the last record; 0 when the log is empty."""
-        for epoch, start_offset in starts:
-            self.assign(epoch, start_offset)
+        self._start_offset = start_offset
+        self._start_epoch = start_epoch
+        self.last_epoch = start_epoch
+        """Epoch of the last record; 0 when there never was one."""
+        for epoch, offset in starts:
+            self.assign(epoch, offset)
+        if start_offset:
+            self.forget_before(start_offset, start_epoch)
 
     def assign(self, epoch: Epoch, start_offset: Offset) -> None:
         """Records from start_offset on are of this epoch; nothing happens when the epoch is already the last."""
-        if epoch == self.last_epoch:
+        if epoch == self.last_epoch and self._epochs:
             return
-        assert epoch > self.last_epoch, f"epoch {epoch} after {self.last_epoch}"
+        assert epoch >= self.last_epoch or not self._epochs, f"epoch {epoch} after {self.last_epoch}"
         assert not self._starts or start_offset > self._starts[-1], f"epoch {epoch} starts at {start_offset}, too low"
         self._epochs.append(epoch)
         self._starts.append(start_offset)
@@ -41,16 +55,30 @@ class EpochHistory:
         """The largest epoch not above `epoch` and the offset at which it *ends*; (0, 0) when there is none."""
         index = bisect_right(self._epochs, epoch)
         if index == 0:
+            if epoch >= self._start_epoch:
+                return EpochStart(self._start_epoch, self._start_offset)
             return EpochStart(Epoch(0), Offset(0))
         end = self._starts[index] if index < len(self._starts) else log_end
         return EpochStart(self._epochs[index - 1], end)
+
+    def epoch_before(self, offset: Offset) -> Epoch:
+        """Epoch of the record before offset, which must lie in the log or just before it; 0 when there is none."""
+        index = bisect_right(self._starts, offset - 1)
+        return self._epochs[index - 1] if index else self._start_epoch
 
     def truncate_to(self, offset: Offset) -> None:
         """Forget what started at offset or later."""
         while self._starts and self._starts[-1] >= offset:
             self._starts.pop()
             self._epochs.pop()
-        self.last_epoch = self._epochs[-1] if self._epochs else Epoch(0)
+        self.last_epoch = self._epochs[-1] if self._epochs else self._start_epoch
+
+    def forget_before(self, offset: Offset, epoch: Epoch) -> None:
+        """The log begins at offset now, and the record before it was of this epoch."""
+        first = max(0, bisect_right(self._starts, offset) - 1)
+        del self._starts[:first], self._epochs[:first]
+        self._start_offset, self._start_epoch = offset, epoch
+        self.last_epoch = self._epochs[-1] if self._epochs else epoch
 
     def starts(self) -> list[EpochStart]:
         """All entries, ascending."""

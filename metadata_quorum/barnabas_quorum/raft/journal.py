@@ -1,7 +1,8 @@
-"""The disk as the quorum needs it: hard state and log, with the moment of durability in the caller's hand.
+"""The disk as the quorum needs it: hard state, log and snapshots, with the moment of durability in the caller's hand.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, files (an implementation brings them).
-Invariants: save_hard_state and truncate are durable on return; append is not, until a flush begun after it returned.
+Invariants: save_hard_state, truncate, freeze and install are durable on return; append is not, until a flush begun after
+            it returned. The log begins where its oldest snapshot ends, or at 0; so nothing below its start is ever missed.
 Read next:  ../driver/node.py, which drives it; broker/node/metadata_log.py, which keeps it on disk.
 """
 
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas_quorum.raft.messages import EpochStart, HardState
+from barnabas_quorum.raft.messages import EpochStart, HardState, SnapshotId
+from barnabas_quorum.raft.snapshots import SnapshotFile
+from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, Epoch, Offset
 
 INITIAL_HARD_STATE = HardState(Epoch(0), NO_BROKER, None)
@@ -38,8 +41,23 @@ class RaftLog(Protocol):
         """One past the last record."""
         ...
 
+    @property
+    def log_start_offset(self) -> Offset:
+        """First record that can be read; everything below it is in the oldest snapshot."""
+        ...
+
     def epoch_starts(self) -> Sequence[EpochStart]:
-        """All epochs in the log, ascending."""
+        """All epochs in the log, ascending; where it begins at a snapshot, the first entry is that snapshot's epoch, at
+        the snapshot's end or before."""
+        ...
+
+    def voter_sets(self) -> Sequence[tuple[Offset, VoterSet]]:
+        """Every voter set in the log, at the offset of its record, ascending; before them that of the newest snapshot, at
+        one before its end. As they were found on opening."""
+        ...
+
+    def snapshots(self) -> Sequence[SnapshotId]:
+        """The whole snapshots, ascending; the bootstrap checkpoint (0-0) is none."""
         ...
 
     async def save_hard_state(self, state: HardState) -> None:
@@ -62,67 +80,51 @@ class RaftLog(Protocol):
         """Whole batches from the one that holds offset, below end_offset; at least one if there is one."""
         ...
 
+    def write_snapshot_part(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
+        """Write bytes of an unfinished snapshot at `position`, which is its end or lies before it. Not durable."""
+        ...
+
+    def drop_snapshot_part(self, snapshot_id: SnapshotId) -> None:
+        """Give up an unfinished snapshot."""
+        ...
+
+    async def freeze_snapshot(self, snapshot_id: SnapshotId) -> VoterSet | None:
+        """Make an unfinished snapshot whole; durable on return. Its end must not lie beyond what is flushed. Returns its
+        voter set.
+
+        Raises KafkaError CORRUPT_MESSAGE when it is not whole: the part is gone then.
+        """
+        ...
+
+    async def drop_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """Delete a whole snapshot that is not the log's beginning."""
+        ...
+
+    async def install_snapshot(self, snapshot_id: SnapshotId) -> VoterSet | None:
+        """Freeze a downloaded snapshot, then drop the whole log and restart it empty at the snapshot's end; durable on
+        return. Returns its voter set. Never called while a flush is in flight.
+
+        Raises as freeze_snapshot does: the log was left alone then.
+        """
+        ...
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, bytes_max: int) -> tuple[int, bytes]:
+        """(size of the whole snapshot, bytes at `position`). Raises FileNotFoundError when there is none of that id."""
+        ...
+
+    def snapshot_files(self) -> Sequence[SnapshotFile]:
+        """The same snapshots with their sizes and ages."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the log's segments."""
+        ...
+
+    async def delete_before(self, snapshot_id: SnapshotId) -> None:
+        """The log begins at this snapshot's end from now on: older snapshots and whole segments below it go."""
+        ...
+
     async def close(self) -> None:
         """Flush and release the files."""
         ...
-
-
-class MemoryJournal:
-    """A RaftLog in memory. `crash()` forgets what was not flushed, as a power cut would."""
-
-    def __init__(self) -> None:
-        self._hard_state = INITIAL_HARD_STATE
-        self._batches: list[StoredBatch] = []
-        self._flushed_batches = 0
-
-    @property
-    def hard_state(self) -> HardState:
-        return self._hard_state
-
-    @property
-    def end_offset(self) -> Offset:
-        return self._batches[-1].end_offset if self._batches else Offset(0)
-
-    def epoch_starts(self) -> list[EpochStart]:
-        starts: list[EpochStart] = []
-        for batch in self._batches:
-            if not starts or starts[-1].epoch != batch.epoch:
-                starts.append(EpochStart(batch.epoch, batch.base_offset))
-        return starts
-
-    async def save_hard_state(self, state: HardState) -> None:
-        self._hard_state = state
-
-    def append(self, batches: Sequence[StoredBatch]) -> None:
-        for batch in batches:
-            assert batch.base_offset == self.end_offset, f"gap: {batch.base_offset} after {self.end_offset}"
-            self._batches.append(batch)
-
-    async def truncate_to(self, offset: Offset) -> None:
-        while self._batches and self._batches[-1].base_offset >= offset:
-            self._batches.pop()
-        assert self.end_offset <= offset, f"{offset} lies inside a batch"
-        self._flushed_batches = len(self._batches)
-
-    async def flush(self) -> Offset:
-        self._flushed_batches = len(self._batches)
-        return self.end_offset
-
-    def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> list[StoredBatch]:
-        found: list[StoredBatch] = []
-        size = 0
-        for batch in self._batches:
-            if batch.end_offset <= offset:
-                continue
-            size += len(batch.data)
-            if batch.end_offset > end_offset or (found and size > bytes_max):
-                break
-            found.append(batch)
-        return found
-
-    async def close(self) -> None:
-        await self.flush()
-
-    def crash(self) -> None:
-        """Lose everything that no flush covered."""
-        del self._batches[self._flushed_batches :]

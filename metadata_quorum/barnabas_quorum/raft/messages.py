@@ -11,10 +11,10 @@ Plain slots classes, not frozen ones: a simulated hour makes a million of them, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
-from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
 
 
@@ -23,11 +23,17 @@ class ReplyError(IntEnum):
 
     NONE = 0
     NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
     BROKER_NOT_AVAILABLE = 8
+    UNSUPPORTED_VERSION = 35
     INVALID_REQUEST = 42
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    SNAPSHOT_NOT_FOUND = 98
+    POSITION_OUT_OF_RANGE = 99
     INVALID_VOTER_KEY = 125
+    DUPLICATE_VOTER = 126
+    VOTER_NOT_FOUND = 127
 
 
 class HardState(NamedTuple):
@@ -67,6 +73,18 @@ class EpochStart(NamedTuple):
     start_offset: Offset
 
 
+class SnapshotId(NamedTuple):
+    """A snapshot of everything below an offset; it names its file (`<end offset>-<epoch>.checkpoint`)."""
+
+    end_offset: Offset
+    """Exclusive: the first record that is not in the snapshot."""
+    epoch: Epoch
+    """Epoch of the record at end_offset - 1."""
+
+    def __str__(self) -> str:
+        return f"{self.end_offset}-{self.epoch}"
+
+
 # --- between replicas -------------------------------------------------------------------------------------------------
 
 
@@ -96,6 +114,8 @@ class VoteReply:
     error: ReplyError
     is_granted: bool
     is_pre_vote: bool
+    leader: Voter | None = None
+    """The leader with its address, once known: the asker may have a voter set without it."""
 
 
 @dataclass(slots=True)
@@ -106,6 +126,8 @@ class BeginQuorumEpochRequest:
     source: ReplicaKey
     target: ReplicaKey
     epoch: Epoch
+    leader: Voter | None = None
+    """The sender with its address: the receiver may have a voter set without it."""
 
 
 @dataclass(slots=True)
@@ -118,6 +140,8 @@ class BeginQuorumEpochReply:
     epoch: Epoch
     leader_id: BrokerId
     error: ReplyError
+    leader: Voter | None = None
+    """The leader with its address, once known: the asker may have a voter set without it."""
 
 
 @dataclass(slots=True)
@@ -141,6 +165,8 @@ class EndQuorumEpochReply:
     epoch: Epoch
     leader_id: BrokerId
     error: ReplyError
+    leader: Voter | None = None
+    """The leader with its address, once known: the asker may have a voter set without it."""
 
 
 @dataclass(slots=True)
@@ -182,10 +208,57 @@ class FetchReply:
     epochs: tuple[EpochStart, ...] = ()
     """Every change of epoch inside the payload; the first entry is at base_offset."""
     payload: Any = None
+    snapshot_id: SnapshotId | None = None
+    """What the asker wants is only in this snapshot; there are no records then."""
+    voter_sets: tuple[tuple[Offset, VoterSet], ...] = ()
+    """Every Voters control record inside the payload with its own offset; filled by the driver, as epochs is."""
+    leader: Voter | None = None
+    """The leader with its address, once known: the asker may have a voter set without it."""
 
 
-Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest
-Reply = VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply
+@dataclass(slots=True)
+class FetchSnapshotRequest:
+    """Give me a slice of a snapshot (KIP-630). Acknowledges nothing, but shows that the sender lives."""
+
+    correlation: int
+    source: ReplicaKey
+    target: ReplicaKey
+    epoch: Epoch
+    snapshot_id: SnapshotId
+    position: int
+    """Byte in the file."""
+    bytes_max: int
+
+
+@dataclass(slots=True)
+class FetchSnapshotReply:
+    """Answer to FetchSnapshotRequest.
+
+    The leader's core answers whether the slice may be read and how much of it (`bytes_max`). The driver reads it and sets
+    `size` and `payload`; `error` becomes POSITION_OUT_OF_RANGE when position is not below the size, SNAPSHOT_NOT_FOUND
+    when the file has just gone.
+    """
+
+    correlation: int
+    source: ReplicaKey
+    target: ReplicaKey
+    epoch: Epoch
+    leader_id: BrokerId
+    error: ReplyError
+    snapshot_id: SnapshotId
+    size: int
+    """Of the whole file, bytes."""
+    position: int
+    payload: Any = b""
+    """Bytes. The core looks at their length alone."""
+    bytes_max: int = 0
+    """Not on the wire: how much the leader's driver may read."""
+    leader: Voter | None = None
+    """The leader with its address, once known: the asker may have a voter set without it."""
+
+
+Request = VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest | FetchRequest | FetchSnapshotRequest
+Reply = VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | FetchSnapshotReply
 
 
 @dataclass(slots=True)
@@ -198,6 +271,49 @@ class Unreachable:
 
 Message = Request | Reply | Unreachable
 
+# --- changes of the voter set -----------------------------------------------------------------------------------------
+
+
+class VoterChangeKind(Enum):
+    """What may be asked of the voter set, one at a time (KIP-853)."""
+
+    ADD = "add"
+    REMOVE = "remove"
+    UPDATE = "update"
+    """Another address of the same replica."""
+    UPGRADE = "upgrade"
+    """From kraft.version 0 to 1: the set itself stays. Never done unasked."""
+
+
+class VoterChange(NamedTuple):
+    """A wish to change the voter set, to the leader."""
+
+    kind: VoterChangeKind
+    voter: Voter
+    """REMOVE looks at its key alone, UPGRADE at nothing."""
+    correlation: int
+    """Comes back in the VoterChangeResult."""
+    joiner: ReplicaKey | None = None
+    """The observer that asks for itself (auto-join); None when an operator asks. Whom an operator has removed does not
+    come back by itself."""
+
+
+class VoterRefusal(NamedTuple):
+    """Why a change of the voter set is not begun; the reason names the rule and the way out."""
+
+    error: ReplyError
+    reason: str
+
+
+class VoterChangeResult(NamedTuple):
+    """How a change that was begun has ended: NONE when it is committed under the new set. NOT_LEADER_OR_FOLLOWER when
+    leadership was lost meanwhile: the change may still commit, or be undone."""
+
+    correlation: int
+    error: ReplyError
+    reason: str
+
+
 # --- to the driver ----------------------------------------------------------------------------------------------------
 
 
@@ -209,9 +325,20 @@ class LeaderChange(NamedTuple):
     granting: tuple[ReplicaKey, ...]
 
 
+class Voters(NamedTuple):
+    """Payload of a change of the voter set; the driver makes one control batch of it (KIP-853).
+
+    One Voters record; when `writes_version`, a KRaftVersion record goes before it, and the append is two offsets long.
+    The set counts from the offset of the Voters record, which is the last of the append.
+    """
+
+    voter_set: VoterSet
+    writes_version: bool
+
+
 @dataclass(slots=True)
 class Append:
-    """Write this at the end of the log. The payload is what was proposed, fetched, or a LeaderChange."""
+    """Write this at the end of the log. The payload is what was proposed, fetched, a LeaderChange, or a Voters."""
 
     base_offset: Offset
     end_offset: Offset
@@ -219,13 +346,36 @@ class Append:
     payload: Any
 
 
+class SnapshotPart(NamedTuple):
+    """Write this into the snapshot being downloaded. Position 0 begins it anew, whatever was there."""
+
+    snapshot_id: SnapshotId
+    position: int
+    data: Any
+
+
+@dataclass(slots=True)
+class SnapshotInstall:
+    """The download is complete: freeze it, then drop the whole log and restart it empty at the snapshot's end.
+
+    The driver fills in what it found before it calls advance(), which only then changes what the core knows.
+    """
+
+    snapshot_id: SnapshotId
+    voters: VoterSet | None = None
+    """The voter set in the snapshot; None when it holds none (kraft.version 0)."""
+    is_damaged: bool = False
+    """The file is not a whole snapshot: it is thrown away, the log was left alone. The core downloads it again."""
+
+
 @dataclass(slots=True)
 class Ready:
-    """What the driver must do now, in the order of the fields, before it calls advance().
+    """What the driver must do now, in the order of these numbers, before it calls advance().
 
-    1. `hard_state` is saved and flushed. 2. `truncate_to` is done and flushed. 3. `appends` are written, and a flush is
-    started, whose end is told by core.flushed(). 4. `send` goes out; it need not wait for the flush of 3, because the
-    core speaks of a record's durability only after flushed(). Then what the core's `high_watermark` passed may go to the
+    1. `hard_state` is saved and flushed. 2. `truncate_to` is done and flushed. 3. `snapshot_parts` are written. 4. `install`
+    is done, durable, and filled in. 5. `appends` are written, and a flush is started, whose end is told by core.flushed().
+    6. `send` goes out; it need not wait for the flush of 5, because the core speaks of a record's durability only after
+    flushed(). 7. Whoever waits for `finished` is answered. Then what the core's `high_watermark` passed may go to the
     listener.
     """
 
@@ -233,3 +383,6 @@ class Ready:
     truncate_to: Offset | None = None
     appends: list[Append] = field(default_factory=list)
     send: list[Request | Reply] = field(default_factory=list)
+    snapshot_parts: list[SnapshotPart] = field(default_factory=list)
+    install: SnapshotInstall | None = None
+    finished: list[VoterChangeResult] = field(default_factory=list)

@@ -32,11 +32,21 @@ def next_high_watermark(
     return high_watermark
 
 
+def others_needed(*, majority: int, is_voter: bool) -> int:
+    """How many other voters make a majority together with the leader, or without it when it is being removed."""
+    return majority - 1 if is_voter else majority
+
+
+def heard_from_majority_ms(last_fetches_ms: Sequence[int], *, needed: int) -> int:
+    """Since when the leader has heard of enough voters: the least recent of the `needed` it heard from last."""
+    return sorted(last_fetches_ms, reverse=True)[needed - 1]
+
+
 def divergence(history: EpochHistory, *, log_end: Offset, fetch_offset: Offset, last_epoch: Epoch) -> EpochStart | None:
     """Where the leader's log parts from that of a replica which holds `last_epoch` up to `fetch_offset`.
 
     None when the replica's log is a prefix of the leader's; else the largest epoch not above last_epoch that the leader
-    has, and its end there. (The metadata log is not cleaned yet, so offset 0 is always a common prefix.)
+    has, and its end there. Whoever needs a snapshot (snapshots.needed) is not asked about.
     """
     if fetch_offset == 0:
         return None
@@ -61,4 +71,9 @@ def is_continuation(reply: FetchReply, *, log_end: Offset, last_epoch: Epoch, ep
         if entry.epoch < previous.epoch or entry.start_offset <= previous.start_offset:
             return False
         previous = entry
+    voters_offset = Offset(log_end - 1)
+    for offset, _ in reply.voter_sets:
+        if not voters_offset < offset < reply.end_offset:
+            return False
+        voters_offset = offset
     return previous.epoch <= epoch and previous.start_offset < reply.end_offset

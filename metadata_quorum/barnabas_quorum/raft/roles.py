@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from barnabas_quorum.raft.messages import FetchRequest
-from barnabas_quorum.raft.voters import ReplicaKey
-from barnabas_wire.kafka.ids import Offset
+from barnabas_quorum.raft.messages import FetchRequest, SnapshotId, VoterChange
+from barnabas_quorum.raft.voters import ReplicaKey, Voter
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 
 NEVER_MS = 1 << 62
 """A deadline that does not come."""
@@ -52,6 +52,18 @@ class Candidate:
 
 
 @dataclass(slots=True)
+class Download:
+    """A snapshot on its way from the leader of this epoch, also while that leader is out of sight. It never goes on with
+    another leader, whose file may differ in its bytes."""
+
+    snapshot_id: SnapshotId
+    position: int = 0
+    """Bytes that have come."""
+    size: int = -1
+    """Of the whole file, as the first slice said; -1 before it."""
+
+
+@dataclass(slots=True)
 class Follower:
     """Fetches from the leader of its epoch."""
 
@@ -62,6 +74,10 @@ class Follower:
     """Whether a fetch from this leader succeeded in this epoch; then a pre-vote is refused."""
     is_leader_lost: bool = False
     """The leader resigned or its address is dead: a pre-vote is granted again. A hint only; a fetch takes it back."""
+    endpoint: Voter | None = None
+    """The leader with its address, which the voter set here need not hold."""
+    is_caught_up: bool = False
+    """Whether the last fetch left nothing committed out."""
 
 
 @dataclass(slots=True)
@@ -79,6 +95,7 @@ class ReplicaProgress:
     parked_until_ms: int = NEVER_MS
     begin_due_ms: int = NEVER_MS
     """When BeginQuorumEpoch is sent (again), unless it fetches before; voters only."""
+    is_voter: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +108,12 @@ class Leader:
     voters: dict[ReplicaKey, ReplicaProgress]
     """The other voters."""
     observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
+    endpoint: Voter | None = None
+    """This replica with its address, also while it is being removed from the voter set."""
+    pending: VoterChange | None = None
+    """The change of the voter set that somebody waits for."""
+    urgent_end: Offset = NO_OFFSET
+    """Up to here commits are told to the replicas at once, beyond with the next answer that they get anyway."""
 
 
 @dataclass(slots=True)

@@ -7,10 +7,10 @@ Read next:  messages.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset, Uuid
 
 
 class ReplicaKey(NamedTuple):
@@ -35,13 +35,23 @@ class Voter(NamedTuple):
         return f"{self.key.id}@{host}:{self.port}:{self.key.directory_id}"
 
 
+REMOVED_MAX = 1000
+"""So many removed replicas a voter set remembers, the newest; each is the act of an operator or a lost disk."""
+
+
 class VoterSet:
-    """The voters, by id and by key; equal when they hold the same voters."""
+    """The voters, by id and by key; equal when they hold the same voters and remember the same removals."""
 
-    __slots__ = ("_by_id", "keys", "majority", "voters")
+    __slots__ = ("_by_id", "keys", "kraft_version", "majority", "removed", "voters")
 
-    def __init__(self, voters: Sequence[Voter]) -> None:
-        """Raises ValueError when the set is empty or an id occurs twice."""
+    def __init__(self, voters: Sequence[Voter], *, kraft_version: int = 0, removed: Sequence[ReplicaKey] = ()) -> None:
+        """Raises ValueError when the set is empty or an id occurs twice.
+
+        Args:
+            voters: in any order.
+            kraft_version: 0 is a static set, which cannot be changed; 1 is KIP-853.
+            removed: replicas that were removed and not added again, oldest first. They do not join by themselves.
+        """
         ordered = tuple(sorted(voters, key=lambda voter: voter.key.id))
         if not ordered:
             raise ValueError("a quorum needs at least one voter")
@@ -51,6 +61,16 @@ class VoterSet:
         self.voters = ordered
         self.keys = tuple(voter.key for voter in ordered)
         self.majority = len(ordered) // 2 + 1
+        self.kraft_version = kraft_version
+        self.removed = tuple(removed)
+
+    @classmethod
+    def unknown(cls) -> VoterSet:
+        """What a replica has that was formatted without voters, until it finds a leader: no voters, kraft.version 0."""
+        made = cls.__new__(cls)
+        made._by_id, made.voters, made.keys = {}, (), ()
+        made.majority, made.kraft_version, made.removed = 1, 0, ()
+        return made
 
     @classmethod
     def parse(cls, text: str) -> VoterSet:
@@ -58,7 +78,7 @@ class VoterSet:
 
         Raises ValueError that names the faulty part. IPv6 hosts stand in square brackets.
         """
-        return cls([_parse_voter(part.strip()) for part in text.split(",") if part.strip()])
+        return cls([_parse_voter(part.strip()) for part in text.split(",") if part.strip()], kraft_version=1)
 
     def __contains__(self, key: ReplicaKey) -> bool:
         voter = self._by_id.get(key.id)
@@ -71,7 +91,12 @@ class VoterSet:
         return iter(self.voters)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, VoterSet) and other.voters == self.voters
+        return (
+            isinstance(other, VoterSet)
+            and other.voters == self.voters
+            and other.kraft_version == self.kraft_version
+            and other.removed == self.removed
+        )
 
     def __hash__(self) -> int:
         return hash(self.voters)
@@ -88,6 +113,74 @@ class VoterSet:
     def others(self, key: ReplicaKey) -> tuple[ReplicaKey, ...]:
         """All voters but this one."""
         return tuple(other for other in self.keys if other != key)
+
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """This set and one more, or one at another address; if it was removed once, that is forgotten."""
+        kept = [other for other in self.voters if other.key.id != voter.key.id]
+        removed = [key for key in self.removed if key != voter.key]
+        return VoterSet([*kept, voter], kraft_version=self.kraft_version, removed=removed)
+
+    def without_voter(self, key: ReplicaKey) -> VoterSet:
+        """This set but for one, which is remembered as removed. Raises ValueError when none would be left."""
+        kept = [other for other in self.voters if other.key != key]
+        removed = [other for other in self.removed if other != key]
+        return VoterSet(kept, kraft_version=self.kraft_version, removed=[*removed, key][-REMOVED_MAX:])
+
+    def upgraded(self) -> VoterSet:
+        """The same voters under kraft.version 1."""
+        return VoterSet(self.voters, kraft_version=1, removed=self.removed)
+
+
+class VoterHistory:
+    """Which voter set counts from which offset on, so that cutting the log brings the former one back.
+
+    The last set counts, committed or not (KIP-853). An entry stands at the offset of its Voters record; the set that was
+    there before any record (bootstrap, static configuration) stands at -1. A snapshot's set stands before its end.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, bootstrap: VoterSet, entries: Iterable[tuple[Offset, VoterSet]] = ()) -> None:
+        self._entries: list[tuple[Offset, VoterSet]] = [(NO_OFFSET, bootstrap)]
+        for offset, voters in entries:
+            self.append(offset, voters)
+
+    @property
+    def last(self) -> VoterSet:
+        """The set that counts now."""
+        return self._entries[-1][1]
+
+    @property
+    def last_offset(self) -> Offset:
+        """Offset of the last Voters record, -1 when there is none."""
+        return self._entries[-1][0]
+
+    def append(self, offset: Offset, voters: VoterSet) -> None:
+        """A Voters record was written at offset."""
+        assert offset > self._entries[-1][0], f"a voter set at {offset} after one at {self._entries[-1][0]}"
+        self._entries.append((offset, voters))
+
+    def before(self, offset: Offset) -> VoterSet:
+        """The set that counts for a log (or snapshot) that ends at offset."""
+        return next((voters for at, voters in reversed(self._entries) if at < offset), self._entries[0][1])
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Forget the sets written at offset or later."""
+        while len(self._entries) > 1 and self._entries[-1][0] >= offset:
+            self._entries.pop()
+
+    def forget_before(self, offset: Offset) -> None:
+        """The log begins at offset now: of the earlier sets only the last is kept."""
+        first = max((i for i, (at, _) in enumerate(self._entries) if at < offset), default=0)
+        del self._entries[:first]
+
+    def restart(self, offset: Offset, voters: VoterSet | None) -> None:
+        """The log was replaced by a snapshot that ends at offset and holds this set (None: it holds none)."""
+        self._entries = [self._entries[0]] if voters is None else [(Offset(offset - 1), voters)]
+
+    def entries(self) -> tuple[tuple[Offset, VoterSet], ...]:
+        """All of them, ascending."""
+        return tuple(self._entries)
 
 
 def _parse_voter(part: str) -> Voter:

@@ -1,0 +1,125 @@
+"""ACLs: create and delete. Image in, records out. Nothing here, nor anywhere yet, enforces them.
+
+May touch:  image, features.           Must not touch: who asks, everything that waits.
+Invariants: an entry exists once, whatever its id; an id never comes back.
+Read next:  image/acls.py.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from barnabas_quorum.controller.features import require_metadata_version
+from barnabas_quorum.controller.requests_security import (
+    CreateAcls,
+    CreateAclsReply,
+    DeleteAcls,
+    DeleteAclsReply,
+    DeletedAcls,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.acls import AccessControlEntry
+from barnabas_quorum.image.features import METADATA_VERSION_SECURITY
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.records import Record
+from barnabas_quorum.records_security import (
+    AccessControlEntryRecord,
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    RemoveAccessControlEntryRecord,
+)
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import Uuid
+
+CLUSTER_RESOURCE_NAME = "kafka-cluster"
+
+
+def create_acls(
+    image: MetadataImage, request: CreateAcls, *, random: Random, records_max: int
+) -> ControllerResult[CreateAclsReply]:
+    """Each entry succeeds or fails alone (INVALID_REQUEST); one that exists is left as it is. Raises POLICY_VIOLATION,
+    UNSUPPORTED_VERSION."""
+    require_metadata_version(image, METADATA_VERSION_SECURITY, "ACLs")
+    _check_count(len(request.entries), records_max)
+    taken = set(image.acls.entries)
+    present = set(image.acls.entries.values())
+    records: list[Record] = []
+    errors: list[KafkaError | None] = []
+    for entry in request.entries:
+        try:
+            _check_entry(entry)
+        except KafkaError as refusal:
+            errors.append(refusal)
+            continue
+        errors.append(None)
+        if entry in present:
+            continue
+        present.add(entry)
+        acl_id = _new_id(taken, random)
+        records.append(
+            AccessControlEntryRecord(
+                id=acl_id,
+                resource_type=entry.resource_type,
+                resource_name=entry.resource_name,
+                pattern_type=entry.pattern_type,
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission=entry.permission,
+            )
+        )
+    return ControllerResult(records=records, response=CreateAclsReply(errors=tuple(errors)))
+
+
+def delete_acls(image: MetadataImage, request: DeleteAcls, *, records_max: int) -> ControllerResult[DeleteAclsReply]:
+    """What each filter means goes, once even where two filters mean it. Raises POLICY_VIOLATION."""
+    gone: set[Uuid] = set()
+    records: list[Record] = []
+    results: list[DeletedAcls] = []
+    for wanted in request.filters:
+        found = [(acl_id, entry) for acl_id, entry in image.acls.find(wanted) if acl_id not in gone]
+        gone.update(acl_id for acl_id, _ in found)
+        records += [RemoveAccessControlEntryRecord(id=acl_id) for acl_id, _ in found]
+        results.append(DeletedAcls(entries=tuple(entry for _, entry in found)))
+    _check_count(len(records), records_max)
+    return ControllerResult(records=records, response=DeleteAclsReply(results=tuple(results)))
+
+
+def _check_count(count: int, records_max: int) -> None:
+    if count > records_max:
+        raise KafkaError.of(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request may create or delete at most {records_max} ACLs, not {count}; send several",
+        )
+
+
+def _new_id(taken: set[Uuid], random: Random) -> Uuid:
+    while True:
+        acl_id = Uuid(random.randbytes(16))
+        if acl_id not in taken:
+            taken.add(acl_id)
+            return acl_id
+
+
+def _check_entry(entry: AccessControlEntry) -> None:
+    def refuse(reason: str) -> KafkaError:
+        return KafkaError.of(ErrorCode.INVALID_REQUEST, f"an ACL {reason}")
+
+    if entry.resource_type is AclResourceType.ANY:
+        raise refuse("is about one type of resource; ANY is for filters")
+    if entry.pattern_type not in (AclPatternType.LITERAL, AclPatternType.PREFIXED):
+        raise refuse(f"has pattern type literal or prefixed; {entry.pattern_type.name} is for filters")
+    if entry.operation is AclOperation.ANY or entry.permission is AclPermission.ANY:
+        raise refuse("names an operation and allows or denies it; ANY is for filters")
+    if not entry.resource_name:
+        raise refuse("names its resource; * with pattern type literal means every one")
+    is_cluster = entry.resource_type is AclResourceType.CLUSTER
+    if is_cluster and entry.resource_name != CLUSTER_RESOURCE_NAME:
+        raise refuse(f"about the cluster names {CLUSTER_RESOURCE_NAME}, not {entry.resource_name!r}")
+    kind, colon, name = entry.principal.partition(":")
+    if not (kind and colon and name):
+        raise refuse(f"is for a principal as TYPE:NAME, User:alice or User:*, not {entry.principal!r}")
+    if not entry.host:
+        raise refuse("names a host by its address; * means every one")

@@ -1,0 +1,84 @@
+"""Controllers register with the active one and are forgotten (KIP-919). Image in, records out.
+
+May touch:  image, features.           Must not touch: the quorum's voters, everything that waits.
+Invariants: a registration says where a controller is and what it can; it says nothing about who votes.
+Read next:  broker/metadata/controller_registration.py (in the broker room), which keeps each controller registered.
+"""
+
+from __future__ import annotations
+
+from barnabas_quorum.controller.features import unserved_levels
+from barnabas_quorum.controller.requests_cluster import (
+    RegisterController,
+    RegisterControllerReply,
+    UnregisterController,
+    UnregisterControllerReply,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.cluster import ControllerRegistration
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.records import RegisterControllerRecord, UnregisterControllerRecord
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+UNREGISTER_CONTROLLER_LEVEL = 2
+
+
+def register_controller(
+    image: MetadataImage, request: RegisterController, *, cluster_id: str
+) -> ControllerResult[RegisterControllerReply]:
+    """Note one process start of a controller; the same again changes nothing.
+
+    Raises INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, UNSUPPORTED_VERSION.
+    """
+    if request.cluster_id != cluster_id:
+        raise KafkaError.of(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"controller {request.controller_id} belongs to cluster {request.cluster_id}, this is {cluster_id}; "
+            "point it at its own quorum, or give it empty directories",
+        )
+    names = [endpoint.listener for endpoint in request.endpoints]
+    if request.controller_id < 0 or not names or len(set(names)) != len(names):
+        raise KafkaError.of(
+            ErrorCode.INVALID_REGISTRATION,
+            f"controller {request.controller_id} with listeners {names}: an id is 0 or greater, and each listener has "
+            "a name of its own; correct node.id and listeners",
+        )
+    unserved = unserved_levels(image, request.features)
+    if unserved:
+        raise KafkaError.of(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"controller {request.controller_id}: {unserved[0]}; run a version that serves it",
+        )
+    wanted = ControllerRegistration(
+        id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        endpoints=request.endpoints,
+        features=request.features,
+    )
+    record = RegisterControllerRecord(
+        controller_id=request.controller_id,
+        incarnation_id=request.incarnation_id,
+        endpoints=request.endpoints,
+        features=request.features,
+    )
+    is_known = image.cluster.controllers.get(request.controller_id) == wanted
+    return ControllerResult(records=[] if is_known else [record], response=RegisterControllerReply())
+
+
+def unregister_controller(
+    image: MetadataImage, request: UnregisterController
+) -> ControllerResult[UnregisterControllerReply]:
+    """Forget a controller, so that feature levels wait for it no more. Raises RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION."""
+    if request.controller_id not in image.cluster.controllers:
+        raise KafkaError.of(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            f"controller {request.controller_id} is not registered; `barnabas cluster info` shows which are",
+        )
+    if image.features.metadata_version < UNREGISTER_CONTROLLER_LEVEL:
+        raise KafkaError.of(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"metadata.version={image.features.metadata_version} has no record for gone controllers; upgrade it",
+        )
+    return ControllerResult(
+        records=[UnregisterControllerRecord(controller_id=request.controller_id)], response=UnregisterControllerReply()
+    )

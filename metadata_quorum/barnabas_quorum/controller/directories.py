@@ -1,0 +1,154 @@
+"""Log directories: where a broker keeps each replica, and what follows when one fails (KIP-858).
+
+May touch:  image, partition_change.   Must not touch: everything that waits.
+Invariants: the registration lists the directories that work; a replica in another one is in no ISR and leads nothing; a
+            replica that was made anew because its directory is gone counts as having lost its records.
+Read next:  partition_rules.py (who may lead), brokers.py (the heartbeat that tells of a failure).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from barnabas_quorum.controller.partition_change import build_change
+from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
+from barnabas_quorum.controller.partitions import PlacedPartition, held_partitions, registered_broker
+from barnabas_quorum.controller.requests_partitions import (
+    AssignReplicasToDirectories,
+    AssignReplicasToDirectoriesReply,
+    PlacedReplica,
+    ReplicaPlacement,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.cluster import BrokerRegistration
+from barnabas_quorum.image.directories import LOST_DIRECTORY, directory_of, is_reserved
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, Record
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+
+
+def fail_directories(
+    image: MetadataImage, broker: BrokerRegistration, offline: Collection[Uuid], *, rules: PartitionRules
+) -> list[Record]:
+    """The broker says that these directories failed: replicas in them leave their ISRs and lead nothing, then the
+    directories leave the registration. No records when all of that is known."""
+    failed = [directory for directory in broker.directories if directory in offline]
+    if not failed:
+        return []
+    records: list[Record] = []
+    for placed in held_partitions(image, broker.id):
+        partition = placed.partition
+        if directory_of(partition, broker.id) in failed:
+            change = _leave(image, placed, broker.id, rules=rules)
+            if change is not None:
+                records.append(change)
+    left = tuple(directory for directory in broker.directories if directory not in failed)
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, directories=left))
+    return records
+
+
+def assign_directories(
+    image: MetadataImage, request: AssignReplicasToDirectories, *, rules: PartitionRules
+) -> ControllerResult[AssignReplicasToDirectoriesReply]:
+    """Each replica succeeds or fails alone: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+    INVALID_REQUEST. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH for the whole request."""
+    broker = registered_broker(image, request.broker_id, request.broker_epoch)
+    records: list[Record] = []
+    replies: list[PlacedReplica] = []
+    done: set[tuple[Uuid, int]] = set()
+    for placement in request.placements:
+        error: KafkaError | None = None
+        try:
+            if (placement.topic_id, placement.partition_id) in done:
+                raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a replica is in one directory; name it once")
+            done.add((placement.topic_id, placement.partition_id))
+            change = _assign(image, broker, placement, rules=rules)
+            if change is not None:
+                records.append(change)
+        except KafkaError as refusal:
+            error = refusal
+        replies.append(PlacedReplica(topic_id=placement.topic_id, partition_id=placement.partition_id, error=error))
+    return ControllerResult(
+        records=records, response=AssignReplicasToDirectoriesReply(replicas=tuple(replies)), is_atomic=False
+    )
+
+
+def _assign(
+    image: MetadataImage, broker: BrokerRegistration, placement: ReplicaPlacement, *, rules: PartitionRules
+) -> PartitionChangeRecord | None:
+    placed = _find(image, broker.id, placement)
+    if is_reserved(placement.directory_id):
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"directory {placement.directory_id} is reserved and holds no replica"
+        )
+    topic, index, partition = placed
+    before = directory_of(partition, broker.id)
+    if before == placement.directory_id:
+        return None
+    directories = tuple(
+        placement.directory_id if replica == broker.id else directory_of(partition, replica)
+        for replica in partition.replicas
+    )
+    gone: tuple[BrokerId, ...] = ()
+    if placement.directory_id not in broker.directories:
+        # it failed before the broker could tell that the replica was there
+        left = _leave(image, placed, broker.id, rules=rules)
+        if left is not None:
+            return replace(left, directories=directories)
+    elif before == LOST_DIRECTORY or (not is_reserved(before) and before not in broker.directories):
+        # made anew, empty: what the cluster knew of its records is void
+        gone = (broker.id,)
+    moved = replace(partition, directories=directories)
+    change = build_change(
+        moved,
+        topic_id=topic.id,
+        partition_id=index,
+        is_acceptable=acceptable(image, moved),
+        min_insync_replicas=rules.min_insync_replicas(topic.name),
+        gone=gone,
+        allows_unclean=rules.allows_unclean(topic.name),
+    )
+    if change is None:
+        return PartitionChangeRecord(topic_id=topic.id, partition_id=index, directories=directories)
+    return replace(change, directories=directories)
+
+
+def _leave(
+    image: MetadataImage, placed: PlacedPartition, broker_id: BrokerId, *, rules: PartitionRules
+) -> PartitionChangeRecord | None:
+    """The replica leaves the ISR and leads no more. It stays eligible: a disk that works again has its records still."""
+    topic, index, partition = placed
+    return build_change(
+        partition,
+        topic_id=topic.id,
+        partition_id=index,
+        is_acceptable=acceptable(image, partition, leaving=broker_id),
+        min_insync_replicas=rules.min_insync_replicas(topic.name),
+        target_isr=_without(partition.isr, broker_id),
+        allows_unclean=rules.allows_unclean(topic.name),
+    )
+
+
+def _without(members: tuple[BrokerId, ...], broker_id: BrokerId) -> tuple[BrokerId, ...]:
+    return tuple(member for member in members if member != broker_id)
+
+
+def _find(image: MetadataImage, broker_id: BrokerId, placement: ReplicaPlacement) -> PlacedPartition:
+    topic = image.topics.get_by_id(placement.topic_id)
+    if topic is None:
+        raise KafkaError.of(
+            ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {placement.topic_id}; it may have been deleted"
+        )
+    partition = topic.partitions.get(placement.partition_id)
+    if partition is None:
+        raise KafkaError.of(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{placement.partition_id} does not exist"
+        )
+    if broker_id not in partition.replicas:
+        raise KafkaError.of(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"broker {broker_id} holds no replica of {topic.name}-{placement.partition_id}",
+        )
+    return PlacedPartition(topic, placement.partition_id, partition)

@@ -1,0 +1,222 @@
+"""Elections that somebody asks for or that the controller holds now and then: leaderless, preferred, unclean.
+
+May touch:  image, partition_change.   Must not touch: sessions (their verdict comes in as arguments), everything that waits.
+Invariants: every change names a leader that may lead; a run makes at most so many changes; partitions are visited by topic
+            name and number, so that one image gives one list of records.
+Read next:  partition_change.py.
+
+When is a leadership handed back?  To a broker that is in sync in *every* partition it holds, and has been in service for
+leader.imbalance.settle.ms: one that is still catching up elsewhere needs its disk and network for that, and gets leaderships
+when it is done (KIP-1358's complaint about Kafka). One whose replica will not catch up at all does not wait for ever: after
+SETTLE_PATIENCE times as long, being in sync in the partition itself is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas_quorum.controller.partition_change import Election, build_change
+from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
+from barnabas_quorum.controller.partitions import PlacedPartition, unsettled_partitions
+from barnabas_quorum.controller.requests_partitions import (
+    ElectedPartition,
+    ElectionType,
+    ElectLeaders,
+    ElectLeadersReply,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.records import PartitionChangeRecord, Record
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
+
+SETTLE_PATIENCE = 20
+"""After so many settle times a broker gets leaderships back although it is out of sync somewhere else."""
+
+
+def elect_leaderless(
+    image: MetadataImage, *, rules: PartitionRules, records_max: int, joining: BrokerId | None = None
+) -> list[Record]:
+    """Leaders for partitions that have none, where one may lead; at most `records_max` changes. `joining` is a broker that
+    is being unfenced."""
+    changes: list[Record] = []
+    for topic, index, partition in unsettled_partitions(image):
+        if partition.leader != NO_BROKER:
+            continue
+        if len(changes) == records_max:
+            break
+        change = build_change(
+            partition,
+            topic_id=topic.id,
+            partition_id=index,
+            is_acceptable=acceptable(image, partition, joining=joining),
+            min_insync_replicas=rules.min_insync_replicas(topic.name),
+            allows_unclean=rules.allows_unclean(topic.name),
+        )
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def balance_leaders(
+    image: MetadataImage,
+    *,
+    rules: PartitionRules,
+    unfenced_since_ms: Mapping[BrokerId, int],
+    settle_ms: int,
+    now_ms: int,
+    records_max: int,
+) -> list[Record]:
+    """Hand partitions back to their preferred leaders, where those have settled; at most `records_max` changes.
+
+    Args:
+        unfenced_since_ms: since when each broker serves, as far as this controller knows; one that is not in it is new.
+    """
+    settled = settled_brokers(image, unfenced_since_ms=unfenced_since_ms, settle_ms=settle_ms, now_ms=now_ms)
+    changes: list[Record] = []
+    for placed in unsettled_partitions(image):
+        if len(changes) == records_max:
+            break
+        preferred = placed.partition.preferred_leader
+        if placed.partition.leader == preferred or preferred not in settled:
+            continue
+        change = _preferred_change(image, placed, rules=rules)
+        if change is not None:
+            changes.append(change)
+    return changes
+
+
+def settled_brokers(
+    image: MetadataImage, *, unfenced_since_ms: Mapping[BrokerId, int], settle_ms: int, now_ms: int
+) -> frozenset[BrokerId]:
+    """Brokers that may take leaderships back (see above)."""
+    catching_up = {
+        replica
+        for _, _, partition in unsettled_partitions(image)
+        for replica in partition.replicas
+        if replica not in partition.isr
+        and replica not in partition.adding_replicas
+        and is_directory_online(image, partition, replica)
+    }
+
+    def is_settled(broker_id: BrokerId) -> bool:
+        in_service_ms = now_ms - unfenced_since_ms.get(broker_id, now_ms)
+        wanted_ms = settle_ms * SETTLE_PATIENCE if broker_id in catching_up else settle_ms
+        return in_service_ms >= wanted_ms
+
+    return frozenset(
+        broker.id for broker in image.cluster.sorted_brokers() if broker.is_active and is_settled(broker.id)
+    )
+
+
+def elect_leaders(
+    image: MetadataImage, request: ElectLeaders, *, rules: PartitionRules, records_max: int
+) -> ControllerResult[ElectLeadersReply]:
+    """What an operator asks for (KIP-183, KIP-460); each partition succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION,
+    ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, POLICY_VIOLATION.
+
+    Asked for all partitions, those that need no election are left out of the reply.
+    """
+    elect = _elect_preferred if request.election_type is ElectionType.PREFERRED else _elect_unclean
+    asked = request.partitions
+    if asked is None:
+        # the others have a leader, the preferred one
+        asked = tuple((topic.name, index) for topic, index, _ in unsettled_partitions(image))
+    records: list[Record] = []
+    replies: list[ElectedPartition] = []
+    done: set[tuple[str, int]] = set()
+    for topic_name, index in asked:
+        error: KafkaError | None = None
+        leader = NO_BROKER
+        try:
+            if (topic_name, index) in done:
+                raise KafkaError.of(
+                    ErrorCode.INVALID_REQUEST, f"{topic_name}-{index} is named twice in one request; name it once"
+                )
+            done.add((topic_name, index))
+            change = elect(image, _find(image, topic_name, index), rules)
+            if len(records) == records_max:
+                raise KafkaError.of(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"one request may hold at most {records_max} elections; send the rest in another",
+                )
+            records.append(change)
+            leader = change.leader if change.leader is not None else NO_BROKER
+        except KafkaError as refusal:
+            if request.partitions is None and refusal.code is ErrorCode.ELECTION_NOT_NEEDED:
+                continue
+            error = refusal
+        replies.append(ElectedPartition(topic=topic_name, partition_id=index, leader=leader, error=error))
+    return ControllerResult(records=records, response=ElectLeadersReply(partitions=tuple(replies)), is_atomic=False)
+
+
+def _elect_preferred(image: MetadataImage, placed: PlacedPartition, rules: PartitionRules) -> PartitionChangeRecord:
+    topic, index, partition = placed
+    preferred = partition.preferred_leader
+    if partition.leader == preferred:
+        raise KafkaError.of(
+            ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} is led by its preferred leader {preferred} already"
+        )
+    change = _preferred_change(image, placed, rules=rules)
+    if change is None:
+        if not image.cluster.is_active(preferred):
+            reason = "is not in service: start it, or reassign the partition"
+        elif not is_directory_online(image, partition, preferred):
+            reason = "has lost the log directory of its replica: mend the disk, or reassign the partition"
+        else:
+            reason = f"is not among the in-sync replicas {partition.isr}: wait until it has caught up"
+        raise KafkaError.of(
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+            f"{topic.name}-{index}: the preferred leader, broker {preferred}, {reason}",
+        )
+    return change
+
+
+def _preferred_change(
+    image: MetadataImage, placed: PlacedPartition, *, rules: PartitionRules
+) -> PartitionChangeRecord | None:
+    """The change that makes the preferred leader lead, or None when it may not."""
+    topic, index, partition = placed
+    change = build_change(
+        partition,
+        topic_id=topic.id,
+        partition_id=index,
+        is_acceptable=acceptable(image, partition),
+        min_insync_replicas=rules.min_insync_replicas(topic.name),
+        election=Election.PREFERRED,
+    )
+    return change if change is not None and change.leader == partition.preferred_leader else None
+
+
+def _elect_unclean(image: MetadataImage, placed: PlacedPartition, rules: PartitionRules) -> PartitionChangeRecord:
+    topic, index, partition = placed
+    if partition.leader != NO_BROKER:
+        raise KafkaError.of(
+            ErrorCode.ELECTION_NOT_NEEDED,
+            f"{topic.name}-{index} has a leader, broker {partition.leader}; an unclean election is for one without",
+        )
+    change = build_change(
+        partition,
+        topic_id=topic.id,
+        partition_id=index,
+        is_acceptable=acceptable(image, partition),
+        min_insync_replicas=rules.min_insync_replicas(topic.name),
+        allows_unclean=True,
+    )
+    if change is None or change.leader is None or change.leader == NO_BROKER:
+        raise KafkaError.of(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+            f"{topic.name}-{index}: none of its replicas {partition.replicas} is in service with a working log "
+            "directory; start one of these brokers",
+        )
+    return change
+
+
+def _find(image: MetadataImage, topic_name: str, index: int) -> PlacedPartition:
+    topic = image.topics.get(topic_name)
+    partition = None if topic is None else topic.partitions.get(index)
+    if topic is None or partition is None:
+        raise KafkaError.of(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_name}-{index} does not exist; `barnabas topic list`"
+        )
+    return PlacedPartition(topic, index, partition)

@@ -1,0 +1,87 @@
+"""What the active controller can be asked about the cluster as a whole: feature levels, and controllers that register.
+
+May touch:  records, barnabas_wire.kafka.   Must not touch: everything else.
+Invariants: those of requests.py.
+Read next:  features.py, controllers.py, which answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from barnabas_quorum.records import FeatureRange
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+
+
+class FeatureUpgrade(IntEnum):
+    """What kind of step the asker means to take; Kafka's numbers (KIP-584)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureUpdate:
+    """One feature shall have this level; 0 = not finalized."""
+
+    name: str
+    level: int
+    kind: FeatureUpgrade = FeatureUpgrade.UPGRADE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFeatures:
+    """Set feature levels, all or none."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureUpdateResult:
+    """One feature of the reply."""
+
+    name: str
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateFeaturesReply:
+    """In the order of the request; one error means that nothing was changed."""
+
+    results: tuple[FeatureUpdateResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterController:
+    """One process start of a controller tells where it is and what it can (KIP-919)."""
+
+    controller_id: BrokerId
+    cluster_id: str
+    incarnation_id: Uuid
+    endpoints: tuple[Endpoint, ...]
+    features: tuple[FeatureRange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterControllerReply:
+    """The registration is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterController:
+    """Forget a controller that is gone for good. One that still runs registers itself again."""
+
+    controller_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterControllerReply:
+    """It is forgotten."""
+
+
+ClusterRequest = UpdateFeatures | RegisterController | UnregisterController
+ClusterReply = UpdateFeaturesReply | RegisterControllerReply | UnregisterControllerReply

@@ -1,0 +1,173 @@
+"""What the active controller can be asked about partitions and their replicas, and what it answers.
+
+May touch:  barnabas_wire.kafka.      Must not touch: everything else.
+Invariants: data only, as in requests.py, of which this is a part.
+Read next:  reassignment.py, elections.py, directories.py and brokers.py, which answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
+
+
+class ElectionType(IntEnum):
+    """Kafka's numbers (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeaders:
+    """Elect leaders now (ElectLeaders, KIP-183, KIP-460)."""
+
+    election_type: ElectionType
+    partitions: tuple[tuple[str, int], ...] | None
+    """(topic, partition); None = all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectedPartition:
+    """One partition of the reply; `leader` is unset when `error` is."""
+
+    topic: str
+    partition_id: int
+    leader: BrokerId = NO_BROKER
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectLeadersReply:
+    """In the order of the request; by topic and number when all were asked for."""
+
+    partitions: tuple[ElectedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionReassignment:
+    """One partition's wanted replicas, preferred leader first; None cancels the reassignment under way."""
+
+    topic: str
+    partition_id: int
+    replicas: tuple[BrokerId, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionReassignments:
+    """Change who holds partitions; each succeeds or fails alone (KIP-455)."""
+
+    partitions: tuple[PartitionReassignment, ...]
+    allow_replication_factor_change: bool = True
+    """False refuses a list of another length than the partition has (KIP-860)."""
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReassignedPartition:
+    """One partition of the reply."""
+
+    topic: str
+    partition_id: int
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterPartitionReassignmentsReply:
+    """In the order of the request."""
+
+    partitions: tuple[ReassignedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPartitionReassignments:
+    """Which reassignments are under way (KIP-455)."""
+
+    partitions: tuple[tuple[str, int], ...] | None = None
+    """(topic, partition); None = all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OngoingReassignment:
+    """One that is under way."""
+
+    topic: str
+    partition_id: int
+    replicas: tuple[BrokerId, ...]
+    """All who hold it now: the wanted ones, then those that will go."""
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    """It is done when all but `removing` are in here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPartitionReassignmentsReply:
+    """By topic and number."""
+
+    partitions: tuple[OngoingReassignment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlacement:
+    """In which of its directories a broker keeps a replica."""
+
+    topic_id: Uuid
+    partition_id: int
+    directory_id: Uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirectories:
+    """A broker with several log directories tells where its replicas are (KIP-858)."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    placements: tuple[ReplicaPlacement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedReplica:
+    """One replica of the reply."""
+
+    topic_id: Uuid
+    partition_id: int
+    error: KafkaError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignReplicasToDirectoriesReply:
+    """In the order of the request."""
+
+    replicas: tuple[PlacedReplica, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBroker:
+    """Forget a broker that will not come back (KIP-631)."""
+
+    broker_id: BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnregisterBrokerReply:
+    """It is forgotten."""
+
+
+PartitionRequest = (
+    ElectLeaders
+    | AlterPartitionReassignments
+    | ListPartitionReassignments
+    | AssignReplicasToDirectories
+    | UnregisterBroker
+)
+PartitionReply = (
+    ElectLeadersReply
+    | AlterPartitionReassignmentsReply
+    | ListPartitionReassignmentsReply
+    | AssignReplicasToDirectoriesReply
+    | UnregisterBrokerReply
+)

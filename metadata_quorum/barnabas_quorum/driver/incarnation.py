@@ -1,0 +1,120 @@
+"""Which life of the quorum this is: raised when an operator recovers it from the loss of a majority, so that voters of the
+former life, when they come back, can neither elect for this one nor be followed by anybody of it.
+
+May touch:  its arguments.            Must not touch: asyncio, files, gRPC (the transport carries it, the node keeps it).
+Invariants: replicas of different incarnations exchange nothing but their incarnations; whoever is no voter goes over to a higher
+            one and never back; a voter that hears of a higher one stops for good.
+Read next:  grpc_transport.py, which puts it into every call; broker/node/incarnation_file.py; broker/quorum_recovery.py.
+
+Why epochs are not enough. After a recovery by one survivor of three, the two others hold a majority of the voter set in their own
+logs: they may elect in the very epochs that the recovered quorum counts through, and an (epoch, offset) would name two records.
+Nobody can keep two machines that see only each other from doing so. What can be kept up is that nobody who has heard of the
+recovery believes them, and that they end as soon as one message crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from barnabas_wire.kafka.ids import ZERO_UUID, Uuid
+
+METADATA_KEY = "barnabas-incarnation-bin"
+"""Trailing metadata of a refused call: the answerer's own incarnation."""
+
+
+class Incarnation(NamedTuple):
+    """The number of recoveries so far, and the id of the last one."""
+
+    number: int
+    id: Uuid
+
+    def __str__(self) -> str:
+        """`number:id`; empty when the quorum was never recovered."""
+        return f"{self.number}:{self.id}" if self.number else ""
+
+    @classmethod
+    def parse(cls, text: str) -> Incarnation:
+        """Read what `str` wrote. Raises ValueError."""
+        if not text:
+            return FIRST
+        number, _, recovery_id = text.partition(":")
+        made = cls(int(number), Uuid.parse(recovery_id))
+        if made.number < 1:
+            raise ValueError(f"{text!r} is no incarnation")
+        return made
+
+
+FIRST = Incarnation(0, ZERO_UUID)
+"""Of a quorum that was never recovered."""
+
+
+class Verdict(Enum):
+    """What another replica's incarnation means for this one."""
+
+    SAME = "same"
+    ADOPT = "adopt"
+    """The quorum was recovered; this replica does not vote and goes over."""
+    SUPERSEDED = "superseded"
+    """The quorum was recovered without this voter."""
+    OUTDATED_PEER = "outdated peer"
+    CONFLICT = "conflict"
+    """Two survivors were recovered, each for itself."""
+
+
+def judge(mine: Incarnation, theirs: Incarnation, *, is_voter: bool) -> Verdict:
+    """`is_voter`: this replica votes, as its own log says."""
+    if mine == theirs:
+        return Verdict.SAME
+    if theirs.number == mine.number:
+        return Verdict.CONFLICT
+    if theirs.number < mine.number:
+        return Verdict.OUTDATED_PEER
+    return Verdict.SUPERSEDED if is_voter else Verdict.ADOPT
+
+
+class IncarnationGuard:
+    """This replica's incarnation, and what follows from hearing of others. Belongs to the loop of its node."""
+
+    def __init__(
+        self,
+        current: Incarnation = FIRST,
+        *,
+        is_voter: Callable[[], bool] = lambda: True,
+        on_adopted: Callable[[Incarnation], None] = lambda found: None,
+        on_superseded: Callable[[Incarnation], None] = lambda found: None,
+    ) -> None:
+        """`on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node."""
+        self.current = current
+        self.superseded_by: Incarnation | None = None
+        self._is_voter = is_voter
+        self._on_adopted = on_adopted
+        self._on_superseded = on_superseded
+
+    def hear(self, text: str) -> str | None:
+        """Another replica named its incarnation. Returns why the two may not deal with each other, None when they may.
+
+        Raises ValueError for nonsense.
+        """
+        theirs = Incarnation.parse(text)
+        verdict = judge(self.current, theirs, is_voter=self._is_voter())
+        if self.superseded_by is None:
+            if verdict is Verdict.SUPERSEDED:
+                self.superseded_by = theirs
+                self._on_superseded(theirs)
+            elif verdict is Verdict.ADOPT:
+                self._on_adopted(theirs)
+                self.current = theirs
+                return None
+        return None if verdict is Verdict.SAME else self._reason(verdict, theirs)
+
+    def _reason(self, verdict: Verdict, theirs: Incarnation) -> str:
+        mine = f"incarnation {str(self.current) or 'first'}"
+        match verdict:
+            case Verdict.SUPERSEDED:
+                return f"this voter belongs to {mine}; the quorum was recovered without it as {theirs}"
+            case Verdict.CONFLICT:
+                return f"two recoveries of one quorum: {mine} here, {theirs} there; give one of them up"
+            case _:
+                return f"the quorum was recovered: it is {mine} now, not {str(theirs) or 'first'}"

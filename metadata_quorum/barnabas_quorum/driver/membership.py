@@ -1,0 +1,175 @@
+"""Changes of the voter set as a node drives them: the leader looks at who is to vote; others ask the leader, for an
+operator or for themselves.
+
+May touch:  asyncio, the Transport.   Must not touch: the rules (raft/membership.py), the log.
+Invariants: nobody becomes a voter whose address does not answer with the very id and directory that is named, or which
+            cannot speak the finalized kraft.version; kraft.version rises only when it is asked for.
+Read next:  ../raft/membership.py; node.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from barnabas_quorum.config import QuorumConfig
+from barnabas_quorum.driver.control_batches import KRAFT_VERSION
+from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, VoterChangeAnswer
+from barnabas_quorum.errors import PeerUnreachable
+from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.membership import own_update
+from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind, VoterChangeResult, VoterRefusal
+from barnabas_quorum.raft.voters import Voter
+
+logger = logging.getLogger(__name__)
+
+CHANGES_MAX = 64
+"""Changes that may wait; the core does one at a time and refuses the others."""
+
+
+class Change(NamedTuple):
+    """A change on its way to the core."""
+
+    change: VoterChange
+    done: asyncio.Future[VoterChangeAnswer]
+
+
+class VoterChanges:
+    """What a node asks of the voter set, and what it is asked. Belongs to the node's loop."""
+
+    def __init__(
+        self,
+        *,
+        config: QuorumConfig,
+        core: QuorumCore,
+        me: Voter | None,
+        transport: Transport,
+        tell: Callable[[Change], None],
+    ) -> None:
+        """`me`: this replica and its controller listener; None on a broker, which can never vote. `tell` brings a change
+        to the loop, which calls `begin` and `finish`."""
+        self._config = config
+        self._core = core
+        self._me = me
+        self._transport = transport
+        self._tell = tell
+        self._last_correlation = 0
+        self._waiting: dict[int, asyncio.Future[VoterChangeAnswer]] = {}
+
+    @property
+    def identity(self) -> ReplicaIdentity:
+        """Who this replica is, for a leader that is asked to let it vote."""
+        return ReplicaIdentity(self._core.me, 0, KRAFT_VERSION)
+
+    async def handle(self, change: VoterChange) -> VoterChangeAnswer:
+        """A peer, or an operator by way of one, asks for a change. Answers when it is committed or refused."""
+        core = self._core
+        if not core.is_leader:
+            return self._answer(
+                ReplyError.NOT_LEADER_OR_FOLLOWER, f"node {core.me.id} does not lead the quorum; ask its leader"
+            )
+        if len(self._waiting) >= CHANGES_MAX:
+            return self._answer(ReplyError.REQUEST_TIMED_OUT, f"{CHANGES_MAX} changes of the voter set wait already")
+        if change.kind in (VoterChangeKind.ADD, VoterChangeKind.UPDATE):
+            refusal = await self._look_at(change.voter, core.voters.kraft_version)
+            if refusal is not None:
+                return self._answer(*refusal)
+        elif change.kind is VoterChangeKind.UPGRADE and core.voters.kraft_version < KRAFT_VERSION:
+            others = [voter for voter in core.voters if voter.key != core.me]
+            for refusal in await asyncio.gather(*(self._look_at(voter, KRAFT_VERSION) for voter in others)):
+                if refusal is not None:
+                    return self._answer(*refusal)
+        self._last_correlation += 1
+        correlation = self._last_correlation
+        done: asyncio.Future[VoterChangeAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation] = done
+        try:
+            self._tell(Change(change._replace(correlation=correlation), done))
+            async with asyncio.timeout(self._config.request_timeout_ms / 1000):
+                return await done
+        except TimeoutError:
+            return self._answer(
+                ReplyError.REQUEST_TIMED_OUT,
+                f"the change is in the log but not committed after {self._config.request_timeout_ms} ms; look whether a "
+                "majority of the voters is up: barnabas quorum replicas",
+            )
+        finally:
+            del self._waiting[correlation]
+
+    def begin(self, change: Change, now_ms: int) -> None:
+        """On the loop, with every promised offset handed over: let the core begin it."""
+        refusal = self._core.change_voters(change.change, now_ms)
+        if refusal is not None and not change.done.done():
+            change.done.set_result(self._answer(*refusal))
+
+    def finish(self, result: VoterChangeResult) -> None:
+        """The core says how a change ended."""
+        done = self._waiting.get(result.correlation)
+        if done is not None and not done.done():
+            done.set_result(self._answer(result.error, result.reason))
+
+    async def ask_leader(self, change: VoterChange) -> VoterChangeAnswer:
+        """Bring a change to the leader, from any node. Raises PeerUnreachable."""
+        leader = self._core.leader_endpoint
+        if self._core.is_leader:
+            return await self.handle(change)
+        if leader is None:
+            return self._answer(
+                ReplyError.BROKER_NOT_AVAILABLE,
+                "the quorum has no leader that this node knows; without a majority of its voters no change is possible",
+            )
+        # the leader waits for a commit, after a look at the new voter
+        timeout_s = 2.5 * self._config.request_timeout_ms / 1000
+        return await self._transport.change_voters(change, leader, timeout_s=timeout_s)
+
+    async def keep_up(self) -> None:
+        """Tell the leader of this replica's own address when the voter set has another, and join if that is wanted.
+
+        Looks every fetch timeout, as Kafka does; runs until cancelled.
+        """
+        me = self._me
+        while me is not None:
+            await asyncio.sleep(self._config.fetch_timeout_ms / 1000)
+            change = own_update(me, voters=self._core.voters)
+            if change is None and self._config.auto_join:
+                change = self._core.auto_join(me)
+            if change is None:
+                continue
+            try:
+                answer = await self.ask_leader(change)
+            except PeerUnreachable as error:
+                logger.debug("no %s of this replica: %s", change.kind.value, error)
+                continue
+            if answer.error is ReplyError.NONE:
+                logger.info("asked the leader to %s %s: done", change.kind.value, change.voter)
+            else:
+                logger.info("asked the leader to %s %s: %s", change.kind.value, change.voter, answer.reason)
+
+    async def _look_at(self, voter: Voter, level: int) -> VoterRefusal | None:
+        """Ask whoever listens at the address who it is, and whether it speaks that kraft.version."""
+        try:
+            found = await self._transport.describe(voter, timeout_s=self._config.request_timeout_ms / 1000)
+        except PeerUnreachable as error:
+            return VoterRefusal(
+                ReplyError.REQUEST_TIMED_OUT,
+                f"nobody answers for {voter.key} at {voter.host}:{voter.port} ({error.message}): start the controller, or "
+                "correct the address",
+            )
+        if found.key != voter.key:
+            return VoterRefusal(
+                ReplyError.INVALID_REQUEST,
+                f"{voter.host}:{voter.port} is node {found.key.id} with directory {found.key.directory_id}, not "
+                f"{voter.key}: name what `barnabas storage info` says on that node",
+            )
+        if not found.kraft_version_min <= level <= found.kraft_version_max:
+            return VoterRefusal(
+                ReplyError.INVALID_REQUEST,
+                f"{voter.key} speaks kraft.version {found.kraft_version_min} to {found.kraft_version_max}, not "
+                f"{level}: run the same version of Barnabas on it",
+            )
+        return None
+
+    def _answer(self, error: ReplyError, reason: str) -> VoterChangeAnswer:
+        return VoterChangeAnswer(error, reason, self._core.leader_endpoint)

@@ -1,0 +1,70 @@
+"""The quorum as one node sees it, for whoever describes it to operators and clients.
+
+May touch:  the core, to read.        Must not touch: asyncio, clocks.
+Invariants: only the leader knows the replicas' progress; what is not known is -1.
+Read next:  own_replica.py, what a node says of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.roles import Leader, ReplicaProgress
+from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Epoch, Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDescription:
+    """One replica as the leader sees it; -1 is unknown, times are wall clock."""
+
+    key: ReplicaKey
+    log_end_offset: Offset
+    last_fetch_ms: int
+    last_caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumDescription:
+    """What DescribeQuorum and `barnabas quorum status` show. Only the leader knows the replicas' progress."""
+
+    leader_id: BrokerId
+    """-1 when unknown."""
+    epoch: Epoch
+    high_watermark: Offset
+    voters: tuple[ReplicaDescription, ...]
+    observers: tuple[ReplicaDescription, ...]
+
+
+def describe_quorum(core: QuorumCore, *, now_ms: int, wall_ms: int) -> QuorumDescription:
+    """`now_ms` is the core's clock, `wall_ms` the wall's at the same moment."""
+    role = core.role
+    known: dict[ReplicaKey, ReplicaProgress] = role.voters if isinstance(role, Leader) else {}
+    observers = role.observers if isinstance(role, Leader) else {}
+
+    def wall(time_ms: int) -> int:
+        return -1 if time_ms < 0 else wall_ms - (now_ms - time_ms)
+
+    def of(key: ReplicaKey, progress: ReplicaProgress | None) -> ReplicaDescription:
+        if key == core.me:
+            seen_ms = wall_ms if core.is_leader else -1
+            return ReplicaDescription(
+                key=key, log_end_offset=core.end_offset, last_fetch_ms=seen_ms, last_caught_up_ms=seen_ms
+            )
+        if progress is None or progress.last_fetch_ms < 0:
+            return ReplicaDescription(key=key, log_end_offset=NO_OFFSET, last_fetch_ms=-1, last_caught_up_ms=-1)
+        return ReplicaDescription(
+            key=key,
+            log_end_offset=progress.end_offset,
+            last_fetch_ms=wall(progress.last_fetch_ms),
+            last_caught_up_ms=wall(progress.last_caught_up_ms),
+        )
+
+    return QuorumDescription(
+        leader_id=core.live_leader_id,
+        epoch=core.epoch,
+        high_watermark=core.high_watermark,
+        voters=tuple(of(key, known.get(key)) for key in core.voters.keys),
+        observers=tuple(of(key, progress) for key, progress in observers.items()),
+    )

@@ -1,0 +1,185 @@
+"""Snapshots beside the control loop: when one is due it is written slice by slice; what is in one when it is loaded.
+
+May touch:  asyncio, the RaftLog.     Must not touch: the core (the node tells it), what a record means.
+Invariants: a snapshot holds committed records only, never half a metadata transaction, and is frozen only when the log
+            below its end is durable here; the loop is never held for longer than one slice.
+Read next:  snapshot_content.py, the bytes; node.py, which tells the core when one is frozen and cleans the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from barnabas_quorum.config import QuorumConfig
+from barnabas_quorum.driver.snapshot_content import SnapshotRecords, snapshot_batches
+from barnabas_quorum.raft.journal import RaftLog
+from barnabas_quorum.raft.messages import SnapshotId
+from barnabas_quorum.raft.voters import VoterSet
+from barnabas_wire.kafka.ids import Epoch, Offset
+
+logger = logging.getLogger(__name__)
+
+SLICE_PAUSE_S = 0.002
+"""Between two slices. A slice of 200 records takes about 5 ms, so a snapshot leaves others two sevenths of a core."""
+FLUSH_POLL_S = 0.005
+"""How often it is looked whether the log below a finished snapshot is durable; it nearly always is."""
+TRANSACTION_POLL_S = 0.05
+"""How often it is looked whether an open metadata transaction, in which no snapshot may be taken, has ended."""
+
+
+class SnapshotSource(NamedTuple):
+    """An image to be written, as the listener has it now. It must not change while it is written."""
+
+    last_offset: Offset
+    """Of the last record in it, which ends its batch."""
+    epoch: Epoch
+    """Of that record."""
+    timestamp_ms: int
+    """When that record was appended."""
+    groups: Iterator[Sequence[bytes]]
+    """The encoded records, lazily: making a group costs a few milliseconds at most."""
+
+
+class LoadedSnapshot:
+    """A snapshot on this disk, as its listener reads it."""
+
+    def __init__(self, log: RaftLog, snapshot_id: SnapshotId) -> None:
+        self.end_offset: Offset = snapshot_id.end_offset
+        self.epoch: Epoch = snapshot_id.epoch
+        self._records = SnapshotRecords(
+            lambda position, size: log.read_snapshot(snapshot_id, position, size)[1], name=f"snapshot {snapshot_id}"
+        )
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When the last record in it was appended; known once the first group was read."""
+        return self._records.head.last_contained_log_timestamp_ms
+
+    def groups(self) -> Iterator[Sequence[bytes]]:
+        """The encoded records, each batch proved before it is given. Raises DamagedSnapshot."""
+        return self._records.groups()
+
+
+@dataclass(slots=True)
+class SnapshotStats:
+    """Counters since the start of the process."""
+
+    taken: int = 0
+    given_up: int = 0
+    """Begun, but outdated before they were whole."""
+    loaded: int = 0
+    loaded_ms_sum: int = 0
+    sent: int = 0
+    """Downloads by others that reached the end."""
+    last_bytes: int = 0
+    last_ms: float = 0.0
+    """How long writing the last one took."""
+    last_end_offset: int = -1
+    last_timestamp_ms: int = -1
+    """Wall clock of the last record in it."""
+    taken_ms_sum: float = 0.0
+    logs_cleaned: int = 0
+
+
+class SnapshotWriter:
+    """Takes this replica's own snapshots. `run` is its one task."""
+
+    def __init__(
+        self,
+        *,
+        config: QuorumConfig,
+        log: RaftLog,
+        source: Callable[[], SnapshotSource | None],
+        voters_before: Callable[[Offset], VoterSet],
+        refusal: Callable[[SnapshotId], str | None],
+        flushed_end: Callable[[], Offset],
+        on_frozen: Callable[[SnapshotId], None],
+    ) -> None:
+        """
+        Args:
+            source: the listener's image, or None when it cannot be written now.
+            voters_before: the voter set that counts for a log which ends at an offset.
+            refusal: why a snapshot may not be taken (QuorumCore.snapshot_refusal).
+            flushed_end: everything below is durable here.
+            on_frozen: told of each snapshot that is whole and durable.
+        """
+        self._config = config
+        self._log = log
+        self._source = source
+        self._voters_before = voters_before
+        self._refusal = refusal
+        self._flushed_end = flushed_end
+        self._on_frozen = on_frozen
+        self._bytes_since = 0
+        self._is_due = asyncio.Event()
+        self.stats = SnapshotStats()
+
+    def count(self, size_bytes: int) -> None:
+        """So many bytes of committed records went to the listener."""
+        self._bytes_since += size_bytes
+        if self._bytes_since >= self._config.snapshot_after_bytes:
+            self._is_due.set()
+
+    def begin_anew(self) -> None:
+        """A snapshot was loaded: the next one is counted from here."""
+        self._bytes_since = 0
+        self._is_due.clear()
+
+    async def run(self) -> None:
+        """Write a snapshot whenever one is due, until cancelled. Raises OSError."""
+        interval_s = self._config.snapshot_interval_ms / 1000 or None
+        while True:
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._is_due.wait()
+            except TimeoutError:
+                if self._bytes_since == 0:
+                    continue
+            source = self._source()
+            if source is None:  # a metadata transaction is open: its end commits more bytes
+                self._is_due.clear()
+                await asyncio.sleep(TRANSACTION_POLL_S)
+                if self._bytes_since >= self._config.snapshot_after_bytes:
+                    self._is_due.set()
+                continue
+            self.begin_anew()
+            await self._write(source)
+
+    async def _write(self, source: SnapshotSource) -> None:
+        snapshot_id = SnapshotId(Offset(source.last_offset + 1), source.epoch)
+        if (reason := self._refusal(snapshot_id)) is not None:
+            logger.debug("no snapshot: %s", reason)
+            return
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        position = 0
+        batches = snapshot_batches(
+            source.groups,
+            epoch=source.epoch,
+            timestamp_ms=source.timestamp_ms,
+            voters=self._voters_before(snapshot_id.end_offset),
+        )
+        for data in batches:
+            self._log.write_snapshot_part(snapshot_id, position, data)
+            position += len(data)
+            await asyncio.sleep(SLICE_PAUSE_S)
+        while self._refusal(snapshot_id) is None and self._flushed_end() < snapshot_id.end_offset:
+            await asyncio.sleep(FLUSH_POLL_S)
+        if (reason := self._refusal(snapshot_id)) is not None:
+            logger.debug("snapshot given up: %s", reason)
+            self._log.drop_snapshot_part(snapshot_id)
+            self.stats.given_up += 1
+            return
+        await self._log.freeze_snapshot(snapshot_id)
+        self.stats.taken += 1
+        self.stats.last_bytes = position
+        self.stats.last_ms = (loop.time() - started_s) * 1000
+        self.stats.taken_ms_sum += self.stats.last_ms
+        self.stats.last_end_offset = snapshot_id.end_offset
+        self.stats.last_timestamp_ms = source.timestamp_ms
+        logger.info("took metadata snapshot %s: %d bytes in %.0f ms", snapshot_id, position, self.stats.last_ms)
+        self._on_frozen(snapshot_id)

@@ -1,0 +1,266 @@
+"""Why the quorum has no leader: from what each controller says of itself, asked directly.
+
+May touch:  raft's rules of elections.   Must not touch: asyncio, clock, network (the reports come in).
+Invariants: who would vote for whom is asked of the quorum's own rule (election.is_up_to_date); a controller that did not
+            answer is never said to be dead, only out of reach of the node that asked.
+Read next:  ../raft/election.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, plural, seconds
+from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
+from barnabas_quorum.raft.election import is_up_to_date
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
+
+SUBJECT = "quorum leader"
+ELECTIONS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerReport:
+    """What one controller says of its own place in the quorum."""
+
+    key: ReplicaKey
+    role: str
+    """leader, follower, candidate, prospective, unattached, resigned."""
+    epoch: Epoch
+    leader_id: BrokerId
+    voted_id: BrokerId
+    last_epoch: Epoch
+    log_end_offset: Offset
+    high_watermark: Offset
+    voters: VoterSet
+    incarnation: str = ""
+    """Of the quorum; empty = never recovered."""
+    unreached: frozenset[BrokerId] = frozenset()
+    """Voters that it cannot reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silence:
+    """A controller that did not answer."""
+
+    voter: Voter
+    error: str
+
+
+def explain_leader(
+    reports: Sequence[ControllerReport], silent: Sequence[Silence], *, history: Iterable[LogEntry], now_ms: int
+) -> Explanation:
+    """The state of leadership.
+
+    Args:
+        reports: of every controller that answered.
+        silent: those that are known and did not.
+        history: LeaderChange entries of the log of the node that asks.
+        now_ms: wall clock.
+    """
+    causes = newest(election_causes(history, now_ms=now_ms)[-ELECTIONS_SHOWN:])
+    if not reports:
+        return Explanation(
+            subject=SUBJECT,
+            status="unreachable",
+            summary="NO CONTROLLER ANSWERS, so there is no leader that this node could use.",
+            causes=causes,
+            facts=_silent_facts(silent),
+            next=(_start(silent),),
+        )
+    best = max(reports, key=_completeness)
+    voters = best.voters
+    leaders = [report for report in reports if report.role == "leader" and report.incarnation == best.incarnation]
+    ordered = sorted(reports, key=lambda report: report.key)
+    facts = tuple(_report_fact(report, voters) for report in ordered) + _silent_facts(silent)
+    if leaders:
+        leader = max(leaders, key=lambda report: report.epoch)
+        return _explain_led(leader, reports, silent, causes, facts)
+    # Who would vote for whom says something only while nobody leads: a follower's log lags behind the next one's always.
+    facts += tuple(_refusals(report, reports, voters) for report in ordered if _refusals(report, reports, voters))
+    found = _diagnose(reports, silent, voters)
+    return replace(found, causes=causes, facts=facts)
+
+
+def votes_for(
+    candidate: ControllerReport, reports: Sequence[ControllerReport], voters: VoterSet
+) -> dict[BrokerId, str]:
+    """What each voter would say to this candidate: "" = its vote, else why not. Voters that did not answer are left out."""
+    found: dict[BrokerId, str] = {}
+    for report in reports:
+        if report.key not in voters:
+            continue
+        if report.key == candidate.key:
+            found[report.key.id] = ""
+        elif report.incarnation != candidate.incarnation:
+            found[report.key.id] = "belongs to another incarnation of the quorum"
+        elif candidate.key.id in report.unreached or report.key.id in candidate.unreached:
+            found[report.key.id] = f"{report.key.id} and {candidate.key.id} do not reach each other"
+        elif not is_up_to_date(
+            last_epoch=candidate.last_epoch,
+            end_offset=candidate.log_end_offset,
+            my_last_epoch=report.last_epoch,
+            my_end_offset=report.log_end_offset,
+        ):
+            found[report.key.id] = (
+                f"its own log is more complete (epoch {report.last_epoch}, end {report.log_end_offset}, against epoch "
+                f"{candidate.last_epoch}, end {candidate.log_end_offset})"
+            )
+        else:
+            found[report.key.id] = ""
+    return found
+
+
+def election_causes(history: Iterable[LogEntry], *, now_ms: int) -> list[Cause]:
+    """Who led when."""
+    causes = []
+    for entry in history:
+        record = entry.record
+        if isinstance(record, QuorumLeaderElected):
+            causes.append(
+                Cause(
+                    what=f"controller {record.leader_id} elected leader of epoch {record.epoch}",
+                    reason=f"{seconds(now_ms - entry.timestamp_ms)} ago",
+                    offset=entry.offset,
+                    timestamp_ms=entry.timestamp_ms,
+                )
+            )
+    return causes
+
+
+def _completeness(report: ControllerReport) -> tuple[int, Epoch, Offset]:
+    """Whose word about the voters counts most."""
+    number, _, _ = report.incarnation.partition(":")
+    return int(number or 0), report.last_epoch, report.log_end_offset
+
+
+def _explain_led(
+    leader: ControllerReport,
+    reports: Sequence[ControllerReport],
+    silent: Sequence[Silence],
+    causes: tuple[Cause, ...],
+    facts: tuple[str, ...],
+) -> Explanation:
+    behind = [report for report in reports if report.epoch < leader.epoch and report.key in leader.voters]
+    committed = f"high watermark {leader.high_watermark} of log end {leader.log_end_offset}"
+    quiet = [each for each in silent if each.voter.key in leader.voters]
+    steps = (_start(quiet),) if quiet else ()
+    note = f" {plural(len(behind), 'controller')} has not heard of it yet." if behind else ""
+    return Explanation(
+        subject=SUBJECT,
+        status="led",
+        summary=f"controller {leader.key.id} leads the quorum in epoch {leader.epoch} ({committed}).{note}",
+        causes=causes,
+        facts=facts,
+        next=steps,
+    )
+
+
+def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], voters: VoterSet) -> Explanation:
+    """Status, summary and steps where nobody leads."""
+    if not voters.voters:
+        return Explanation(
+            subject=SUBJECT,
+            status="no-voters",
+            summary="NO LEADER: no controller that answers knows who votes; all of them were formatted to join a quorum.",
+            next=(
+                NextStep(
+                    purpose="start the controllers that were formatted first, or name them in "
+                    "controller.quorum.bootstrap.servers"
+                ),
+            ),
+        )
+    present = [report for report in reports if report.key in voters]
+    replaced = [report for report in reports if report.key not in voters and voters.by_id(report.key.id) is not None]
+    missing = [key.id for key in voters.keys if key not in {report.key for report in present}]
+    majority = f"{voters.majority} of {len(voters)} voters are needed"
+    if len(present) < voters.majority:
+        return Explanation(
+            subject=SUBJECT,
+            status="majority-missing",
+            summary=f"NO LEADER: {majority} for an election, and only {len(present)} answer "
+            f"({_names([report.key.id for report in present])}); missing: {_names(missing)}."
+            + "".join(f" Controller {r.key.id} answers with another disk than the voter's." for r in replaced),
+            next=(
+                _start([each for each in silent if each.voter.key.id in missing]),
+                NextStep(
+                    purpose="if the disks of a majority are lost for good: compare what is left, on each survivor's host",
+                    command="barnabas-server quorum recover --inspect METADATA_DIR",
+                ),
+            ),
+        )
+    outcomes = {report.key.id: votes_for(report, present, voters) for report in present}
+    winners = [
+        candidate for candidate, votes in outcomes.items() if sum(not why for why in votes.values()) >= voters.majority
+    ]
+    if winners:
+        return Explanation(
+            subject=SUBJECT,
+            status="electing",
+            summary=f"NO LEADER YET: {len(present)} of {len(voters)} voters answer, and {_names(winners)} can win: an "
+            "election is under way, or begins within two election time-outs.",
+            next=(
+                NextStep(purpose="wait a second or two and look again", command="barnabas explain leader"),
+                NextStep(purpose="if it stays so, the controllers' own logs tell what interrupts their elections"),
+            ),
+        )
+    best = max(present, key=_completeness)
+    refusals = "; ".join(f"{voter}: {why}" for voter, why in sorted(outcomes[best.key.id].items()) if why)
+    return Explanation(
+        subject=SUBJECT,
+        status="cut-off",
+        summary=f"NO LEADER: {len(present)} of {len(voters)} voters answer here, but nobody can win. The best candidate, "
+        f"controller {best.key.id}, is not voted for by {refusals}.",
+        next=(
+            NextStep(purpose=f"mend the network between controllers {_names([r.key.id for r in present])}"),
+            _start([each for each in silent if each.voter.key.id in missing]),
+        ),
+    )
+
+
+def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
+    knows = f"follows {report.leader_id}" if report.leader_id not in (NO_BROKER, report.key.id) else ""
+    voted = f"voted for {report.voted_id}" if report.voted_id not in (NO_BROKER, report.leader_id) else ""
+    cut = f"cannot reach {_names(sorted(report.unreached))}" if report.unreached else ""
+    if report.key in voters:
+        place = ""
+    elif voters.by_id(report.key.id) is not None:
+        place = "NOT the voter of this id: its disk was replaced (remove-voter, then add-voter)"
+    else:
+        place = "no voter"
+    details = [text for text in (place, knows, voted, cut) if text]
+    return (
+        f"controller {report.key.id}: {report.role}, epoch {report.epoch}, log end {report.log_end_offset} of epoch "
+        f"{report.last_epoch}, high watermark {report.high_watermark}" + "".join(f"; {text}" for text in details)
+    )
+
+
+def _refusals(report: ControllerReport, reports: Sequence[ControllerReport], voters: VoterSet) -> str:
+    """Who would not vote for it, and why; empty when it is no voter, or everybody would."""
+    if report.key not in voters:
+        return ""
+    refused = [f"{voter} ({why})" for voter, why in sorted(votes_for(report, reports, voters).items()) if why]
+    return f"controller {report.key.id} would not get the vote of {'; '.join(refused)}" if refused else ""
+
+
+def _silent_facts(silent: Sequence[Silence]) -> tuple[str, ...]:
+    return tuple(
+        f"controller {each.voter.key.id} at {each.voter.host}:{each.voter.port} does not answer: {each.error}"
+        for each in silent
+    )
+
+
+def _start(silent: Sequence[Silence]) -> NextStep:
+    if not silent:
+        return NextStep(purpose="start the missing controllers", command="barnabas-server -c FILE")
+    where = ", ".join(f"{each.voter.key.id} ({each.voter.host}:{each.voter.port})" for each in silent)
+    return NextStep(
+        purpose=f"start controller {where}; one that stopped by itself says why at the end of its log (a failing disk, too)",
+        command="barnabas-server -c FILE",
+    )
+
+
+def _names(controllers: Sequence[BrokerId]) -> str:
+    return ", ".join(str(controller) for controller in controllers) or "none"

@@ -1,0 +1,32 @@
+"""Which log directory holds a replica, as the cluster knows it (KIP-858).
+
+May touch:  its arguments.            Must not touch: everything else.
+Invariants: an id below RESERVED_DIRECTORY_IDS is no directory of any broker; a replica that nobody has told of is in the
+            unassigned one.
+Read next:  topics.py; controller/partition_rules.py, what follows from it for who may lead.
+"""
+
+from __future__ import annotations
+
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+
+RESERVED_DIRECTORY_IDS = 100
+"""Directory ids below this number mean something else than a directory (KIP-858): MIGRATING, UNASSIGNED, LOST, …"""
+UNASSIGNED_DIRECTORY = Uuid((1).to_bytes(16, "big"))
+"""The directory of a replica whose broker has more than one and has not said which (KIP-858)."""
+LOST_DIRECTORY = Uuid((2).to_bytes(16, "big"))
+"""The directory of a replica that is known to be in none that works (KIP-858)."""
+
+
+def directory_of(partition: PartitionRegistration, broker_id: BrokerId) -> Uuid:
+    """Where the broker keeps its replica, as far as the cluster knows."""
+    for replica, directory in zip(partition.replicas, partition.directories, strict=False):
+        if replica == broker_id:
+            return directory
+    return UNASSIGNED_DIRECTORY
+
+
+def is_reserved(directory: Uuid) -> bool:
+    """Whether the id stands for no directory of any broker."""
+    return int.from_bytes(directory, "big") < RESERVED_DIRECTORY_IDS

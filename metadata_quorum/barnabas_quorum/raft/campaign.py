@@ -1,0 +1,264 @@
+"""Elections as a replica lives them: it loses its leader, asks for pre-votes, for votes, wins or gives up; and it votes.
+
+May touch:  the Replica it is given.  Must not touch: asyncio, clock, random generators, log, network.
+Invariants: a vote is given once per epoch, whoever asks and whatever the voter set says: only the one who counts looks at
+            the set (Raft thesis 4.1), so a replica that has not heard of its own addition can help to elect a leader.
+Read next:  election.py, the rules; leading.py, what the winner does.
+"""
+
+from __future__ import annotations
+
+from barnabas_quorum.raft import election, leading
+from barnabas_quorum.raft.messages import (
+    BeginQuorumEpochReply,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochReply,
+    EndQuorumEpochRequest,
+    ReplyError,
+    VoteReply,
+    VoteRequest,
+)
+from barnabas_quorum.raft.replica import Replica
+from barnabas_quorum.raft.roles import NEVER_MS, Candidate, Follower, Prospective, Resigned, Tally, Unattached
+from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_wire.kafka.ids import NO_BROKER, Epoch
+
+
+def tick(core: Replica) -> None:
+    """Let the timers of a replica that follows nobody run."""
+    role = core.role
+    now_ms = core.now_ms
+    match role:
+        case Unattached():
+            if now_ms >= role.election_deadline_ms:
+                become_prospective(core)
+        case Prospective():
+            if now_ms >= role.election_deadline_ms:
+                give_up(core)
+            else:
+                send_votes(core, role.tally, is_pre_vote=True)
+        case Candidate():
+            if now_ms >= role.election_deadline_ms:
+                become_prospective(core)
+            else:
+                send_votes(core, role.tally, is_pre_vote=False)
+        case Resigned():
+            if now_ms < role.election_deadline_ms:
+                leading.send_end_quorum_epoch(core, role)
+            elif core.may_campaign:
+                core.become_unattached(Epoch(core.epoch + 1))
+            else:
+                # Removed: it must not raise the epoch, for no leader would serve an observer that is ahead of it.
+                core.become(Unattached(NEVER_MS))
+
+
+def lose_leader(core: Replica) -> None:
+    """The fetch timer is over: a voter runs for election, an observer looks for a leader."""
+    if core.may_campaign:
+        become_prospective(core)
+    else:
+        core.become(Unattached(NEVER_MS))
+
+
+def become_prospective(core: Replica) -> None:
+    """Ask whether an election would succeed, without raising the epoch (KIP-996)."""
+    role = Prospective(core.election_deadline_ms(), core.new_tally())
+    core.become(role)
+    if core.is_sole_voter:
+        become_candidate(core)
+    else:
+        send_votes(core, role.tally, is_pre_vote=True)
+
+
+def give_up(core: Replica) -> None:
+    """Go back to the leader that was lost sight of, or wait for another election."""
+    leader = core.voters.by_id(core.leader_id)
+    if leader is not None and leader.key.id != core.me.id:
+        core.become_follower(leader)
+    else:
+        core.become(Unattached(core.election_deadline_ms()))
+
+
+def become_candidate(core: Replica) -> None:
+    """The only way into a new epoch of one's own making."""
+    role = Candidate(core.election_deadline_ms(), core.new_tally())
+    core.become(role)
+    core.enter_epoch(Epoch(core.epoch + 1), leader_id=NO_BROKER, voted=core.me)
+    if core.is_sole_voter:
+        leading.become_leader(core, role)
+    else:
+        send_votes(core, role.tally, is_pre_vote=False)
+
+
+def send_votes(core: Replica, tally: Tally, *, is_pre_vote: bool) -> None:
+    """To every voter that has not answered and whose time has come."""
+    for voter, due_ms in tally.resend_ms.items():
+        if due_ms <= core.now_ms:
+            tally.resend_ms[voter] = core.now_ms + core.timing.request_timeout_ms
+            core.outbox.append(
+                VoteRequest(
+                    core.next_correlation(),
+                    core.me,
+                    voter,
+                    core.epoch,
+                    core.history.last_epoch,
+                    core.end_offset,
+                    is_pre_vote,
+                )
+            )
+
+
+def on_vote_request(core: Replica, request: VoteRequest) -> None:
+    """Grant or refuse. Whether the two are voters is the asker's business."""
+    is_granted = False
+    if request.target != core.me:
+        error = ReplyError.INVALID_VOTER_KEY
+    elif not election.is_well_formed(request):
+        error = ReplyError.INVALID_REQUEST
+    elif request.epoch < core.epoch:
+        error = ReplyError.FENCED_LEADER_EPOCH
+    else:
+        error = ReplyError.NONE
+        if request.epoch > core.epoch:
+            core.become_unattached(request.epoch)
+        is_granted = election.may_grant(
+            request,
+            role=core.role,
+            voted=core.voted,
+            leader_id=core.leader_id,
+            last_epoch=core.history.last_epoch,
+            end_offset=core.end_offset,
+        )
+        if is_granted and not request.is_pre_vote:
+            record_vote(core, request.source)
+    core.outbox.append(
+        VoteReply(
+            request.correlation,
+            core.me,
+            request.source,
+            core.epoch,
+            core.live_leader_id,
+            error,
+            is_granted,
+            request.is_pre_vote,
+            core.leader_endpoint,
+        )
+    )
+
+
+def record_vote(core: Replica, candidate: ReplicaKey) -> None:
+    """It is durable before the reply leaves; the voter gives its candidate time."""
+    if core.voted != candidate:
+        core.voted = candidate
+        core.hard_state_changed = True
+    role = core.role
+    assert isinstance(role, Unattached | Prospective), f"{role} voted"
+    role.election_deadline_ms = core.election_deadline_ms()
+
+
+def on_vote_reply(core: Replica, reply: VoteReply) -> None:
+    """Count it, unless it tells of a leader or of a higher epoch."""
+    if reply.epoch != core.epoch or (core.leader_id == NO_BROKER and reply.leader_id != NO_BROKER):
+        if reply.epoch >= core.epoch:
+            core.observe(reply.epoch, reply.leader_id, reply.leader)
+        return
+    role = core.role
+    match role:
+        case Prospective() if reply.is_pre_vote:
+            if count_vote(core, role.tally, reply):
+                become_candidate(core)
+            elif len(role.tally.rejected) > len(core.voters) - core.voters.majority:
+                give_up(core)
+        case Candidate() if not reply.is_pre_vote:
+            if count_vote(core, role.tally, reply):
+                leading.become_leader(core, role)
+
+
+def count_vote(core: Replica, tally: Tally, reply: VoteReply) -> bool:
+    """Enter a vote; returns whether a majority granted. A candidate without one waits for its timer."""
+    if reply.source not in core.voters:
+        return False
+    tally.resend_ms.pop(reply.source, None)
+    if reply.is_granted:
+        tally.granted.add(reply.source)
+        tally.rejected.discard(reply.source)
+    elif reply.source not in tally.granted:
+        tally.rejected.add(reply.source)
+    return len(tally.granted) >= core.voters.majority
+
+
+# --- a leader begins and ends -----------------------------------------------------------------------------------------
+
+
+def on_begin_request(core: Replica, request: BeginQuorumEpochRequest) -> None:
+    """A new leader makes itself known; it may be a voter that this replica has not heard of yet."""
+    leader = request.leader if request.leader is not None else core.voters.by_id(request.source.id)
+    if request.target != core.me or leader is None or leader.key != request.source:
+        error = ReplyError.INVALID_VOTER_KEY
+    elif request.epoch < core.epoch:
+        error = ReplyError.FENCED_LEADER_EPOCH
+    else:
+        error = ReplyError.NONE
+        if request.epoch > core.epoch:
+            core.observe(request.epoch, request.source.id, leader)
+        elif not isinstance(core.role, Follower):
+            core.become_follower(leader)
+        assert core.leader_id == request.source.id, f"epoch {core.epoch} led by {core.leader_id} and {request.source}"
+    core.outbox.append(
+        BeginQuorumEpochReply(
+            request.correlation,
+            core.me,
+            request.source,
+            core.epoch,
+            core.live_leader_id,
+            error,
+            core.leader_endpoint,
+        )
+    )
+
+
+def on_begin_reply(core: Replica, reply: BeginQuorumEpochReply) -> None:
+    """Only a higher epoch is news."""
+    if reply.epoch > core.epoch:
+        core.observe(reply.epoch, reply.leader_id, reply.leader)
+
+
+def on_end_request(core: Replica, request: EndQuorumEpochRequest) -> None:
+    """The leader resigns: the best successor runs at once, the others wait their turn."""
+    if request.target != core.me:
+        error = ReplyError.INVALID_VOTER_KEY
+    elif request.epoch < core.epoch:
+        error = ReplyError.FENCED_LEADER_EPOCH
+    else:
+        error = ReplyError.NONE
+        core.observe(request.epoch, request.source.id, None)
+        role = core.role
+        if isinstance(role, Follower) and role.leader == request.source:
+            role.is_leader_lost = True
+            core.fetch_correlation = 0  # a late success must not make the leader look alive again
+            delay_ms = election.handover_delay_ms(
+                request.successors, core.me, delay_ms_max=core.timing.election_backoff_ms_max
+            )
+            role.fetch_deadline_ms = min(role.fetch_deadline_ms, core.now_ms + delay_ms)
+            core.fetch_due_ms = role.fetch_deadline_ms
+            if delay_ms == 0:
+                lose_leader(core)
+    core.outbox.append(
+        EndQuorumEpochReply(
+            request.correlation,
+            core.me,
+            request.source,
+            core.epoch,
+            core.live_leader_id,
+            error,
+            core.leader_endpoint,
+        )
+    )
+
+
+def on_end_reply(core: Replica, reply: EndQuorumEpochReply) -> None:
+    """One voter less to tell."""
+    if reply.epoch > core.epoch:
+        core.observe(reply.epoch, reply.leader_id, reply.leader)
+    elif isinstance(core.role, Resigned) and reply.epoch == core.epoch:
+        core.role.resend_ms.pop(reply.source, None)

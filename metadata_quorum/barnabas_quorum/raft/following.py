@@ -1,0 +1,163 @@
+"""The follower's side: it fetches, appends, cuts what the leader does not have, and looks for a leader when it has none.
+
+May touch:  the Replica it is given.  Must not touch: asyncio, clock, random generators, log, network.
+Invariants: a fetch leaves only when the whole log is flushed, because the fetch is the acknowledgement; one is in flight.
+Read next:  replication.py, the rules; downloading.py, when the leader has no records for us but a snapshot.
+"""
+
+from __future__ import annotations
+
+from barnabas_quorum.raft import downloading, replication
+from barnabas_quorum.raft.messages import Append, FetchReply, FetchRequest, FetchSnapshotReply, ReplyError, Unreachable
+from barnabas_quorum.raft.replica import Replica
+from barnabas_quorum.raft.roles import NEVER_MS, Candidate, Follower, Prospective, Resigned, Unattached
+from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_wire.kafka.ids import Offset
+
+LEADER_LOST_FAILURES = 4
+"""So many failed fetches in a row, with a growing wait between them, and the leader's address counts as dead."""
+
+
+def maybe_fetch(core: Replica) -> None:
+    """Fetch when nothing is in flight, the time has come, and the whole log is durable: a fetch acknowledges it."""
+    role = core.role
+    if (
+        core.fetch_correlation != 0
+        or core.now_ms < core.fetch_due_ms
+        or core.flushed_end != core.end_offset
+        or core.install is not None
+        or (role.__class__ is not Follower and role.__class__ is not Unattached)
+    ):
+        return
+    target = fetch_target(core)
+    if target is None:
+        core.fetch_due_ms = NEVER_MS
+        return
+    correlation = core.next_correlation()
+    core.fetch_correlation = correlation
+    core.fetch_due_ms = core.now_ms + core.timing.request_timeout_ms
+    if core.download is not None and isinstance(role, Follower) and target == role.leader:
+        core.outbox.append(downloading.request(core, role.leader, core.download))
+        return
+    core.outbox.append(
+        FetchRequest(
+            correlation,
+            core.me,
+            target,
+            core.epoch,
+            core.end_offset,
+            core.history.last_epoch,
+            core.high_watermark,
+            core.timing.fetch_wait_ms_max,
+        )
+    )
+
+
+def fetch_target(core: Replica) -> ReplicaKey | None:
+    """The leader; every other time after it failed, and when there is none, the voters and bootstrap servers in turn:
+    one of them may know it."""
+    role = core.role
+    if isinstance(role, Follower) and core.fetch_failures % 2 == 0:
+        return role.leader
+    others = core.voters.others(core.me)
+    count = len(others) + len(core.bootstrap)
+    if not count:
+        return None
+    core.asked += 1
+    index = core.asked % count
+    return others[index] if index < len(others) else core.bootstrap[index - len(others)].key
+
+
+def on_fetch_reply(core: Replica, reply: FetchReply) -> None:
+    """Take what the leader gave, or learn who leads."""
+    if is_answer(core, reply):
+        role = core.role
+        assert isinstance(role, Follower), "only a follower takes records"
+        take_fetched(core, role, reply)
+
+
+def is_answer(core: Replica, reply: FetchReply | FetchSnapshotReply) -> bool:
+    """Whether this is the leader's good answer to the request in flight; anything else is dealt with here."""
+    if reply.correlation != core.fetch_correlation:
+        if reply.epoch > core.epoch:
+            core.observe(reply.epoch, reply.leader_id, reply.leader)
+        return False
+    core.fetch_correlation = 0
+    role = core.role
+    if reply.epoch > core.epoch or (role.__class__ is Unattached and reply.epoch == core.epoch):
+        core.observe(reply.epoch, reply.leader_id, reply.leader)
+        if core.role.__class__ is Unattached:
+            fetch_failed(core)
+        return False
+    if not isinstance(role, Follower) or reply.epoch < core.epoch:
+        fetch_failed(core)
+        return False
+    if reply.error is not ReplyError.NONE or reply.source != role.leader:
+        if reply.source == role.leader:
+            if reply.error is ReplyError.NOT_LEADER_OR_FOLLOWER:
+                # It led this epoch and does not any more: it never will again, so do not wait for the fetch timer.
+                core.mark_leader_lost(role)
+            elif reply.error in downloading.DROPPING_ERRORS:
+                core.download = None
+        fetch_failed(core)
+        return False
+    role.fetch_deadline_ms = core.now_ms + core.timing.fetch_timeout_ms
+    role.has_fetched = True
+    role.is_leader_lost = False
+    core.fetch_failures = 0
+    core.fetch_due_ms = core.now_ms
+    return True
+
+
+def take_fetched(core: Replica, role: Follower, reply: FetchReply) -> None:
+    """Append, cut, or begin to download a snapshot; then the leader's high watermark counts as far as the log goes."""
+    if reply.snapshot_id is not None:
+        downloading.begin(core, role, reply.snapshot_id)
+        return
+    if reply.diverging is not None:
+        core.truncate(replication.truncation_offset(core.history, log_end=core.end_offset, diverging=reply.diverging))
+        return
+    if reply.end_offset > reply.base_offset:
+        if not replication.is_continuation(
+            reply, log_end=core.end_offset, last_epoch=core.history.last_epoch, epoch=core.epoch
+        ):
+            # Damaged on its way: not fatal, the same offset is fetched again.
+            core.fetch_due_ms = core.now_ms + core.timing.retry_backoff_ms
+            return
+        for epoch, start_offset in reply.epochs:
+            core.history.assign(epoch, start_offset)
+        core.appends.append(Append(reply.base_offset, reply.end_offset, core.history.last_epoch, reply.payload))
+        core.end_offset = reply.end_offset
+        if reply.voter_sets:
+            for offset, voters in reply.voter_sets:
+                core.voter_history.append(offset, voters)
+            core.use_last_voters()
+    role.is_caught_up = 0 < reply.high_watermark <= core.end_offset
+    high_watermark = min(reply.high_watermark, core.end_offset)
+    if high_watermark > core.high_watermark:
+        core.high_watermark = Offset(high_watermark)
+
+
+def on_unreachable(core: Replica, failure: Unreachable) -> None:
+    """Ask again after a pause; a download goes on where it was."""
+    if failure.correlation == core.fetch_correlation:
+        fetch_failed(core)
+        return
+    due_ms = core.now_ms + core.backoff_ms()
+    role = core.role
+    match role:
+        case Prospective() | Candidate():
+            if failure.peer in role.tally.resend_ms:
+                role.tally.resend_ms[failure.peer] = due_ms
+        case Resigned():
+            if failure.peer in role.resend_ms:
+                role.resend_ms[failure.peer] = due_ms
+
+
+def fetch_failed(core: Replica) -> None:
+    """The fetch in flight brought nothing."""
+    core.fetch_correlation = 0
+    core.fetch_due_ms = core.now_ms + core.backoff_ms()
+    core.fetch_failures += 1
+    if core.fetch_failures == LEADER_LOST_FAILURES and isinstance(core.role, Follower):
+        core.mark_leader_lost(core.role)

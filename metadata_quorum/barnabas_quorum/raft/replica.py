@@ -1,0 +1,430 @@
+"""The state of one replica, and the few steps by which it may change. Everything else in this room decides or speaks.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, random generators, log, network.
+Invariants: the epoch never falls; the vote lives here and not in a role, so that no change of role can forget it; the
+            voter set that counts is the last one in the log, and a cut brings the former one back.
+Read next:  core.py (the cycle), then campaign.py, leading.py, following.py, downloading.py: the steps of each side, as
+            functions of the replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from barnabas_quorum.raft import election, membership
+from barnabas_quorum.raft.epoch_history import EpochHistory
+from barnabas_quorum.raft.messages import (
+    Append,
+    EpochStart,
+    FetchReply,
+    FetchRequest,
+    HardState,
+    Ready,
+    Reply,
+    ReplyError,
+    Request,
+    SnapshotId,
+    SnapshotInstall,
+    SnapshotPart,
+    VoterChangeResult,
+)
+from barnabas_quorum.raft.roles import (
+    LEGAL_CHANGES,
+    NEVER_MS,
+    Candidate,
+    Download,
+    Follower,
+    Leader,
+    Prospective,
+    Resigned,
+    Role,
+    Tally,
+    Unattached,
+)
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterHistory, VoterSet
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
+
+RETRY_BACKOFF_DOUBLINGS_MAX = 4
+
+
+class Timing(Protocol):
+    """The timers (ms) and sizes (bytes) of ../config.py that the core obeys."""
+
+    @property
+    def election_timeout_ms(self) -> int: ...
+    @property
+    def fetch_timeout_ms(self) -> int: ...
+    @property
+    def election_backoff_ms_max(self) -> int: ...
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def retry_backoff_ms(self) -> int: ...
+    @property
+    def fetch_wait_ms_max(self) -> int: ...
+    @property
+    def check_quorum_timeout_ms(self) -> int: ...
+    @property
+    def observer_session_ms(self) -> int: ...
+    @property
+    def fetch_snapshot_bytes_max(self) -> int: ...
+
+
+class Replica:
+    """What a replica of the metadata log knows, and what it has to say and to write before the next event."""
+
+    __slots__ = (
+        "appends",
+        "asked",
+        "bootstrap",
+        "correlation",
+        "download",
+        "draw",
+        "end_offset",
+        "epoch",
+        "fetch_correlation",
+        "fetch_due_ms",
+        "fetch_failures",
+        "finished",
+        "flushed_end",
+        "hard_state_changed",
+        "has_news",
+        "high_watermark",
+        "history",
+        "in_flight",
+        "install",
+        "is_voter",
+        "leader_id",
+        "log_start",
+        "me",
+        "now_ms",
+        "outbox",
+        "role",
+        "snapshot_parts",
+        "snapshots",
+        "timing",
+        "truncate_to",
+        "voted",
+        "voter_history",
+        "voters",
+    )
+
+    def __init__(
+        self,
+        *,
+        timing: Timing,
+        me: ReplicaKey,
+        voters: VoterSet,
+        hard_state: HardState,
+        epoch_starts: Sequence[EpochStart],
+        end_offset: Offset,
+        draw: Callable[[], float],
+        now_ms: int,
+        first_correlation: int = 0,
+        log_start: Offset = Offset(0),  # noqa: B008 - an int
+        snapshots: Sequence[SnapshotId] = (),
+        voter_sets: Sequence[tuple[Offset, VoterSet]] = (),
+        bootstrap: Sequence[Voter] = (),
+    ) -> None:
+        """Start from what the disk holds.
+
+        Args:
+            timing: the timers.
+            voters: the set before any Voters record: of the bootstrap checkpoint, or VoterSet.unknown().
+            hard_state, epoch_starts, end_offset, log_start: as the journal loaded them; all of it is durable.
+            draw: uniform in [0, 1), for timers and the choice of a peer; the driver's, never a global one.
+            now_ms: monotonic ms.
+            first_correlation: correlations start above it; needed where a reply to an earlier life could still arrive.
+            snapshots: the frozen ones, ascending, without 0-0. They agree with the log (snapshots.restart_point).
+            voter_sets: the Voters records in the log with their offsets, ascending; before them, at log_start - 1, the
+                set of the snapshot at the log's start.
+            bootstrap: whom to ask for a leader besides the voters (controller.quorum.bootstrap.servers).
+        """
+        self.timing = timing
+        self.draw = draw
+        self.now_ms = now_ms
+        self.me = me
+        self.voter_history = VoterHistory(voters, voter_sets)
+        self.voters = self.voter_history.last
+        """The set that counts: the last one in the log, committed or not (KIP-853)."""
+        self.is_voter = me in self.voters
+        self.bootstrap = tuple(bootstrap)
+        self.epoch = hard_state.epoch
+        self.leader_id = hard_state.leader_id
+        """The leader of this epoch once known, also when it is lost or (this replica itself) resigned; -1 before."""
+        self.voted = hard_state.voted
+        self.log_start = log_start
+        self.snapshots = list(snapshots)
+        start_epoch = next((epoch for end, epoch in snapshots if end == log_start), Epoch(0))
+        assert not log_start or start_epoch, f"the log starts at {log_start} and no snapshot ends there"
+        assert not snapshots or snapshots[-1].end_offset <= end_offset, f"{snapshots[-1]} is beyond the log's end"
+        self.history = EpochHistory(
+            [start for start in epoch_starts if start.start_offset < end_offset],
+            start_offset=log_start,
+            start_epoch=start_epoch,
+        )
+        self.end_offset = end_offset
+        self.flushed_end = end_offset
+        """Everything below is durable on this disk."""
+        self.high_watermark = snapshots[-1].end_offset if snapshots else Offset(0)
+        """Everything below is committed. A restart forgets it but for what a snapshot holds; the leader tells it again."""
+
+        self.hard_state_changed = False
+        self.has_news = False
+        """Whether a leader's log or high watermark grew since the last ready."""
+        self.truncate_to: Offset | None = None
+        self.appends: list[Append] = []
+        self.outbox: list[Request | Reply] = []
+        self.snapshot_parts: list[SnapshotPart] = []
+        self.install: SnapshotInstall | None = None
+        self.download: Download | None = None
+        self.finished: list[VoterChangeResult] = []
+        self.in_flight: Ready | None = None
+        """What the driver is doing; no event may come meanwhile."""
+        self.correlation = first_correlation
+        self.fetch_correlation = 0
+        """Of the fetch in flight, of records or of a snapshot; 0 when there is none."""
+        self.fetch_due_ms = now_ms
+        """When to fetch; while a fetch is in flight, when to give it up."""
+        self.fetch_failures = 0
+        self.asked = int(draw() * len(self.voters))
+        """Counts fetches that look for a leader, so that each goes to another voter; begins anywhere."""
+        self.role: Role = self._first_role(hard_state)
+
+    def _first_role(self, state: HardState) -> Role:
+        start = election.start_after_restart(
+            state,
+            last_epoch=self.history.last_epoch,
+            me=self.me,
+            voters=self.voters,
+            may_campaign=self.may_campaign,
+        )
+        if self.history.last_epoch > state.epoch:
+            self.epoch, self.leader_id, self.voted = self.history.last_epoch, NO_BROKER, None
+            self.hard_state_changed = True
+        match start:
+            case election.Start.RESIGNED:
+                return Resigned(self.election_deadline_ms(), (), {})
+            case election.Start.CANDIDATE:
+                return Candidate(self.election_deadline_ms(), self.new_tally())
+            case election.Start.FOLLOWER:
+                leader = self.voters.by_id(self.leader_id)
+                assert leader is not None, "follower of an unknown leader"
+                return Follower(leader.key, self.now_ms + self.timing.fetch_timeout_ms, endpoint=leader)
+            case election.Start.UNATTACHED:
+                return Unattached(self.election_deadline_ms())
+
+    # --- what others read ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads its epoch."""
+        return self.role.__class__ is Leader
+
+    @property
+    def is_sole_voter(self) -> bool:
+        """Whether an election needs nobody else."""
+        return self.is_voter and self.voters.majority == 1
+
+    @property
+    def may_campaign(self) -> bool:
+        """Whether this replica may run for election."""
+        return self.is_voter or membership.may_campaign(
+            self.me, self.voter_history.entries(), high_watermark=self.high_watermark
+        )
+
+    @property
+    def live_leader_id(self) -> BrokerId:
+        """The leader of this epoch for whoever asks; -1 when unknown, or when it is me and I have resigned."""
+        if self.leader_id == self.me.id and self.role.__class__ is not Leader:
+            return NO_BROKER
+        return self.leader_id
+
+    @property
+    def leader_endpoint(self) -> Voter | None:
+        """The live leader with its address, when that is known here."""
+        role = self.role
+        if isinstance(role, Leader):
+            return role.endpoint
+        return role.endpoint if isinstance(role, Follower) else None
+
+    def endpoint_of(self, key: ReplicaKey) -> Voter | None:
+        """The address for a message to this replica: it may be the leader, a voter of this or a former set, a bootstrap
+        server."""
+        endpoint = self.leader_endpoint
+        if endpoint is not None and endpoint.key == key:
+            return endpoint
+        for _, voters in reversed(self.voter_history.entries()):
+            voter = voters.by_id(key.id)
+            if voter is not None and voter.key == key:
+                return voter
+        return next((voter for voter in self.bootstrap if voter.key == key), None)
+
+    # --- roles --------------------------------------------------------------------------------------------------------
+
+    def become(self, role: Role) -> None:
+        """The only place that changes the role."""
+        old = self.role
+        assert role.__class__ in LEGAL_CHANGES[old.__class__], f"{old} cannot become {role}"
+        self.role = role
+        if isinstance(old, Leader):
+            for replica in (*old.voters.values(), *old.observers.values()):
+                if replica.parked is not None:
+                    self.answer_fetch(replica.parked, ReplyError.NOT_LEADER_OR_FOLLOWER)
+            if old.pending is not None:
+                self.finished.append(
+                    VoterChangeResult(
+                        old.pending.correlation,
+                        ReplyError.NOT_LEADER_OR_FOLLOWER,
+                        "leadership was lost before the change was committed; look whether it holds, then try again",
+                    )
+                )
+        elif self.snapshot_parts:
+            # Only a follower installs. What was not written yet has to be fetched again, if this leader comes back.
+            self.install = None
+            self.snapshot_parts = []
+            self.download = None
+        self.fetch_correlation = 0
+        self.fetch_due_ms = self.now_ms
+        self.fetch_failures = 0
+
+    def enter_epoch(self, epoch: Epoch, *, leader_id: BrokerId, voted: ReplicaKey | None) -> None:
+        """The only place that raises the epoch; a new epoch has no vote yet but the one given."""
+        assert epoch > self.epoch, f"epoch {epoch} after {self.epoch}"
+        self.epoch, self.leader_id, self.voted = epoch, leader_id, voted
+        self.hard_state_changed = True
+        self.download = None
+
+    def become_unattached(self, epoch: Epoch) -> None:
+        """Of a higher epoch, whose leader is not known."""
+        # Whoever waits for an election goes on waiting for it: a replica that can never win must not, by raising its
+        # epoch again and again, keep the others from running.
+        role = self.role
+        match role:
+            case Unattached() | Prospective() | Candidate() | Resigned() if role.election_deadline_ms > self.now_ms:
+                deadline_ms = role.election_deadline_ms if self.may_campaign else NEVER_MS
+            case _:
+                deadline_ms = self.election_deadline_ms()
+        self.enter_epoch(epoch, leader_id=NO_BROKER, voted=None)
+        self.become(Unattached(deadline_ms))
+
+    def become_follower(self, leader: Voter) -> None:
+        """Of the present epoch. The vote of this epoch stays."""
+        key = leader.key
+        assert key.id != self.me.id, "nobody follows itself"
+        assert self.leader_id in (NO_BROKER, key.id), f"epoch {self.epoch} led by {self.leader_id} and {key.id}"
+        if self.leader_id != key.id:
+            self.leader_id = key.id
+            self.hard_state_changed = True
+        self.become(Follower(key, self.now_ms + self.timing.fetch_timeout_ms, endpoint=leader))
+
+    def observe(self, epoch: Epoch, leader_id: BrokerId, endpoint: Voter | None) -> None:
+        """A peer knows a higher epoch, or the leader of this one. The endpoint may be one that no voter set here holds:
+        a replica that lags behind has not heard of the newest voters."""
+        leader = endpoint if endpoint is not None else self.voters.by_id(leader_id)
+        if leader is not None and leader.key.id == self.me.id:
+            leader = None
+        if epoch > self.epoch:
+            if leader is None:
+                self.become_unattached(epoch)
+            else:
+                self.enter_epoch(epoch, leader_id=leader.key.id, voted=None)
+                self.become_follower(leader)
+        elif leader is not None and (self.leader_id == NO_BROKER or self.role.__class__ is Unattached):
+            self.become_follower(leader)
+
+    def mark_leader_lost(self, role: Follower) -> None:
+        """Run for election soon instead of after the fetch timer. Pre-vote makes a wrong guess harmless."""
+        if not role.is_leader_lost and self.may_campaign:
+            role.is_leader_lost = True
+            # Never at once: one that cannot win comes back here after each refusal, a round trip later.
+            delay_ms = election.lost_leader_delay_ms(
+                election_timeout_ms=self.timing.election_timeout_ms, draw=self.draw()
+            )
+            role.fetch_deadline_ms = min(role.fetch_deadline_ms, self.now_ms + delay_ms)
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def append(self, end_offset: Offset, payload: Any) -> None:
+        """As leader: write at the log's end."""
+        base_offset = self.end_offset
+        self.history.assign(self.epoch, base_offset)
+        self.end_offset = end_offset
+        self.appends.append(Append(base_offset, end_offset, self.epoch, payload))
+        self.has_news = True
+
+    def truncate(self, offset: Offset) -> None:
+        """Cut what no leader will ever commit; the voter set of the shorter log counts again."""
+        assert offset >= self.high_watermark, f"told to cut to {offset}, below the high watermark {self.high_watermark}"
+        assert offset < self.end_offset, f"told to cut to {offset}, the log ends at {self.end_offset}"
+        assert self.flushed_end == self.end_offset and not self.appends, "a cut meets a flush in flight"
+        self.history.truncate_to(offset)
+        self.end_offset = offset
+        self.flushed_end = offset
+        self.truncate_to = offset
+        if self.voter_history.last_offset >= offset:
+            self.voter_history.truncate_to(offset)
+            self.use_last_voters()
+
+    def use_last_voters(self) -> None:
+        """The last set of the log has changed."""
+        self.voters = self.voter_history.last
+        self.is_voter = self.me in self.voters
+
+    # --- drawn, counted, answered -------------------------------------------------------------------------------------
+
+    def election_deadline_ms(self) -> int:
+        """When to run for election, drawn anew; at once for the only voter, never for an observer."""
+        if not self.may_campaign:
+            return NEVER_MS
+        if self.is_sole_voter:
+            return self.now_ms
+        return self.now_ms + election.election_delay_ms(
+            election_timeout_ms=self.timing.election_timeout_ms, draw=self.draw()
+        )
+
+    def new_tally(self) -> Tally:
+        """My own vote if I have one, and everybody else to be asked now."""
+        return Tally(
+            {self.me} if self.is_voter else set(), set(), dict.fromkeys(self.voters.others(self.me), self.now_ms)
+        )
+
+    def backoff_ms(self) -> int:
+        """Longer with every fetch that failed since the last one that did not."""
+        return self.timing.retry_backoff_ms << min(self.fetch_failures, RETRY_BACKOFF_DOUBLINGS_MAX)
+
+    def next_correlation(self) -> int:
+        """A number no request of this life has had."""
+        self.correlation += 1
+        return self.correlation
+
+    def answer_fetch(
+        self,
+        request: FetchRequest,
+        error: ReplyError,
+        diverging: EpochStart | None = None,
+        snapshot_id: SnapshotId | None = None,
+    ) -> None:
+        """Reply with all that is written when there is neither an error nor anything to settle first."""
+        offset = request.fetch_offset
+        has_records = error is ReplyError.NONE and diverging is None and snapshot_id is None
+        self.outbox.append(
+            FetchReply(
+                request.correlation,
+                self.me,
+                request.source,
+                self.epoch,
+                self.live_leader_id,
+                error,
+                self.high_watermark,
+                offset,
+                self.end_offset if has_records else offset,
+                diverging,
+                (),
+                None,
+                snapshot_id,
+                (),
+                self.leader_endpoint,
+            )
+        )

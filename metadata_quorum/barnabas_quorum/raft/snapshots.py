@@ -1,0 +1,110 @@
+"""The rules of snapshots: who needs one, which may be taken, when the log may lose its beginning.
+
+May touch:  its arguments.            Must not touch: asyncio, clock, files, network.
+Invariants: a snapshot holds committed records only; once the log does not begin at 0 there is a snapshot that ends where
+            it begins, and it is the oldest one.
+Read next:  downloading.py.
+
+The bootstrap checkpoint 0-0 is no snapshot in this sense: it is never listed, never sent (KIP-853).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas_quorum.raft.epoch_history import EpochHistory
+from barnabas_quorum.raft.messages import EpochStart, SnapshotId
+from barnabas_wire.kafka.ids import Epoch, Offset
+
+
+def needed(
+    snapshots: Sequence[SnapshotId], *, log_start: Offset, fetch_offset: Offset, last_epoch: Epoch
+) -> SnapshotId | None:
+    """The snapshot that a replica must have before it can fetch at `fetch_offset`, whose log ends in `last_epoch`.
+
+    None when it can be served from the log. An empty replica gets a snapshot whenever there is one: it is cheaper than
+    the log (KIP-630; KIP-853 for the empty replica). The latest is given, so that the least is left to fetch.
+    """
+    if not snapshots:
+        return None
+    oldest = snapshots[0]
+    is_needed = (
+        fetch_offset == 0
+        or fetch_offset < log_start
+        or (fetch_offset == log_start and last_epoch != oldest.epoch)
+        or last_epoch < oldest.epoch
+    )
+    return snapshots[-1] if is_needed else None
+
+
+def refusal(
+    snapshot_id: SnapshotId,
+    *,
+    snapshots: Sequence[SnapshotId],
+    history: EpochHistory,
+    log_start: Offset,
+    high_watermark: Offset,
+) -> str | None:
+    """Why this snapshot may not be taken (or, just taken, not be kept); None when it may (KIP-630)."""
+    end_offset, epoch = snapshot_id
+    if end_offset > high_watermark:
+        return f"snapshot {snapshot_id} holds records that are not committed (the high watermark is {high_watermark})"
+    if end_offset < log_start or end_offset == 0:
+        return f"snapshot {snapshot_id} ends before the log's start {log_start}"
+    if snapshot_id in snapshots:
+        return f"snapshot {snapshot_id} is there already"
+    if history.epoch_before(end_offset) != epoch:
+        return f"snapshot {snapshot_id} names an epoch that did not write offset {end_offset - 1}"
+    return None
+
+
+class SnapshotFile(NamedTuple):
+    """A snapshot as cleaning sees it."""
+
+    snapshot_id: SnapshotId
+    size_bytes: int
+    written_ms: int
+    """Wall clock."""
+
+
+def next_log_start(
+    files: Sequence[SnapshotFile], *, log_bytes: int, now_ms: int, bytes_max: int, age_ms_max: int
+) -> SnapshotId | None:
+    """The snapshot at which the log may begin, so that older snapshots go; None when all may stay (KIP-630).
+
+    One step: the driver asks again after it has obeyed. The newest snapshot always stays.
+
+    Args:
+        files: ascending; `log_bytes` the log's size beside them; `now_ms` wall clock.
+        bytes_max, age_ms_max: the retention (metadata.max.retention.bytes, .ms); negative is without limit.
+    """
+    if len(files) < 2:
+        return None
+    size_bytes = log_bytes + sum(file.size_bytes for file in files)
+    is_too_big = 0 <= bytes_max < size_bytes
+    is_too_old = 0 <= age_ms_max < now_ms - files[0].written_ms
+    return files[1].snapshot_id if is_too_big or is_too_old else None
+
+
+def restart_point(
+    snapshots: Sequence[SnapshotId], *, epoch_starts: Sequence[EpochStart], log_start: Offset, end_offset: Offset
+) -> SnapshotId | None:
+    """The snapshot at which the log must be restarted empty when the disk is opened; None when log and snapshots agree.
+
+    A crash may come after a download was frozen and before the log was restarted. A snapshot is committed, so a log that
+    ends before it or has another epoch there is stale or divergent, however high its own epochs are.
+
+    Args:
+        snapshots: frozen ones on the disk, ascending, without 0-0.
+        epoch_starts, log_start, end_offset: of the log as it was found.
+    """
+    if not snapshots:
+        return None
+    latest = snapshots[-1]
+    if latest.end_offset > end_offset:
+        return latest
+    if latest.end_offset <= log_start:
+        return None
+    written = [start for start in epoch_starts if start.start_offset < latest.end_offset]
+    return None if written and written[-1].epoch == latest.epoch else latest
