@@ -10,9 +10,10 @@ Not obvious:
   its fetch and our proposal, and it never qualifies (KAFKA-13790).
 - A joiner needs the start of the leader epoch as well as the HW: a new leader's HW may be older than what it wrote
   off as committed under its predecessor.
-- **Below min.insync.replicas the HW stands still**, as in Kafka with eligible leader replicas (KIP-966) and unlike Kafka
-  before them. Chosen for strictness: what a consumer has seen is then always on min.insync.replicas copies, and an ELR
-  can be added later without a change here. The price: acks=1 records stay unread until the ISR is whole again.
+- **Below min.insync.replicas the HW stands still** (KIP-966): what a consumer has seen is then always on min.insync.replicas
+  copies, and who was in the ISR when it fell below holds all that was ever committed. The controller's eligible leader
+  replicas (controller/elr.py) are true because of this rule alone, by the same effective minimum. The price: acks=1 records
+  stay unread until the ISR is whole again.
 """
 
 from __future__ import annotations

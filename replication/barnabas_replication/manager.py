@@ -11,6 +11,8 @@ Not obvious:
   five requests in flight; one write per iteration instead of per connection gives 33 -> 55 k small requests/s).
 - The HW travels to followers with the next data. Where nothing follows, it is pushed HIGH_WATERMARK_PUSH_MS after it moved by
   answering the parked fetch without data: answering at once would double the fetch rounds of a busy partition.
+- A restarted broker hears of older images first, in which a topic may be the one before the one that its log is of, or its
+  replicas others: nothing on disk is given up before an image that knows this very life of the broker.
 - Produces have no timer each: one sweep per SWEEP_MS expires them, so a time-out may come that much late.
 """
 
@@ -18,15 +20,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
-from barnabas_log.checkpoints import HIGH_WATERMARKS_FILE, write_offsets
 from barnabas_log.config import LogConfig
-from barnabas_log.disk import Disk
 from barnabas_log.errors import BatchPassesSegment, BatchTooLarge, NotOneBatch, StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration, TopicsDelta
 from barnabas_replication.alter_partition import IsrProposals
@@ -39,6 +40,7 @@ from barnabas_replication.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas_replication.fetcher import Fetcher
+from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
 from barnabas_replication.purgatory import ParkedFetch, ParkedProduce
@@ -56,12 +58,14 @@ from barnabas_replication.requests import (
     RespondFetch,
 )
 from barnabas_replication.stats import Stats
+from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import (
     NO_BROKER,
     NO_EPOCH,
     NO_OFFSET,
+    ZERO_UUID,
     BrokerId,
     Endpoint,
     Epoch,
@@ -89,6 +93,8 @@ APPEND_ERRORS_WITHOUT_START = (
 """Where Kafka leaves the log start offset of a refused append at -1; beside every other error it is told."""
 
 _NEVER_MS = 1 << 62
+_new_tuple = tuple.__new__
+"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
 
 
 def _nothing() -> None:
@@ -105,7 +111,6 @@ class ReplicaManager:
         broker_epoch: Callable[[], int],
         config: ReplicationConfig,
         logs: LogManager,
-        disk: Disk,
         log_config: Callable[[str, MetadataImage], LogConfig],
         controller: AlterPartitionChannel,
         peers: PeerFactory,
@@ -122,7 +127,6 @@ class ReplicaManager:
         self.stats = Stats()
         self._config = config
         self._logs = logs
-        self._disk = disk
         self._log_config = log_config
         self._peers = peers
         self._clock_ms = clock_ms
@@ -141,9 +145,13 @@ class ReplicaManager:
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at_ms = _NEVER_MS
         self._to_push: dict[Partition, None] = {}
-        self._written_high_watermarks: dict[str, dict[TopicPartition, Offset]] = {}
+        self._postponed: dict[TopicPartition, None] = {}
+        self._has_seen_itself = False
         self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called after the partitions of a failed log directory were given up."""
+        self.on_placed: Callable[[Uuid, int, Uuid], None] = lambda topic_id, partition, directory_id: None
+        """Told (topic id, partition, directory id) when a replica is in another directory than the cluster knows (KIP-858)."""
+        self.throttle = ReplicationThrottle()
         logs.on_flushed = self._on_flushed
         logs.on_directory_failed = self._fail_directory
 
@@ -165,7 +173,7 @@ class ReplicaManager:
         stats = self.stats
         if not -1 <= required_acks <= 1:
             error = InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {required_acks}")
-            respond([AppendOutcome(entry.topic, entry.partition, error) for entry in entries])
+            respond([AppendOutcome(topic, number, error) for topic, number, _ in entries])
             return
         clock_ms = self._clock_ms()
         is_all_acks = required_acks == ACKS_ALL
@@ -188,23 +196,16 @@ class ReplicaManager:
                     start = partition.log.log_start_offset
                 outcomes.append(AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint))
                 continue
-            if not result.is_duplicate:
-                stats.appended_bytes += result.size_bytes
-                stats.appended_records += result.record_count
+            first_offset, last_offset, _, append_time_ms, record_count, size_bytes, is_duplicate = result
+            if not is_duplicate:
+                stats.appended_bytes += size_bytes
+                stats.appended_records += record_count
                 self._dirty[partition] = None
-            outcomes.append(
-                AppendOutcome(
-                    topic,
-                    number,
-                    None,
-                    result.first_offset,
-                    result.log_append_time_ms,
-                    partition.log.log_start_offset,
-                )
-            )
+            start = partition.log.log_start_offset
+            outcomes.append(_new_tuple(AppendOutcome, (topic, number, None, first_offset, append_time_ms, start, None)))
             if required_acks == 0:
                 continue
-            required_offset = Offset(result.last_offset + 1)
+            required_offset = Offset(last_offset + 1)
             if is_all_acks:
                 if partition.high_watermark >= required_offset:
                     continue
@@ -214,10 +215,10 @@ class ReplicaManager:
                     continue
                 queue = partition.waiting_for_flush
             if parked is None:
-                parked = ParkedProduce(outcomes, respond, self.now_ms() + timeout_ms)
+                parked = ParkedProduce(outcomes, respond, int(self._loop.time() * 1000) + timeout_ms)
             queue.park(required_offset, parked, len(outcomes) - 1)
             self._awaited[partition] = None
-        if self._dirty:
+        if self._dirty and not self._is_drain_scheduled:
             self._schedule_drain()
         if parked is None:
             respond(outcomes)
@@ -372,6 +373,8 @@ class ReplicaManager:
         left = limit
         is_final = False
         outcomes = []
+        throttle = self.throttle.as_leader
+        is_throttled = request.replica_id >= 0 and throttle.is_on and throttle.ready_at_ms(now_ms) > now_ms
         for spec in partitions:
             partition = get((spec.topic, spec.partition))
             if partition is None:
@@ -379,11 +382,12 @@ class ReplicaManager:
                 hint = self._leader_hint(spec.topic, spec.partition)
                 outcome = FetchOutcome(spec.topic, spec.topic_id, spec.partition, error, current_leader=hint)
             else:
+                is_held_back = is_throttled and self._is_throttled(partition, request.replica_id)
                 outcome = partition.fetch(
                     spec,
                     request,
-                    bytes_max=left,
-                    is_one_batch_due=left == limit,
+                    bytes_max=0 if is_held_back else left,
+                    is_one_batch_due=left == limit and not is_held_back,
                     is_first_look=is_first_look,
                     now_ms=now_ms,
                 )
@@ -411,6 +415,7 @@ class ReplicaManager:
 
     def _answer(self, request: FetchSpec, outcomes: list[FetchOutcome], respond: RespondFetch) -> None:
         size_bytes = 0
+        throttled_bytes = 0
         replica_id = request.replica_id
         get = self._partitions.get
         for outcome in outcomes:
@@ -419,11 +424,21 @@ class ReplicaManager:
                 partition = get((outcome.topic, outcome.partition))
                 if partition is not None:
                     partition.sent_high_watermarks[replica_id] = outcome.high_watermark
+                    if outcome.size_bytes and self._is_throttled(partition, replica_id):
+                        throttled_bytes += outcome.size_bytes
+        if throttled_bytes:
+            self.throttle.as_leader.take(throttled_bytes, self.now_ms())
         if replica_id >= 0:
             self.stats.follower_fetched_bytes += size_bytes
         else:
             self.stats.fetched_bytes += size_bytes
         respond(outcomes)
+
+    def _is_throttled(self, partition: Partition, replica_id: BrokerId) -> bool:
+        """Whether what this follower gets of the partition counts for the leader's throttle."""
+        return replica_id not in partition.isr.committed and self.throttle.as_leader.covers(
+            *partition.topic_partition, replica_id
+        )
 
     def _is_from_earlier_life(self, request: FetchSpec) -> bool:
         """KIP-903: a fetch sent before the follower's restart must not bring the restarted one into the ISR."""
@@ -491,8 +506,10 @@ class ReplicaManager:
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """The settings of a topic changed: its logs take them, and HWs follow (min.insync.replicas, flush mode)."""
         now_ms = self.now_ms()
-        for partition in self._partitions.values():
-            if partition.topic_partition.topic == topic:
+        image = self._image.topics.get(topic)
+        for index in () if image is None else image.partitions:
+            partition = self._partitions.get((topic, index))
+            if partition is not None:
                 partition.log.update_config(config)
                 partition.refresh(now_ms=now_ms)
 
@@ -508,42 +525,87 @@ class ReplicaManager:
         now_ms = self.now_ms()
         if delta is not None:
             for gone in delta.deleted.values():
+                self.throttle.set_topic(gone.name, {})
                 for number in sorted(gone.partitions):
                     self._remove(TopicPartition(gone.name, number), gone.id)
-            led, followed = [], []
-            for topic in delta.changed.values():
-                for number, registration in topic.changed.items():
-                    topic_partition = TopicPartition(topic.name, number)
-                    if self.broker_id not in registration.replicas:
-                        self._remove(topic_partition, topic.id)
-                    elif registration.leader == self.broker_id:
-                        led.append((topic_partition, topic.id, registration))
-                    else:
-                        followed.append((topic_partition, topic.id, registration))
-            for topic_partition, topic_id, registration in led:
-                self._lead(topic_partition, topic_id, registration, now_ms)
-            for topic_partition, topic_id, registration in followed:
-                self._follow(topic_partition, topic_id, registration)
+            self._place(
+                [
+                    (TopicPartition(topic.name, number), topic.id, registration)
+                    for topic in delta.changed.values()
+                    for number, registration in topic.changed.items()
+                ],
+                now_ms,
+            )
+        if self._postponed and self._is_present_life():
+            self._place_postponed(now_ms)
         if image.cluster is not before.cluster:
             for leader_id, fetcher in self._fetchers.items():
                 fetcher.set_endpoint(self._endpoint(leader_id))
             for partition in self._partitions.values():
                 partition.refresh(now_ms=now_ms)
 
+    def _place(self, changes: Iterable[tuple[TopicPartition, Uuid, PartitionRegistration]], now_ms: int) -> None:
+        """Lead, follow or give up each of the partitions."""
+        led, followed = [], []
+        for change in changes:
+            topic_partition, topic_id, registration = change
+            if self.broker_id not in registration.replicas:
+                log = self._logs.get(topic_partition)
+                if log is not None and log.topic_id == topic_id and not self._is_present_life():
+                    self._postponed[topic_partition] = None
+                else:
+                    self._remove(topic_partition, topic_id)
+            elif registration.leader == self.broker_id:
+                led.append(change)
+            else:
+                followed.append(change)
+        for topic_partition, topic_id, registration in led:
+            self._lead(topic_partition, topic_id, registration, now_ms)
+        for topic_partition, topic_id, registration in followed:
+            self._follow(topic_partition, topic_id, registration)
+
+    def _place_postponed(self, now_ms: int) -> None:
+        """The image is new enough now to judge what earlier ones could not."""
+        postponed, self._postponed = self._postponed, {}
+        changes = []
+        for topic_partition in postponed:
+            topic = self._image.topics.get(topic_partition.topic)
+            registration = None if topic is None else topic.partitions.get(topic_partition.partition)
+            if topic is not None and registration is not None:
+                changes.append((topic_partition, topic.id, registration))
+        self._place(changes, now_ms)
+
+    def _is_present_life(self) -> bool:
+        """Whether the image knows the registration of this very process, and so all that an earlier life of this broker saw."""
+        me = self._image.cluster.brokers.get(self.broker_id)
+        return me is not None and me.epoch == self.broker_epoch()
+
+    def _knows_own_past(self) -> bool:
+        """Whether an image was once that new. From then on each partition remembers its newest epoch by itself."""
+        self._has_seen_itself = self._has_seen_itself or self._is_present_life()
+        return self._has_seen_itself
+
     def _lead(
         self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration, now_ms: int
     ) -> None:
-        partition = self._hosted(topic_partition, topic_id)
+        partition = self._hosted(topic_partition, topic_id, registration)
         if partition is None:
             return
+        self._tell_directory(partition, registration)
         self._stop_fetching(partition)
-        me = self._image.cluster.brokers.get(self.broker_id)
-        is_present_life = me is not None and me.epoch == self.broker_epoch()
-        partition.make_leader(registration, now_ms=now_ms, is_present_life=is_present_life)
+        partition.make_leader(registration, now_ms=now_ms, is_present_life=self._is_present_life())
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration) -> None:
-        partition = self._hosted(topic_partition, topic_id)
-        if partition is None or not partition.make_follower(registration):
+        partition = self._hosted(topic_partition, topic_id, registration)
+        if partition is None:
+            return
+        self._tell_directory(partition, registration)
+        if not self._knows_own_past():
+            # It may name a leader from before epochs that our log holds, or that we led: that one would have us cut
+            # what was committed since, while the cluster still takes us for one who has it.
+            self._postponed[topic_partition] = None
+            return
+        if not partition.make_follower(registration):
             return
         self._stop_fetching(partition)
         leader_id = registration.leader
@@ -562,14 +624,18 @@ class ReplicaManager:
                 on_storage_error=self._on_storage_error,
                 random=self._random,
                 stats=self.stats,
+                throttle=self.throttle.as_follower,
             )
             if self._tasks is not None:
                 self._tasks.create_task(fetcher.run())
         fetcher.add(partition)
         self._fetcher_of[topic_partition] = fetcher
 
-    def _hosted(self, topic_partition: TopicPartition, topic_id: Uuid) -> Partition | None:
-        """The partition, its log opened or made; None when its directory fails."""
+    def _hosted(
+        self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration
+    ) -> Partition | None:
+        """The partition, its log opened or made; None when its directory fails or may hold the log already, or the image may
+        be older than the log."""
         partition = self._partitions.get(topic_partition)
         if partition is not None:
             if partition.topic_id == topic_id:
@@ -577,13 +643,21 @@ class ReplicaManager:
             self._remove(topic_partition, partition.topic_id)
         stale = self._logs.get(topic_partition)
         if stale is not None and stale.topic_id != topic_id:
+            if not self._is_present_life():
+                self._postponed[topic_partition] = None
+                return None
             logger.warning(
                 "%s: the log on disk is of the deleted topic %s, removing it", topic_partition, stale.topic_id
             )
             self._logs.delete(topic_partition)
+        if self._logs.get(topic_partition) is None and not self._may_make_log(topic_partition, registration):
+            return None
         try:
             log = self._logs.get_or_create(
-                topic_partition, topic_id, self._log_config(topic_partition.topic, self._image)
+                topic_partition,
+                topic_id,
+                self._log_config(topic_partition.topic, self._image),
+                directory_id=directory_of(registration, self.broker_id),
             )
         except (OSError, StorageFailed) as error:
             logger.error("%s: its log cannot be made: %s", topic_partition, error)
@@ -598,6 +672,28 @@ class ReplicaManager:
             stats=self.stats,
         )
         return partition
+
+    def _may_make_log(self, topic_partition: TopicPartition, registration: PartitionRegistration) -> bool:
+        """Whether an empty log may be begun here; put off while the image does not know this life of the broker yet."""
+        online = self._logs.online_directory_ids
+        has_offline = bool(self._logs.offline_directories)
+        if ZERO_UUID in online:
+            return True  # directories without ids: nobody can have told where a replica is
+        refusal = refusal_of_new_log(registration, self.broker_id, online=online, has_offline=has_offline)
+        if refusal is None:
+            return True
+        if not self._is_present_life():
+            self._postponed[topic_partition] = None
+        else:
+            logger.error("%s: no log is made for it: %s", topic_partition, refusal)
+        return False
+
+    def _tell_directory(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Where the replica is, if the cluster knows it to be elsewhere or not at all."""
+        directory_id = self._logs.directory_id(partition.log)
+        known = dict(zip(registration.replicas, registration.directories, strict=False)).get(self.broker_id)
+        if directory_id not in (known, ZERO_UUID):
+            self.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """The topic is gone, or we are no replica of it any more: its log goes too."""
@@ -694,7 +790,7 @@ class ReplicaManager:
         for partition in tuple(self._partitions.values()):
             self._stop_fetching(partition)
             partition.stop(error)
-        await self._write_high_watermarks()
+        await self._logs.write_high_watermarks()
 
     async def _watch_isrs(self) -> None:
         while True:
@@ -708,25 +804,7 @@ class ReplicaManager:
     async def _checkpoint_high_watermarks(self) -> None:
         while True:
             await asyncio.sleep(self._config.high_watermark_checkpoint_interval_ms / 1000)
-            await self._write_high_watermarks()
-
-    async def _write_high_watermarks(self) -> None:
-        """One file per directory (Kafka's replication-offset-checkpoint), and only where a HW has moved."""
-        offsets: dict[str, dict[TopicPartition, Offset]] = {path: {} for path in self._logs.online_directories}
-        for log in self._logs.logs.values():
-            of_directory = offsets.get(log.directory.rpartition("/")[0])
-            if of_directory is not None:
-                of_directory[log.topic_partition] = log.high_watermark
-        for path, of_directory in offsets.items():
-            if self._written_high_watermarks.get(path) == of_directory:
-                continue
-            try:
-                await self._disk.run(write_offsets, self._disk, f"{path}/{HIGH_WATERMARKS_FILE}", of_directory)
-            except OSError as error:
-                # A stale HW file costs a new leader time, not data: whether the disk works, appends and flushes will tell.
-                logger.error("high watermarks of %s could not be written: %s", path, error)
-                continue
-            self._written_high_watermarks[path] = of_directory
+            await self._logs.write_high_watermarks()
 
 
 def _release(outcomes: list[FetchOutcome]) -> None:

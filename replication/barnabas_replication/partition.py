@@ -12,6 +12,9 @@ Not obvious:
   registration yet is not led, nor one that the log knows already: the controller gives the next when it sees the new life.
 - The durable end of a leader moves *after* a follower may have fetched and flushed the same records: a follower's end can be
   above ours, and the HW then waits for our own flush.
+- An ISR names a process life, not only a broker: a fetch counts only when it comes from the life that the leader's image knows.
+  A follower may have been restarted, and even have led a later epoch meanwhile, which it has forgotten; a deposed leader that
+  has not heard of it would commit with its help what the present ISR does not hold. It is served, so that it catches up.
 - A new leader's HW is its own and may be behind what clients have seen: it answers OFFSET_NOT_AVAILABLE for "latest" until the
   HW has reached the start of its epoch (KIP-207).
 """
@@ -479,6 +482,10 @@ class Partition:
         registered = self._host.registered_broker_epoch(replica.broker_id)
         return registered is not None and replica.broker_epoch == registered
 
+    def _is_known_life(self, broker_id: BrokerId, broker_epoch: int) -> bool:
+        """Whether the process is the one that ISRs mean, as far as we have heard. A fenced broker is in none."""
+        return self._host.registered_broker_epoch(broker_id) in (None, broker_epoch)
+
     def _propose(self, members: frozenset[BrokerId]) -> None:
         me = self._host.broker_id
         isr = tuple(
@@ -588,6 +595,12 @@ class Partition:
             if local.epoch < 0:
                 # Records of an epoch newer than all ours: it is we who are behind, so nobody shall cut a log for us.
                 raise UnknownLeaderEpoch(f"{self.topic_partition} knows no epoch {asked_epoch}")
+            if local.end_offset <= log_start and log_start > 0:
+                # Retention has taken the epoch, so nobody can tell where that history ended: what the follower has up to our
+                # start may never have been committed, and would come to light should it lead. It begins anew there.
+                raise OffsetOutOfRange(
+                    f"{self.topic_partition} starts at {log_start}, after leader epoch {asked_epoch}"
+                )
             divergence = find_divergence(asked_epoch=asked_epoch, fetch_offset=offset, local=local)
             if divergence is not None:
                 return FetchOutcome(
@@ -631,6 +644,8 @@ class Partition:
         replica = self.remotes.get(replica_id)
         if replica is None:
             raise NotLeaderOrFollower(f"broker {replica_id} is no replica of {self.topic_partition}")
+        if not self._is_known_life(replica_id, request.replica_epoch):
+            return
         moved = replica_after_fetch(
             replica,
             fetch_offset=fetch_offset,

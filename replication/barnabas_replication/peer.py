@@ -41,7 +41,8 @@ class Peer(Protocol):
     async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> Sequence[FetchedPartition]:
         """Fetch all partitions in one request; partitions without news may be left out of the answer.
 
-        Raises KafkaError (whole request refused), OSError (unreachable, connection lost) or TimeoutError.
+        The caller bounds how long it waits for the answer, and cancels. Raises KafkaError (whole request refused), OSError
+        (unreachable, connection lost) or TimeoutError (no connection in time).
         """
         ...
 
@@ -58,7 +59,7 @@ class KafkaPeer:
     """A leader reached over the Kafka protocol: Fetch v15 to v17, one connection, made when first needed."""
 
     def __init__(self, *, endpoint: Endpoint, client_id: str, timeout_ms: int) -> None:
-        """client_id: what the leader's logs shall call us. timeout_ms: for connecting, and for each fetch."""
+        """client_id: what the leader's logs shall call us. timeout_ms: for connecting."""
         self._endpoint = endpoint
         self._client_id = client_id
         self._timeout_s = timeout_ms / 1000
@@ -72,10 +73,48 @@ class KafkaPeer:
             connection = self._connection
             if connection is None or connection.is_closed:
                 connection = await self._connect()
-            return await self._fetch(connection, request, partitions)
+            asked, names = _by_topic_id(partitions)
+            response = await connection.fetch(
+                asked,
+                version=self._version,
+                replica_id=request.replica_id,
+                replica_epoch=request.replica_epoch,
+                max_wait_ms=request.max_wait_ms,
+                min_bytes=request.min_bytes,
+                max_bytes=request.max_bytes,
+                timeout_s=None,
+            )
+            if response.error_code:
+                raise KafkaError.of(ErrorCode(response.error_code), "the whole fetch was refused")
         except BaseException:
             await self.close()
             raise
+        return [
+            FetchedPartition(
+                names.get(topic, ""),
+                partition,
+                ErrorCode.NONE if not error_code else _code(error_code),
+                Offset(high_watermark),
+                Offset(log_start_offset),
+                None
+                if diverging_epoch is None
+                else DivergingEpoch(Epoch(diverging_epoch[0]), Offset(diverging_epoch[1])),
+                records,
+            )
+            for (
+                topic,
+                partition,
+                error_code,
+                high_watermark,
+                _,
+                log_start_offset,
+                _,
+                _,
+                records,
+                diverging_epoch,
+                _,
+            ) in response.partitions
+        ]
 
     async def close(self) -> None:
         """See Peer.close."""
@@ -99,47 +138,24 @@ class KafkaPeer:
             )
         return connection
 
-    async def _fetch(
-        self, connection: AioConnection, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]
-    ) -> list[FetchedPartition]:
-        by_topic: dict[Uuid, list[FetchRequestPartition]] = {}
-        names: dict[str | Uuid, str] = {}
-        for topic, topic_id, number, leader_epoch, offset, last_epoch, log_start, bytes_max in partitions:
-            members = by_topic.get(topic_id)
-            if members is None:
-                members = by_topic[topic_id] = []
-                names[topic_id] = topic
-            members.append(
-                FetchRequestPartition(topic_id, number, leader_epoch, offset, last_epoch, log_start, bytes_max)
-            )
-        response = await connection.fetch(
-            [asked for members in by_topic.values() for asked in members],
-            version=self._version,
-            replica_id=request.replica_id,
-            replica_epoch=request.replica_epoch,
-            max_wait_ms=request.max_wait_ms,
-            min_bytes=request.min_bytes,
-            max_bytes=request.max_bytes,
-            timeout_s=self._timeout_s,
-        )
-        if response.error_code:
-            raise KafkaError.of(ErrorCode(response.error_code), "the whole fetch was refused")
-        return [
-            FetchedPartition(
-                names.get(received.topic, ""),
-                received.partition,
-                _code(received.error_code),
-                Offset(received.high_watermark),
-                Offset(received.log_start_offset),
-                _diverging_epoch(received.diverging_epoch),
-                received.records,
-            )
-            for received in response.partitions
-        ]
 
-
-def _diverging_epoch(received: tuple[int, int] | None) -> DivergingEpoch | None:
-    return None if received is None else DivergingEpoch(Epoch(received[0]), Offset(received[1]))
+def _by_topic_id(
+    partitions: Sequence[FetchPartitionSpec],
+) -> tuple[list[FetchRequestPartition], dict[str | Uuid, str]]:
+    """The partitions as the wire wants them, those of one topic together, and the names of their topics."""
+    if len(partitions) == 1:
+        spec = partitions[0]
+        return [FetchRequestPartition._make(spec[1:])], {spec[1]: spec[0]}
+    by_topic: dict[Uuid, list[FetchRequestPartition]] = {}
+    names: dict[str | Uuid, str] = {}
+    for spec in partitions:
+        topic_id = spec[1]
+        members = by_topic.get(topic_id)
+        if members is None:
+            members = by_topic[topic_id] = []
+            names[topic_id] = spec[0]
+        members.append(FetchRequestPartition._make(spec[1:]))
+    return [asked for members in by_topic.values() for asked in members], names
 
 
 def _code(number: int) -> ErrorCode:

@@ -30,7 +30,8 @@ class CurrentLeader(NamedTuple):
 
 
 class AppendEntry(NamedTuple):
-    """One partition of a produce request: `batches` is copied before append_records returns."""
+    """One partition of a produce request: `batches` is copied before append_records returns. A plain tuple of the same order
+    serves as well."""
 
     topic: str
     partition: int

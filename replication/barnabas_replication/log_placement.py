@@ -1,0 +1,44 @@
+"""Whether a broker may make a log for a replica that it does not find, and where: pure.
+
+May touch:  its arguments.            Must not touch: files, the log manager.
+Invariants: no empty log takes the place of one that may hold what the cluster counts on: neither while a directory that
+            may hold it is offline, nor while the cluster still takes the replica for one that has the records.
+Read next:  manager.py, which asks; barnabas_quorum/controller/elr.py, how the cluster learns that records are gone.
+
+Differs from Kafka: there a log is made anew in any directory as soon as none is offline, whoever counts on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from barnabas_quorum.image.directories import directory_of, is_reserved
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+
+
+def refusal_of_new_log(
+    partition: PartitionRegistration, broker_id: BrokerId, *, online: Collection[Uuid], has_offline: bool
+) -> str | None:
+    """Why no log may be made for this broker's replica; None when one may, in its directory if that works, else in any.
+
+    Args:
+        online: the ids of the log directories that work.
+        has_offline: whether the broker has others, whose ids it may not be able to read.
+    """
+    directory = directory_of(partition, broker_id)
+    if directory in online:
+        return None
+    counts = broker_id == partition.leader or broker_id in partition.isr or broker_id in partition.elr
+    if has_offline:
+        if not is_reserved(directory):
+            return f"it is in directory {directory}, which does not work here now; make that readable and restart"
+        is_new = partition.leader_epoch == 0 and partition.partition_epoch == 0
+        if is_new or (broker_id in partition.adding_replicas and not counts):
+            return None
+        return (
+            "nobody has told in which directory it is, and one does not work here now; make that readable and restart"
+        )
+    if not is_reserved(directory) and counts:
+        return f"it is in directory {directory}, which is none of log.dirs, and the cluster counts on its records"
+    return None
