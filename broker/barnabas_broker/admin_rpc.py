@@ -22,6 +22,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from barnabas_broker import admin_features, admin_partitions, admin_quorum
+from barnabas_broker.admin_errors import abort, detail_of
+from barnabas_broker.admin_features import AskingChannel
+from barnabas_broker.admin_partitions import PartitionChannel
 from barnabas_broker.metrics.census import (
     LEADERLESS,
     NOT_PREFERRED,
@@ -45,7 +49,7 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
-from barnabas_quorum.driver.node import QuorumDescription
+from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.raft.voters import VoterSet
@@ -56,7 +60,6 @@ from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
-ERROR_METADATA_KEY = "barnabas-error-bin"
 INTERNAL_TOPIC_PREFIX = "__"
 VOTER_SILENCE_MS_MAX = 5_000
 """A voter that has not fetched from the leader for this long is reported as down."""
@@ -130,7 +133,7 @@ class NodeView(Protocol):
         ...
 
 
-class ControllerChannel(Protocol):
+class ControllerChannel(PartitionChannel, AskingChannel, Protocol):
     """What is forwarded to the active controller (controller_client.py). Each is answered once committed, and raises
     KafkaError when no controller answered in time."""
 
@@ -218,6 +221,46 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def AlterConfigs(self, request: Any, context: Any) -> Any:
         return await self._answer("AlterConfigs", context, self._alter_configs(request, context))
 
+    async def ElectLeaders(self, request: Any, context: Any) -> Any:
+        work = admin_partitions.elect_leaders(self._controller, request, timeout_ms=remaining_ms(context))
+        return await self._answer("ElectLeaders", context, work)
+
+    async def AlterReassignments(self, request: Any, context: Any) -> Any:
+        work = admin_partitions.alter_reassignments(self._controller, request, timeout_ms=remaining_ms(context))
+        return await self._answer("AlterReassignments", context, work)
+
+    async def ListReassignments(self, request: Any, context: Any) -> Any:
+        work = admin_partitions.list_reassignments(
+            self._controller, request, self._node.image, timeout_ms=remaining_ms(context)
+        )
+        return await self._answer("ListReassignments", context, work)
+
+    async def DescribeFeatures(self, request: Any, context: Any) -> Any:
+        work = admin_features.describe_features(self._node.image, self._node.voters)
+        return await self._answer("DescribeFeatures", context, work)
+
+    async def UpdateFeatures(self, request: Any, context: Any) -> Any:
+        work = admin_features.update_features(
+            self._controller,
+            self._quorum,
+            request,
+            self._node.image,
+            self._node.voters,
+            timeout_ms=remaining_ms(context),
+        )
+        return await self._answer("UpdateFeatures", context, work)
+
+    async def UnregisterController(self, request: Any, context: Any) -> Any:
+        work = admin_features.unregister_controller(self._controller, request, timeout_ms=remaining_ms(context))
+        return await self._answer("UnregisterController", context, work)
+
+    async def ChangeVoters(self, request: Any, context: Any) -> Any:
+        return await self._answer("ChangeVoters", context, admin_quorum.change_voters(self._quorum, request))
+
+    async def UnregisterBroker(self, request: Any, context: Any) -> Any:
+        work = admin_partitions.unregister_broker(self._controller, request, timeout_ms=remaining_ms(context))
+        return await self._answer("UnregisterBroker", context, work)
+
     async def _answer(self, method: str, context: Any, work: Awaitable[R]) -> R | None:
         """Run one method; a KafkaError becomes a status with details, anything else is a bug that ends this call only."""
         started = time.perf_counter()
@@ -235,7 +278,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self.stats.requests[method, code.name] += 1
         self.stats.seconds.setdefault(method, Histogram()).observe(time.perf_counter() - started)
         if error is not None:
-            await _abort(context, error)
+            await abort(context, error)
         return answer
 
     # -- reads -----------------------------------------------------------------------------------------------------
@@ -252,13 +295,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             controller_epoch=quorum.epoch,
             metadata_offset=image.offset,
             brokers=self._brokers(image),
-            controllers=[
-                admin_pb2.Controller(
-                    id=voter.key.id,
-                    listeners=[admin_pb2.Listener(name="CONTROLLER", host=voter.host, port=voter.port)],
-                )
-                for voter in self._node.voters
-            ],
+            controllers=admin_features.controllers_of(image, self._node.voters),
             topic_count=census.topics,
             partition_count=census.partitions,
         )
@@ -354,7 +391,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         for name in request.names:
             topic = image.topics.get(name)
             if topic is None:
-                topics.append(admin_pb2.Topic(name=name, error=_detail(_unknown_topic(name))))
+                topics.append(admin_pb2.Topic(name=name, error=detail_of(_unknown_topic(name))))
             else:
                 topics.append(self._describe_topic(image, topic))
         return admin_pb2.DescribeTopicsResponse(topics=topics)
@@ -437,7 +474,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     replication_factor=topic.replication_factor,
                 )
                 if topic.error is None
-                else admin_pb2.TopicOutcome(name=topic.name, error=_detail(topic.error))
+                else admin_pb2.TopicOutcome(name=topic.name, error=detail_of(topic.error))
                 for topic in outcomes
             ]
         )
@@ -450,7 +487,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         outcomes = await self._controller.delete_topics(topics, timeout_ms=remaining_ms(context))
         return admin_pb2.DeleteTopicsResponse(
             topics=[
-                admin_pb2.TopicOutcome(name=topic.name or "", id=str(topic.topic_id), error=_detail(topic.error))
+                admin_pb2.TopicOutcome(name=topic.name or "", id=str(topic.topic_id), error=detail_of(topic.error))
                 for topic in outcomes
             ]
         )
@@ -561,48 +598,3 @@ def _check_count(items: Sequence[Any]) -> None:
 
 def _unknown_topic(name: str) -> KafkaError:
     return KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
-
-
-_HINTS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics",
-    ErrorCode.TOPIC_ALREADY_EXISTS: "`barnabas topic describe NAME` shows it; --if-not-exists accepts it",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "`barnabas broker list` shows how many brokers are in service",
-    ErrorCode.INVALID_CONFIG: "`barnabas topic config NAME` shows the keys and what they mean",
-    ErrorCode.NOT_CONTROLLER: "an election is under way: try again, or see `barnabas quorum status`",
-    ErrorCode.REQUEST_TIMED_OUT: "see `barnabas cluster health`; the change may still happen",
-    ErrorCode.BROKER_ID_NOT_REGISTERED: "`barnabas broker list` shows the brokers",
-}
-_STATUS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.UNKNOWN_TOPIC_ID: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.BROKER_ID_NOT_REGISTERED: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.RESOURCE_NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.TOPIC_ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    ErrorCode.NOT_CONTROLLER: grpc.StatusCode.UNAVAILABLE,
-    ErrorCode.NETWORK_EXCEPTION: grpc.StatusCode.UNAVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: grpc.StatusCode.DEADLINE_EXCEEDED,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: grpc.StatusCode.PERMISSION_DENIED,
-    ErrorCode.UNKNOWN_SERVER_ERROR: grpc.StatusCode.INTERNAL,
-}
-
-
-def _detail(error: KafkaError | None) -> admin_pb2.ErrorDetail | None:
-    if error is None:
-        return None
-    return admin_pb2.ErrorDetail(
-        code=error.code,
-        name=error.code.name,
-        message=error.message or error.code.name.replace("_", " ").lower(),
-        hint=_HINTS.get(error.code, ""),
-        retriable=error.is_retriable,
-    )
-
-
-async def _abort(context: Any, error: KafkaError) -> None:
-    """End the call with the status for the code; the whole error goes into the trailing metadata."""
-    detail = _detail(error)
-    assert detail is not None
-    status = _STATUS.get(error.code, grpc.StatusCode.INVALID_ARGUMENT)
-    trailer = ((ERROR_METADATA_KEY, detail.SerializeToString()),)
-    await context.abort(status, f"{detail.name}: {detail.message}", trailer)

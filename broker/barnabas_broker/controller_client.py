@@ -6,15 +6,17 @@ Invariants: every request is carried out on the control lane, from whichever lan
 Read next:  metadata/lifecycle.py, which keeps the heartbeats going; barnabas_quorum/driver/controller_service.py, the
             other end.
 
-Not obvious: a request that was cut off may have been carried out. It is asked again all the same, as Kafka's clients do:
-the second answer is then TOPIC_ALREADY_EXISTS or UNKNOWN_TOPIC_OR_PARTITION, an INVALID_UPDATE_VERSION, or a producer id
-block that nobody uses.
+Not obvious: a request that was cut off may have been carried out. What a broker asks for itself (REPEATED) is asked again:
+the second answer is then an INVALID_UPDATE_VERSION, or a producer id block that nobody uses. A change that somebody else
+asked for is not, unlike Kafka's forwarding: its second answer could be TOPIC_ALREADY_EXISTS for the topic that it made
+itself, and a deletion carried out twice could take a topic that another client made in between. The asker is told that
+nobody knows (REQUEST_TIMED_OUT), so that the history of the metadata stays linearizable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -53,6 +55,26 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.controller.requests_cluster import RegisterController
+from barnabas_quorum.controller.requests_partitions import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsReply,
+    AssignReplicasToDirectories,
+    AssignReplicasToDirectoriesReply,
+    ElectedPartition,
+    ElectionType,
+    ElectLeaders,
+    ElectLeadersReply,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsReply,
+    OngoingReassignment,
+    PartitionReassignment,
+    PlacedReplica,
+    ReassignedPartition,
+    ReplicaPlacement,
+    UnregisterBroker,
+    UnregisterBrokerReply,
+)
 from barnabas_quorum.driver.controller_codec import (
     VERB_BY_REQUEST,
     error_of,
@@ -63,7 +85,7 @@ from barnabas_quorum.driver.controller_codec import (
 )
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS
@@ -80,11 +102,27 @@ RETRY_BACKOFF_MS_MAX = 250
 HINTS_FOLLOWED_MAX = 2
 """Hints followed without a pause: during an election two controllers may point at each other."""
 
+REPEATED = (
+    RegisterBroker,
+    AlterPartition,
+    AllocateProducerIds,
+    AssignReplicasToDirectories,
+    RegisterController,
+    ListPartitionReassignments,
+)
+"""Requests that may be carried out twice without harm: each names what it replaces, asks for something new, or only asks."""
+NOT_CONNECTED = "failed to connect to all addresses"
+"""gRPC's words for a call that found no connection, and so never left."""
+
 T = TypeVar("T")
 
 
 class ControllerUnreachable(ConnectionError):
-    """A controller could not be reached, or the connection broke before it answered."""
+    """A controller could not be reached, or the connection broke before it answered (`is_sent`: it may have got the call)."""
+
+    def __init__(self, message: str, *, is_sent: bool = True) -> None:
+        super().__init__(message)
+        self.is_sent = is_sent
 
 
 class HeartbeatStream(Protocol):
@@ -134,19 +172,17 @@ class ControllerClient:
         transport: ControllerTransport,
         *,
         loop: asyncio.AbstractEventLoop,
-        controllers: Sequence[BrokerId],
+        controllers: Collection[BrokerId],
         broker_id: BrokerId,
         broker_epoch: Callable[[], int],
         leader_hint: Callable[[], BrokerId | None],
     ) -> None:
-        """`loop` is the control lane; `controllers` are all voters; `broker_epoch` is the lifecycle's; `leader_hint` is
+        """`loop` is the control lane; `controllers` are all voters, and may change; `broker_epoch` is the lifecycle's; `leader_hint` is
         the leader that this node's own quorum member knows, or None."""
-        if not controllers:
-            raise ValueError("a broker needs at least one controller to speak to")
         self.stats = ControllerClientStats()
         self._transport = transport
         self._loop = loop
-        self._controllers = tuple(controllers)
+        self._controllers = controllers
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._leader_hint = leader_hint
@@ -200,6 +236,15 @@ class ControllerClient:
         reply = await self._ask(request, AllocateProducerIdsReply, timeout_ms=BROKER_TIMEOUT_MS)
         return ProducerIdBlock(reply.first, reply.count)
 
+    async def assign_replicas_to_directories(self, placements: Sequence[ReplicaPlacement]) -> tuple[PlacedReplica, ...]:
+        """Tell where replicas of this broker are (KIP-858); one outcome each. Raises KafkaError (STALE_BROKER_EPOCH,
+        REQUEST_TIMED_OUT)."""
+        request = AssignReplicasToDirectories(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch(), placements=tuple(placements)
+        )
+        reply = await self._ask(request, AssignReplicasToDirectoriesReply, timeout_ms=BROKER_TIMEOUT_MS)
+        return reply.replicas
+
     # --- what it forwards for others ------------------------------------------------------------------------------------
 
     async def create_topics(
@@ -249,6 +294,68 @@ class ControllerClient:
         reply = await self._ask(request, IncrementalAlterConfigsReply, principal=principal, timeout_ms=timeout_ms)
         return reply.resources
 
+    async def alter_partition_reassignments(
+        self,
+        partitions: Sequence[PartitionReassignment],
+        *,
+        allow_replication_factor_change: bool = True,
+        validate_only: bool = False,
+        principal: str = ANONYMOUS,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+    ) -> tuple[ReassignedPartition, ...]:
+        """One outcome per partition, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
+        request = AlterPartitionReassignments(
+            partitions=tuple(partitions),
+            allow_replication_factor_change=allow_replication_factor_change,
+            validate_only=validate_only,
+        )
+        reply = await self._ask(request, AlterPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
+        return reply.partitions
+
+    async def list_partition_reassignments(
+        self,
+        partitions: tuple[tuple[str, int], ...] | None = None,
+        *,
+        principal: str = ANONYMOUS,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+    ) -> tuple[OngoingReassignment, ...]:
+        """What is under way, by topic and number; `partitions` None = all. Raises KafkaError REQUEST_TIMED_OUT."""
+        request = ListPartitionReassignments(partitions=partitions)
+        reply = await self._ask(request, ListPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
+        return reply.partitions
+
+    async def elect_leaders(
+        self,
+        election_type: ElectionType,
+        partitions: tuple[tuple[str, int], ...] | None = None,
+        *,
+        principal: str = ANONYMOUS,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+    ) -> tuple[ElectedPartition, ...]:
+        """One outcome per partition; `partitions` None = all that need one. Raises KafkaError REQUEST_TIMED_OUT."""
+        request = ElectLeaders(election_type=election_type, partitions=partitions)
+        reply = await self._ask(request, ElectLeadersReply, principal=principal, timeout_ms=timeout_ms)
+        return reply.partitions
+
+    async def unregister_broker(
+        self, broker_id: BrokerId, *, principal: str = ANONYMOUS, timeout_ms: int = ADMIN_TIMEOUT_MS
+    ) -> None:
+        """Raises the KafkaError it is refused with (BROKER_ID_NOT_REGISTERED, INVALID_REQUEST), REQUEST_TIMED_OUT."""
+        request = UnregisterBroker(broker_id=broker_id)
+        await self._ask(request, UnregisterBrokerReply, principal=principal, timeout_ms=timeout_ms)
+
+    async def ask(
+        self,
+        request: ControllerRequest,
+        reply_type: type[T],
+        *,
+        principal: str = ANONYMOUS,
+        timeout_ms: int = ADMIN_TIMEOUT_MS,
+    ) -> T:
+        """Any request; its reply once committed. Raises the KafkaError that refuses it whole, or REQUEST_TIMED_OUT when no
+        controller answered."""
+        return await self._ask(request, reply_type, principal=principal, timeout_ms=timeout_ms)
+
     # --- finding the active controller ----------------------------------------------------------------------------------
 
     def choose_controller(self, *, avoid: BrokerId | None = None) -> BrokerId:
@@ -260,6 +367,8 @@ class ControllerClient:
         if hint is not None and hint in self._controllers and hint != avoid:
             return hint
         candidates = [controller for controller in self._controllers if controller != avoid] or list(self._controllers)
+        if not candidates:
+            return NO_BROKER  # a controller that has not heard yet who votes: nobody is reachable under this id
         self._next += 1
         return candidates[self._next % len(candidates)]
 
@@ -318,6 +427,12 @@ class ControllerClient:
             else:
                 self._active = controller_id
                 return reply
+            if may_be_carried_out(cause) and not may_be_repeated(request):
+                raise KafkaError.of(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"{type(request).__name__}: controller {controller_id} was lost before it answered; the change may "
+                    f"have been made or not: look before you ask again ({cause})",
+                ) from cause
             self.stats.retries += 1
             if self._active is not None and hints_followed < HINTS_FOLLOWED_MAX:
                 hints_followed += 1
@@ -327,14 +442,26 @@ class ControllerClient:
             hints_followed = 0
 
 
+def may_be_repeated(request: ControllerRequest) -> bool:
+    """Whether it does no harm to carry a request out twice."""
+    return isinstance(request, REPEATED) or bool(getattr(request, "validate_only", False))
+
+
+def may_be_carried_out(failure: Exception) -> bool:
+    """Whether an attempt that failed so may nevertheless have its effect, now or later."""
+    if isinstance(failure, NotActiveController):
+        return failure.is_unsettled
+    return not isinstance(failure, ControllerUnreachable) or failure.is_sent
+
+
 class GrpcControllerTransport:
     """ControllerTransport over grpc.aio; one channel per controller. Belongs to the control lane."""
 
     def __init__(self, addresses: Mapping[BrokerId, tuple[str, int]]) -> None:
-        """`addresses` of each controller's gRPC listener: host, port."""
-        self._addresses = dict(addresses)
-        self._stubs: dict[BrokerId, ControllerStub] = {}
-        self._channels: dict[BrokerId, grpc.aio.Channel] = {}
+        """`addresses` of each controller's gRPC listener: host, port; they may change."""
+        self._addresses = addresses
+        self._stubs: dict[str, ControllerStub] = {}
+        self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def call(
         self, controller_id: BrokerId, request: ControllerRequest, *, principal: str, timeout_ms: int
@@ -347,8 +474,10 @@ class GrpcControllerTransport:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise TimeoutError(f"controller {controller_id} did not answer within {timeout_ms} ms") from error
+            details = error.details() or error.code().name
             raise ControllerUnreachable(
-                f"controller {controller_id} at {self._address(controller_id)}: {error.details()}"
+                f"controller {controller_id} at {self._address(controller_id)}: {details}",
+                is_sent=NOT_CONNECTED not in details,
             ) from error
         if answer.HasField("fault"):
             raise error_of(answer.fault)
@@ -365,15 +494,19 @@ class GrpcControllerTransport:
             await channel.close(grace=None)
 
     def _stub(self, controller_id: BrokerId) -> ControllerStub:
-        stub = self._stubs.get(controller_id)
+        address = self._address(controller_id)
+        stub = self._stubs.get(address)
         if stub is None:
-            channel = grpc.aio.insecure_channel(self._address(controller_id), options=CHANNEL_OPTIONS)
-            self._channels[controller_id] = channel
-            stub = self._stubs[controller_id] = ControllerStub(channel)
+            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channels[address] = channel
+            stub = self._stubs[address] = ControllerStub(channel)
         return stub
 
     def _address(self, controller_id: BrokerId) -> str:
-        host, port = self._addresses[controller_id]
+        found = self._addresses.get(controller_id)
+        if found is None:
+            raise ControllerUnreachable(f"controller {controller_id} votes no more", is_sent=False)
+        host, port = found
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

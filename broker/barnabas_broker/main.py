@@ -26,7 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.verb is None and not options.config:
         parser.error("name a properties file to run a node: barnabas-server -c server.properties")
-    verbs = {None: _run, "format": _format, "info": _info, "random-uuid": _random_uuid, "config-docs": _config_docs}
+    verbs = {
+        None: _run,
+        "format": _format,
+        "info": _info,
+        "random-uuid": _random_uuid,
+        "config-docs": _config_docs,
+        "quorum": _quorum,
+        "log": _log,
+    }
     try:
         return verbs[options.verb](options)
     except KafkaError as error:
@@ -48,12 +56,23 @@ def _parser() -> argparse.ArgumentParser:
     voters = format_verb.add_mutually_exclusive_group()
     voters.add_argument("--standalone", action="store_true", help="this controller is the only voter")
     voters.add_argument("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,…", help="the first voters")
+    voters.add_argument(
+        "--no-initial-controllers",
+        action="store_true",
+        help="this controller joins a quorum that runs: it is an observer until it is added",
+    )
     format_verb.add_argument(
         "--ignore-formatted", action="store_true", help="keep directories that are formatted already"
     )
     info = verbs.add_parser("info", help="show what the node's directories say")
     info.add_argument("-c", "--config", required=True)
     info.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    from barnabas_broker.recover_command import add_verbs
+
+    add_verbs(verbs)
+    from barnabas_broker import log_dump
+
+    log_dump.add_verbs(verbs)
     verbs.add_parser("random-uuid", help="print a new id for a cluster or a directory")
     docs = verbs.add_parser("config-docs", help="print every key with type, default and meaning")
     docs.add_argument("-o", "--output", choices=("text", "json"), default="text")
@@ -95,13 +114,14 @@ def _format(options: argparse.Namespace) -> int:
 
     server = node_config(_properties(options)).server
     endpoint = server.controller_endpoint()
-    if server.is_controller and not (options.standalone or options.initial_controllers):
+    names_voters = options.standalone or options.initial_controllers or options.no_initial_controllers
+    if server.is_controller and not names_voters:
         raise StorageError(f"a controller needs its first voters. {format_command(server)}")
-    if not server.is_controller and (options.standalone or options.initial_controllers):
+    if not server.is_controller and names_voters:
         raise StorageError("a broker without the controller role has no voters to write: leave the option out")
 
     def make_voters(directory_id: Uuid) -> VoterSet | None:
-        if endpoint is None:
+        if endpoint is None or options.no_initial_controllers:
             return None
         if options.standalone:
             return initial_controllers(f"{server.node_id}@{endpoint.host}:{endpoint.port}:{directory_id}")
@@ -144,12 +164,25 @@ def _info(options: argparse.Namespace) -> int:
                 "cluster_id": storage.cluster_id,
                 "node_id": storage.node_id,
                 "directories": {path: str(uuid) for path, uuid in storage.directory_ids.items()},
+                "offline_directories": {path: str(error) for path, error in storage.offline.items()},
                 "voters": str(storage.voters) if storage.voters else None,
             },
             indent=2,
         )
     )
     return 0
+
+
+def _quorum(options: argparse.Namespace) -> int:
+    from barnabas_broker.recover_command import run
+
+    return run(options)
+
+
+def _log(options: argparse.Namespace) -> int:
+    from barnabas_broker.log_dump import run
+
+    return run(options)
 
 
 def _random_uuid(options: argparse.Namespace) -> int:

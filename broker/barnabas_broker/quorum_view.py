@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import grpc.aio
 
-from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
-from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
+from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
+from barnabas_quorum.raft.messages import VoterChange
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS
@@ -25,10 +27,32 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_S = 1.0
 
 
+class QuorumMember(Protocol):
+    """What this needs of the node's own QuorumNode."""
+
+    def describe(self) -> QuorumDescription:
+        """The quorum as this node sees it."""
+        ...
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set that counts now."""
+        ...
+
+    @property
+    def leader_endpoint(self) -> Voter | None:
+        """The leader with its address, if it is known."""
+        ...
+
+    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+        """Have the leader change the voter set. Raises PeerUnreachable."""
+        ...
+
+
 class LeaderView(admin_pb2_grpc.QuorumViewServicer):
     """Describes the quorum, and serves its own description to other nodes. Belongs to the control lane.
 
-    `describe_own` is QuorumNode.describe; `clock_ms` is wall time.
+    `clock_ms` is wall time.
     """
 
     def __init__(
@@ -36,14 +60,12 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         *,
         node_id: BrokerId,
         cluster_id: str,
-        voters: VoterSet,
-        describe_own: Callable[[], QuorumDescription],
+        quorum: QuorumMember,
         clock_ms: Callable[[], int],
     ) -> None:
         self._node_id = node_id
         self._cluster_id = cluster_id
-        self._voters = voters
-        self._describe_own = describe_own
+        self._quorum = quorum
         self._clock_ms = clock_ms
         self._channel: grpc.aio.Channel | None = None
         self._channel_to = NO_BROKER
@@ -55,13 +77,13 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
     async def DescribeOwnQuorum(self, request: Any, context: Any) -> Any:
         """What this node sees; another node asks because it takes this one for the leader."""
         return quorum_to_message(
-            self._describe_own(), self._voters, cluster_id=self._cluster_id, now_ms=self._clock_ms()
+            self._quorum.describe(), self._quorum.voters, cluster_id=self._cluster_id, now_ms=self._clock_ms()
         )
 
     async def describe(self) -> QuorumDescription:
         """The leader's view where it can be had, else this node's own."""
-        own = self._describe_own()
-        leader = self._voters.by_id(own.leader_id)
+        own = self._quorum.describe()
+        leader = self._quorum.leader_endpoint
         if own.leader_id == self._node_id or leader is None:
             return own
         try:
@@ -72,6 +94,10 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
             logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())
             return own
         return quorum_from_message(message)
+
+    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+        """Have the quorum's leader change the voter set; ends when that is committed. Raises PeerUnreachable."""
+        return await self._quorum.ask_for_voters(change)
 
     async def close(self) -> None:
         """Close the connection to the leader."""

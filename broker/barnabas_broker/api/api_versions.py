@@ -14,7 +14,7 @@ from __future__ import annotations
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import APIS, Api, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_LATEST
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import (
@@ -25,6 +25,9 @@ from barnabas_wire.kafka.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+MIN_ZERO_VERSION = 4
+"""First version whose clients take a feature with minimum 0 (KAFKA-17011)."""
+
 
 @handles(ApiKey.API_VERSIONS, versions=(0, 4))
 def api_versions(services: BrokerServices, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -33,7 +36,9 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
     return ApiVersionsResponse(
         api_keys=[_range(api) for _, api in sorted(APIS.items())],
         supported_features=[
-            SupportedFeatureKey(name=METADATA_VERSION, min_version=1, max_version=METADATA_VERSION_LATEST)
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, lowest, highest in SUPPORTED_FEATURES
+            if lowest > 0 or context.api_version >= MIN_ZERO_VERSION
         ],
         finalized_features_epoch=image.offset,
         finalized_features=[

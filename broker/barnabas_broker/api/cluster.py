@@ -18,7 +18,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
+from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC
 from barnabas_wire.kafka.messages import ApiKey
@@ -110,7 +110,7 @@ async def describe_quorum(
                 node_id=voter.key.id,
                 listeners=[Listener(name=CONTROLLER_LISTENER, host=voter.host, port=voter.port)],
             )
-            for voter in services.voters
+            for voter in services.voters()
         ],
     )
 

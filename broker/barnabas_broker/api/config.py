@@ -36,6 +36,16 @@ class ApiConfig:
         default=True,
         metadata={"key": "delete.topic.enable", "doc": "Allow topics to be deleted through the Kafka API."},
     )
+    delegation_token_secret_key: str | None = field(
+        default=None,
+        repr=False,
+        metadata={
+            "key": "delegation.token.secret.key",
+            "doc": "Secret from which the HMACs of delegation tokens follow; the same on every node. Without it there are no "
+            "tokens.",
+            "sensitive": True,
+        },
+    )
     max_request_partition_size_limit: int = field(
         default=2000,
         metadata={

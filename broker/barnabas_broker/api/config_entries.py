@@ -13,7 +13,9 @@ from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from barnabas_broker.api.services import BrokerKey, BrokerServices
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, AcceptedKey
 from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
+from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.records import ConfigResourceType
 
 
@@ -25,6 +27,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class ConfigType(IntEnum):
@@ -41,6 +44,7 @@ class ConfigType(IntEnum):
 
 
 TYPE_OF = {
+    "long": ConfigType.LONG,
     "boolean": ConfigType.BOOLEAN,
     "string": ConfigType.STRING,
     "int": ConfigType.INT,
@@ -69,6 +73,19 @@ def is_list(resource_type: int, name: str) -> bool:
     return field is None or _topic_type(field) is ConfigType.LIST
 
 
+OTHER_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
+    **ACCEPTED_TOPIC_KEYS,
+    UNCLEAN_LEADER_ELECTION: AcceptedKey(
+        type_name="boolean",
+        default="false",
+        broker_key=UNCLEAN_LEADER_ELECTION,
+        doc="Let a replica that is not in sync lead when no in-sync one is left: acknowledged records may be lost.",
+        refusal=lambda text: None,
+    ),
+}
+"""Topic keys beside those of logs."""
+
+
 class Synonym(NamedTuple):
     """One place that sets, or could have set, the value."""
 
@@ -88,6 +105,8 @@ class ConfigEntry(NamedTuple):
     doc: str
     synonyms: tuple[Synonym, ...]
     """Every source that has a value, the winner first."""
+    is_sensitive: bool = False
+    """A secret: value and synonyms tell none."""
 
 
 def topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> list[ConfigEntry]:
@@ -113,7 +132,44 @@ def topic_entries(services: BrokerServices, overrides: Mapping[str, str]) -> lis
                 synonyms=tuple(synonyms),
             )
         )
-    return entries
+    entries += [_other_topic_entry(services, node, overrides, name) for name in sorted(OTHER_TOPIC_KEYS)]
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _other_topic_entry(
+    services: BrokerServices, node: Mapping[str, BrokerKey], overrides: Mapping[str, str], name: str
+) -> ConfigEntry:
+    """A topic key that no log obeys."""
+    key = OTHER_TOPIC_KEYS[name]
+    synonyms = []
+    if name in overrides:
+        synonyms.append(Synonym(name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
+    synonyms += _node_synonyms(services, node.get(key.broker_key), key.broker_key, key.default)
+    return ConfigEntry(
+        name=name,
+        value=synonyms[0].value,
+        source=synonyms[0].source,
+        is_read_only=False,
+        type=TYPE_OF[key.type_name],
+        doc=key.doc,
+        synonyms=tuple(synonyms),
+    )
+
+
+def group_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """The keys that are set on a consumer group (KIP-848), by name."""
+    return [
+        ConfigEntry(
+            name=name,
+            value=value,
+            source=ConfigSource.GROUP,
+            is_read_only=False,
+            type=ConfigType.INT,
+            doc="",
+            synonyms=(Synonym(name, value, ConfigSource.GROUP),),
+        )
+        for name, value in sorted(overrides.items())
+    ]
 
 
 def broker_entries(services: BrokerServices) -> list[ConfigEntry]:
@@ -124,12 +180,13 @@ def broker_entries(services: BrokerServices) -> list[ConfigEntry]:
         entries.append(
             ConfigEntry(
                 name=key.name,
-                value=synonyms[0].value if synonyms else None,
+                value=synonyms[0].value if synonyms and not key.is_sensitive else None,
                 source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
                 is_read_only=key.name not in TOPIC_DEFAULTS,
                 type=_broker_type(key),
                 doc=key.doc,
-                synonyms=tuple(synonyms),
+                synonyms=() if key.is_sensitive else tuple(synonyms),
+                is_sensitive=key.is_sensitive,
             )
         )
     return entries

@@ -4,17 +4,25 @@ May touch:  the image's configs, the node's keys, the controller client.    Must
 Invariants: every resource of a request is answered once; changes are decided by the controller.
 Read next:  config_entries.py (values and their sources).
 
-Behaviour: resources are topics (2), this broker by its id (4) and all brokers by "" (4). A broker describes itself only;
+Behaviour: resources are topics (2), this broker by its id (4), all brokers by "" (4) and groups (32). A broker describes itself only;
 clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
-same as incremental changes that delete every key left out. Differences from Kafka: no broker loggers, no client metrics
-and no group configs.
+same as incremental changes that delete every key left out. Differences from Kafka: no broker loggers and no client metrics;
+a group shows the keys that are set on it alone, since nothing reads their defaults before there are consumer groups of
+KIP-848.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from barnabas_broker.api.config_entries import ConfigEntry, broker_entries, cluster_entries, is_list, topic_entries
+from barnabas_broker.api.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    cluster_entries,
+    group_entries,
+    is_list,
+    topic_entries,
+)
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.metadata import is_valid_topic_name
 from barnabas_broker.api.registry import handles
@@ -46,8 +54,8 @@ from barnabas_wire.kafka.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-LISTABLE_RESOURCE_TYPES = frozenset((ConfigResourceType.TOPIC, ConfigResourceType.BROKER, 8, 16, 32))
-"""Kafka's: topics, brokers, their loggers, client metrics, groups; of the last three there are none here."""
+LISTABLE_RESOURCE_TYPES = frozenset((*ConfigResourceType, 8, 16))
+"""Kafka's: topics, brokers, groups, loggers of brokers, client metrics; of the last two there are none here."""
 
 
 def _describe_error(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
@@ -95,6 +103,11 @@ def _entries(services: BrokerServices, resource: DescribeConfigsResource) -> lis
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}: ask broker {name} for its own configs"
         )
+    if resource.resource_type == ConfigResourceType.GROUP:
+        if not name:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all groups; name one")
+        group = ConfigResource(ConfigResourceType.GROUP, name)
+        return group_entries(services.metadata.image.configs.get(group))
     raise _unknown_type(resource.resource_type)
 
 
@@ -109,6 +122,7 @@ def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeC
         name=entry.name,
         value=entry.value,
         read_only=entry.is_read_only,
+        is_sensitive=entry.is_sensitive,
         config_source=entry.source,
         synonyms=synonyms,
         config_type=entry.type,
@@ -178,7 +192,7 @@ async def replace_configs(
         changes: list[tuple[str, int, str | None]] = [
             (config.name, ConfigOperation.SET, config.value) for config in resource.configs
         ]
-        if resource.resource_type in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
+        if resource.resource_type in tuple(ConfigResourceType):
             kept = {config.name for config in resource.configs}
             present: Mapping[str, str] = image.configs.get(
                 ConfigResource(ConfigResourceType(resource.resource_type), resource.resource_name)
@@ -228,7 +242,7 @@ async def _alter(
 
 def _alteration(key: tuple[int, str], changes: list[tuple[str, int, str | None]]) -> ConfigAlteration:
     resource_type, resource_name = key
-    if resource_type not in (ConfigResourceType.TOPIC, ConfigResourceType.BROKER):
+    if resource_type not in tuple(ConfigResourceType):
         raise _unknown_type(resource_type)
     if resource_type == ConfigResourceType.TOPIC and resource_name and not is_valid_topic_name(resource_name):
         raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{resource_name!r} is not a topic name")
@@ -256,7 +270,7 @@ def _unknown_type(resource_type: int) -> KafkaError:
 def list_config_resources_(
     services: BrokerServices, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Topics and brokers, which are all that have configs here. v0 asks for client metrics alone: there are none."""
+    """Topics, brokers, and groups that have configs. v0 asks for client metrics alone: there are none."""
     if context.api_version == 0:
         return ListConfigResourcesResponse()
     image = services.metadata.image
@@ -268,6 +282,8 @@ def list_config_resources_(
         found += [(ConfigResourceType.TOPIC, topic.name) for topic in image.topics.sorted_topics()]
     if ConfigResourceType.BROKER in kinds:
         found += [(ConfigResourceType.BROKER, str(broker.id)) for broker in image.cluster.sorted_brokers()]
+    if ConfigResourceType.GROUP in kinds:
+        found += [(kind, name) for kind, name in sorted(image.configs.resources) if kind is ConfigResourceType.GROUP]
     return ListConfigResourcesResponse(
         config_resources=[
             list_config_resources.ConfigResource(resource_name=name, resource_type=kind) for kind, name in found

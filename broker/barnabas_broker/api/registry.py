@@ -32,9 +32,11 @@ ErrorResponse = Callable[[Any, KafkaError], Any]
 """(decoded request, error) -> response in which every item of the request carries the error."""
 
 HANDLER_MODULES = (
+    "acls",
     "api_versions",
     "cluster",
     "configs",
+    "features",
     "fetch",
     "groups",
     "init_producer_id",
@@ -44,7 +46,12 @@ HANDLER_MODULES = (
     "offset_for_leader_epoch",
     "offsets",
     "produce",
+    "quotas",
+    "reassignments",
+    "tokens",
     "topics",
+    "users",
+    "voters",
 )
 """Every file that registers handlers; importing them fills the table."""
 

@@ -7,9 +7,9 @@ Read next:  registry.py, context.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.context import ANONYMOUS
@@ -17,6 +17,7 @@ from barnabas_broker.api.metadata_bodies import MetadataBodies
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
     ConfigAlteration,
+    ControllerRequest,
     CreatableTopic,
     CreatedTopic,
     DeletedTopic,
@@ -24,11 +25,23 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.controller.requests_partitions import (
+    ElectedPartition,
+    ElectionType,
+    OngoingReassignment,
+    PartitionReassignment,
+    ReassignedPartition,
+)
+from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
     from barnabas_quorum.image.metadata import MetadataImage
+
+
+Reply = TypeVar("Reply")
 
 
 class MetadataSource(Protocol):
@@ -60,6 +73,28 @@ class ControllerVerbs(Protocol):
         self, resources: Sequence[ConfigAlteration], *, validate_only: bool = False, principal: str = ANONYMOUS
     ) -> Sequence[AlteredConfig]: ...
 
+    async def ask(
+        self, request: ControllerRequest, reply_type: type[Reply], *, principal: str = ANONYMOUS
+    ) -> Reply: ...
+
+    async def alter_partition_reassignments(
+        self,
+        partitions: Sequence[PartitionReassignment],
+        *,
+        allow_replication_factor_change: bool = True,
+        principal: str = ANONYMOUS,
+    ) -> Sequence[ReassignedPartition]: ...
+
+    async def list_partition_reassignments(
+        self, partitions: tuple[tuple[str, int], ...] | None, *, principal: str = ANONYMOUS
+    ) -> Sequence[OngoingReassignment]: ...
+
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: tuple[tuple[str, int], ...] | None, *, principal: str = ANONYMOUS
+    ) -> Sequence[ElectedPartition]: ...
+
+    async def unregister_broker(self, broker_id: BrokerId, *, principal: str = ANONYMOUS) -> None: ...
+
 
 class ProducerIdSource(Protocol):
     """Gives out producer ids, each once in the life of the cluster."""
@@ -82,6 +117,15 @@ class BrokerKey(NamedTuple):
     doc: str
     is_set: bool
     """True when the properties file sets it."""
+    is_sensitive: bool = False
+    """The value is a secret: it is described as null."""
+
+
+async def refuse_voter_change(change: VoterChange) -> None:
+    """Of a broker that reaches no quorum."""
+    raise KafkaError.of(
+        ErrorCode.BROKER_NOT_AVAILABLE, f"no quorum is known here that could {change.kind.value} a voter"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +148,9 @@ class BrokerServices:
     """-> QuorumDescription of this node's quorum driver, or an awaitable of one."""
     broker_keys: Callable[[], Sequence[BrokerKey]]
     """The node's own keys with their values, for DescribeConfigs."""
-    voters: Sequence[Voter] = ()
+    voters: Callable[[], Sequence[Voter]] = tuple
     """Of the metadata quorum, with the addresses of their controller listeners."""
+    change_voters: Callable[[VoterChange], Awaitable[None]] = refuse_voter_change
+    """Has the quorum's leader change who votes; ends when that is committed. Raises the KafkaError that refuses it."""
     metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
     """Encoded Metadata answers of the current image."""

@@ -11,10 +11,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from barnabas_log.config import LogConfig, broker_defaults
+from barnabas_broker.config.topic_keys import (
+    ACCEPTED_TOPIC_KEYS,
+    check_accepted_topic_key,
+    check_group_key,
+    check_together,
+)
+from barnabas_log.config import FlushOnAcks, LogConfig, broker_defaults
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ConfigResourceType
+from barnabas_replication.throttle import (
+    THROTTLED_RATE_KEYS,
+    THROTTLED_REPLICAS_KEYS,
+    ReplicationThrottle,
+    parse_throttled_rate,
+    parse_throttled_replicas,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 
@@ -23,6 +36,8 @@ logger = logging.getLogger(__name__)
 INTERNAL_TOPIC_PREFIX = "__"
 CONTROLLER_KEYS = frozenset({UNCLEAN_LEADER_ELECTION})
 """Topic and broker keys that only the controller reads: logs know nothing of them."""
+NOT_OF_LOGS = CONTROLLER_KEYS | THROTTLED_REPLICAS_KEYS | ACCEPTED_TOPIC_KEYS.keys()
+"""Topic keys that logs know nothing of."""
 
 
 class TopicSettings:
@@ -43,7 +58,7 @@ class TopicSettings:
         )
         is_internal = topic.startswith(INTERNAL_TOPIC_PREFIX)
         try:
-            overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in CONTROLLER_KEYS}
+            overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in NOT_OF_LOGS}
             return LogConfig.from_overrides(defaults, overrides, is_internal=is_internal)
         except KafkaError as error:
             logger.error("topic %s keeps the node's defaults, because its own settings are invalid: %s", topic, error)
@@ -61,17 +76,49 @@ class TopicSettings:
             if resource.type == ConfigResourceType.TOPIC and image.topics.get(resource.name) is not None
         )
 
+    def apply_throttles(
+        self, throttle: ReplicationThrottle, delta: MetadataDelta, image: MetadataImage, now_ms: int
+    ) -> None:
+        """Take the replication throttles of a changed image over; what is invalid (a newer node wrote it) is left as it was."""
+        try:
+            for topic in self.changed_topics(delta, image):
+                throttle.set_topic(topic, image.configs.topic(topic))
+            rates = {**image.configs.cluster_default, **image.configs.broker(self._broker_id)}
+            throttle.set_rates(rates, now_ms)
+        except KafkaError as error:
+            logger.error("replication throttles are left as they were: %s", error)
+
     def validate_topic(self, topic: str, key: str, value: str) -> None:
         """What the controller asks before it records an override. Raises KafkaError INVALID_CONFIG naming key and fix."""
         if key in CONTROLLER_KEYS:
             _check_boolean(key, value)
             return
+        if check_accepted_topic_key(key, value):
+            return
+        if key in THROTTLED_REPLICAS_KEYS:
+            parse_throttled_replicas(key, value)
+            return
         LogConfig.from_overrides(self._static, {key: value}, is_internal=topic.startswith(INTERNAL_TOPIC_PREFIX))
+
+    def validate_topic_as_whole(self, topic: str, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> None:
+        """What all overrides of a topic together come to, over those of all brokers (`cluster`). Raises KafkaError
+        INVALID_CONFIG for keys that contradict each other."""
+        of_logs = {key: value for key, value in overrides.items() if key not in NOT_OF_LOGS}
+        is_internal = topic.startswith(INTERNAL_TOPIC_PREFIX)
+        config = LogConfig.from_overrides(self._static | broker_defaults(cluster), of_logs, is_internal=is_internal)
+        check_together(overrides, is_page_cache=config.flush_on_acks is FlushOnAcks.PAGE_CACHE)
+
+    def validate_group(self, group: str, key: str, value: str) -> None:
+        """The same as validate_topic for a consumer group's key."""
+        check_group_key(key, value)
 
     def validate_broker(self, key: str, value: str) -> None:
         """The same for a dynamic broker key: only the defaults of topics can change while a broker runs."""
         if key in CONTROLLER_KEYS:
             _check_boolean(key, value)
+            return
+        if key in THROTTLED_RATE_KEYS:
+            parse_throttled_rate(key, value)
             return
         defaults = broker_defaults({key: value})
         if not defaults:

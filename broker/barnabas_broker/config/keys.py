@@ -36,6 +36,8 @@ class ConfigKey:
     value_type: Any
     default: Any
     doc: str
+    is_sensitive: bool = False
+    """Its value is shown to nobody."""
 
     @property
     def is_required(self) -> bool:
@@ -72,6 +74,7 @@ def keys_of(config_class: type) -> list[ConfigKey]:
                 value_type=hints[field.name],
                 default=default,
                 doc=field.metadata.get("doc", ""),
+                is_sensitive=field.metadata.get("sensitive", False),
             )
         )
     return found

@@ -136,6 +136,11 @@ class ServerConfig:
         points = [point for point in map(_listener, self.listeners) if point.listener in self.controller_listener_names]
         return points[0] if points else None
 
+    def advertised_controller_endpoint(self) -> Endpoint | None:
+        """Where other controllers are told to reach this one, if advertised.listeners says so."""
+        points = map(_listener, self.advertised_listeners)
+        return next((point for point in points if point.listener in self.controller_listener_names), None)
+
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
         """What clients and followers are told to connect to."""
         told = {point.listener: point for point in map(_listener, self.advertised_listeners)}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 RECONNECT_BACKOFF_MS = 50
 RECONNECT_BACKOFF_MS_MAX = 500
 REGISTRATION_RETRY_MS = 250
+HELD_RETRY_MS = 2000
+"""While the controllers wait for an operator's sign-off of a bad metadata record."""
 DATA_LANE_RECHECK_MS = 250
 SHUTDOWN_HEARTBEAT_MS = 100
 """How often a broker that waits for its leave asks again."""
@@ -122,6 +124,9 @@ class BrokerLifecycle:
         self._wanted_offset = NO_OFFSET
         """Another broker's shutdown waits until we say that we have read up to here."""
         self._wants_shutdown = False
+        self._offline_directories: frozenset[Uuid] = frozenset()
+        self._offline_count = 0
+        """Of log directories, those without a readable id among them."""
         self._holds_back = False
         """The data lane stands still."""
         self._connected_to: BrokerId | None = None
@@ -136,6 +141,17 @@ class BrokerLifecycle:
     def set_ready(self) -> None:
         """The node has recovered its logs and can serve: from now on it asks to be unfenced."""
         self._is_ready = True
+        self._beat_now.set()
+
+    def set_offline_directories(self, directories: Collection[Uuid], *, count: int) -> None:
+        """These log directories do not work: the controller is told at once, so that others lead what is in them.
+
+        Args:
+            directories: the ids of all that do not, as far as they could be read.
+            count: how many do not.
+        """
+        self._offline_directories = frozenset(directories)
+        self._offline_count = count
         self._beat_now.set()
 
     def on_metadata_published(self, offset: Offset) -> None:
@@ -204,19 +220,26 @@ class BrokerLifecycle:
             incarnation_id=identity.incarnation_id,
             endpoints=identity.endpoints,
             rack=identity.rack,
-            directories=identity.directories,
+            directories=tuple(d for d in identity.directories if d not in self._offline_directories),
+            has_offline_directories=self._offline_count > 0,
             features=identity.features,
             # a process that goes on living has lost nothing: its own last epoch is as good as a clean stop
             previous_broker_epoch=identity.previous_broker_epoch if is_first else self.broker_epoch,
         )
+        told = ""
         while True:
             try:
                 epoch = await self._client.register_broker(request)
             except KafkaError as error:
-                if error.code not in _RETRIED_CODES or asyncio.get_running_loop().time() >= deadline:
+                # a controller that a bad metadata record holds waits for an operator, however long: no reason to die
+                is_held = error.code is ErrorCode.KAFKA_STORAGE_ERROR
+                is_over = asyncio.get_running_loop().time() >= deadline
+                if not is_held and (error.code not in _RETRIED_CODES or is_over):
                     raise
-                logger.warning("broker %d is not registered yet: %s", identity.broker_id, error)
-                await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
+                if not is_held or str(error) != told:
+                    logger.warning("broker %d is not registered yet: %s", identity.broker_id, error)
+                told = str(error)
+                await asyncio.sleep((HELD_RETRY_MS if is_held else REGISTRATION_RETRY_MS) / 1000)
                 continue
             break
         logger.info("broker %d is registered with epoch %d", identity.broker_id, epoch)
@@ -345,6 +368,7 @@ class BrokerLifecycle:
             metadata_offset=self._metadata_offset,
             want_fence=not (self._is_ready and is_applied),
             want_shutdown=self._wants_shutdown,
+            offline_directories=tuple(sorted(self._offline_directories)),
         )
 
     def _take_reply(self, reply: BrokerHeartbeatReply) -> None:

@@ -85,7 +85,11 @@ class BrokerMetadataPublisher:
     # -- control lane ----------------------------------------------------------------------------------------------
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """Queue one delta for the data lane."""
+        """Queue one delta for the data lane. The no-op record of an idle cluster changes nothing there and wakes nobody:
+        the image in the cache stays, its offset behind by such records at most."""
+        if delta.is_empty and not self._is_in_flight:
+            self._on_applied(image.offset)
+            return
         self._waiting.append((delta, image))
         self._send_next()
 

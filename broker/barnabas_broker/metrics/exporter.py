@@ -113,9 +113,14 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     yield _gauge("raft_epoch", "Quorum epoch.", [({}, seen.epoch)])
     yield _gauge("raft_high_watermark", "End of the committed metadata log.", [({}, seen.high_watermark)])
     yield _gauge("raft_log_end_offset", "End of this node's metadata log.", [({}, quorum.log_end_offset)])
+    yield _gauge("raft_log_start_offset", "Beginning of this node's metadata log.", [({}, quorum.log_start_offset)])
     yield _gauge("raft_voters", "Voters of the quorum.", [({}, len(seen.voters))])
     stats = quorum.stats
-    yield _counter("raft_elections", "Elections this node has won.", [({"result": "won"}, stats.elections_won)])
+    yield _counter(
+        "raft_elections",
+        "Elections for which this node stood, and those it won.",
+        [({"result": "begun"}, stats.elections_begun), ({"result": "won"}, stats.elections_won)],
+    )
     yield _counter("raft_leader_changes", "Changes of the known leader.", [({}, stats.leader_changes)])
     yield _counter("raft_proposals", "Batches proposed by this node as leader.", [({}, stats.proposals)])
     yield _counter("raft_written_bytes", "Bytes written to the metadata log.", [({}, stats.bytes_written)])
@@ -136,6 +141,7 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
         "From proposal to commit, of this node's own proposals.",
         [({}, stats.commits, stats.commit_latency_ms_sum / 1000)],
     )
+    yield from _snapshot_families(sources)
     if not is_leader:
         return
     yield _gauge("raft_observers", "Observers that the leader knows.", [({}, len(seen.observers))])
@@ -154,6 +160,32 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     )
 
 
+def _snapshot_families(sources: NodeSources) -> Iterator[Metric]:
+    """Snapshots of the metadata log on this node."""
+    stats = sources.quorum.snapshot_stats
+    yield _counter(
+        "raft_snapshots",
+        "Snapshots taken here, loaded here, and downloaded from here to the end.",
+        [({"op": "generate"}, stats.taken), ({"op": "load"}, stats.loaded), ({"op": "send"}, stats.sent)],
+    )
+    yield _counter("raft_snapshots_given_up", "Snapshots outdated before they were whole.", [({}, stats.given_up)])
+    yield _counter("raft_log_cleanings", "Times the metadata log's beginning was dropped.", [({}, stats.logs_cleaned)])
+    yield _summary(
+        "raft_snapshot_seconds",
+        "Time to write and to load snapshots.",
+        [
+            ({"op": "generate"}, stats.taken, stats.taken_ms_sum / 1000),
+            ({"op": "load"}, stats.loaded, stats.loaded_ms_sum / 1000),
+        ],
+    )
+    if not stats.taken:
+        return
+    yield _gauge("raft_snapshot_bytes", "Size of the last snapshot taken here.", [({}, stats.last_bytes)])
+    yield _gauge("raft_snapshot_end_offset", "End of the last snapshot taken here.", [({}, stats.last_end_offset)])
+    age_s = max(0, sources.clock_ms() - stats.last_timestamp_ms) / 1000
+    yield _gauge("raft_snapshot_age_seconds", "Age of the newest record in it.", [({}, age_s)])
+
+
 def metadata_families(sources: NodeSources) -> Iterator[Metric]:
     """How far this node has applied the metadata."""
     image = sources.image()
@@ -163,6 +195,47 @@ def metadata_families(sources: NodeSources) -> Iterator[Metric]:
     if image.timestamp_ms >= 0:
         age_s = max(0, sources.clock_ms() - image.timestamp_ms) / 1000
         yield _gauge("metadata_lag_seconds", "Age of the last applied metadata record.", [({}, age_s)])
+
+
+def integrity_families(sources: NodeSources) -> Iterator[Metric]:
+    """Whether this node's metadata is the agreed one, and all of it."""
+    loader = sources.loader
+    if loader is None:
+        return
+    stats, hold = loader.stats, loader.hold
+    yield _counter(
+        "metadata_image_hashes_compared",
+        "Image hashes of the active controller that were compared with this node's own.",
+        [({}, stats.hashes_compared)],
+    )
+    yield _counter(
+        "metadata_image_hash_mismatch",
+        "Image hashes of the active controller that this node's own did not equal: its metadata is wrong.",
+        [({}, stats.hash_mismatches)],
+    )
+    yield _gauge(
+        "metadata_image_diverged",
+        "1 while this node's metadata is known to differ.",
+        [({}, int(bool(loader.divergence)))],
+    )
+    yield _counter(
+        "metadata_apply_errors", "Committed metadata records that could not be replayed.", [({}, stats.bad_records)]
+    )
+    yield _counter(
+        "metadata_records_passed_over",
+        "Committed metadata records that were passed over because an operator signed.",
+        [({}, stats.records_passed_over)],
+    )
+    yield _gauge(
+        "metadata_held",
+        "1 while a record that cannot be replayed holds this node's metadata.",
+        [({}, int(hold is not None))],
+    )
+    yield _gauge(
+        "metadata_held_offset",
+        "Offset of the record that holds this node's metadata, -1 = none.",
+        [({}, -1 if hold is None else hold.record.offset)],
+    )
 
 
 def controller_families(sources: NodeSources) -> Iterator[Metric]:
@@ -425,6 +498,7 @@ FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (
     node_families,
     quorum_families,
     metadata_families,
+    integrity_families,
     controller_families,
     replica_families,
     replication_families,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.quarantine import Hold
 from barnabas_quorum.raft.messages import LeaderAndEpoch
 from barnabas_wire.kafka.ids import BrokerId, Offset
 
@@ -29,10 +30,22 @@ def find_dead(*, now_ms: int, last_tick_ms: Mapping[str, int]) -> list[str]:
 
 
 def find_unready(
-    *, node_id: BrokerId, is_broker: bool, image: MetadataImage, leader: LeaderAndEpoch, high_watermark: Offset
+    *,
+    node_id: BrokerId,
+    is_broker: bool,
+    image: MetadataImage,
+    leader: LeaderAndEpoch,
+    high_watermark: Offset,
+    hold: Hold | None = None,
 ) -> list[str]:
-    """Why the node cannot serve: no quorum leader known, metadata behind, or (a broker) not registered or fenced."""
+    """Why the node cannot serve: no quorum leader known, metadata behind or held by a bad record, or (a broker) not registered
+    or fenced."""
     reasons = []
+    if hold is not None:
+        reasons.append(
+            f"the metadata record at offset {hold.record.offset} cannot be replayed ({hold.record.fault.value}): see "
+            "`barnabas quorum quarantine list`"
+        )
     if leader.leader_id is None:
         reasons.append("no leader of the metadata quorum is known")
     behind = high_watermark - (image.offset + 1)

@@ -1,19 +1,31 @@
 """How late one lane is: the delay of a timer on its event loop, and when the loop last turned.
 
-May touch:  asyncio timers.           Must not touch: the lane's work.
+May touch:  asyncio timers, the CPU clock of its thread.   Must not touch: the lane's work.
 Invariants: `last_tick_ms` is written by its own lane only and may be read from any thread.
 Read next:  exporter.py.
+
+An idle lane is probed rarely: waking a process that slept costs about 200 us of CPU whatever it then does (measured),
+which at 4 probes a second was an eighth of what an idle cluster used. A lane that works is probed often.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from barnabas_broker.metrics.histogram import Histogram
 
-PROBE_PERIOD_S = 0.25
+BUSY_PERIOD_S = 0.1
 """A shorter period measures finer and costs more: 5 ms was 1.4 % of a core."""
+IDLE_PERIOD_S = 0.5
+BUSY_SHARE_MIN = 0.05
+"""Share of a core above which a lane counts as working."""
+
+
+def choose_period_s(*, cpu_s: float, elapsed_s: float) -> float:
+    """Time to the next probe of a lane that used `cpu_s` of CPU in the last `elapsed_s`."""
+    return BUSY_PERIOD_S if cpu_s >= BUSY_SHARE_MIN * elapsed_s else IDLE_PERIOD_S
 
 
 class LaneProbe:
@@ -28,10 +40,30 @@ class LaneProbe:
         self.last_tick_ms = clock_ms()
 
     async def run(self) -> None:
-        """Probe the running loop until cancelled; one task of the lane's task group."""
+        """Probe the running loop until cancelled; one task of the lane's task group.
+
+        The probe is a bare timer: waking a task for it would be a second turn of an idle loop, each time.
+        """
         loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + PROBE_PERIOD_S
-            await asyncio.sleep(PROBE_PERIOD_S)
-            self.lag.observe(max(0.0, loop.time() - due))
-            self.last_tick_ms = self._clock_ms()
+        broken: asyncio.Future[None] = loop.create_future()
+        seen = (loop.time(), time.thread_time())
+        timer: asyncio.TimerHandle
+
+        def tick() -> None:
+            nonlocal seen, timer
+            now, cpu_s = loop.time(), time.thread_time()
+            try:
+                self.lag.observe(max(0.0, now - timer.when()))
+                self.last_tick_ms = self._clock_ms()
+            except Exception as error:  # carried to the task group, which stops the node with it
+                broken.set_exception(error)
+                return
+            period_s = choose_period_s(cpu_s=cpu_s - seen[1], elapsed_s=now - seen[0])
+            seen = (now, cpu_s)
+            timer = loop.call_at(now + period_s, tick)
+
+        timer = loop.call_later(IDLE_PERIOD_S, tick)
+        try:
+            await broken
+        finally:
+            timer.cancel()

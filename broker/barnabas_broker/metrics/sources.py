@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from barnabas_log.manager import LogManager
     from barnabas_quorum.driver.controller_driver import ControllerDriver
     from barnabas_quorum.driver.node import QuorumNode
+    from barnabas_quorum.image.loader import MetadataLoader
     from barnabas_quorum.image.metadata import MetadataImage
     from barnabas_replication.manager import ReplicaManager
 
@@ -42,6 +43,7 @@ class NodeSources:
     image: Callable[[], MetadataImage]
     """The control lane's newest image."""
     quorum: QuorumNode
+    loader: MetadataLoader | None = None
     controller: ControllerDriver | None = None
     network: NetworkStats | None = None
     replicas: ReplicaManager | None = None

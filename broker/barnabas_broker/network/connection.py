@@ -66,7 +66,7 @@ class ResponseSlot:
         "version",
     )
 
-    def __init__(self, connection: Connection, api_key: int, version: int, correlation_id: int) -> None:
+    def __init__(self, connection: Connection, api_key: int, version: int, correlation_id: int, started: float) -> None:
         self.connection: Connection | None = connection
         self.api_key = api_key
         self.version = version
@@ -76,7 +76,7 @@ class ResponseSlot:
         self.size_bytes = 0
         self.cancel: Callable[[], None] | None = None
         """Called when the connection is lost before the answer; set by a handler that parks."""
-        self.started = perf_counter()
+        self.started = started
 
     def fill(self, parts: Sequence[Part], size_bytes: int) -> None:
         """Give the answer: a whole frame, its size prefix included, `size_bytes` long in all."""
@@ -261,6 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         frame_bytes_max = listener.frame_bytes_max
         queued_bytes_max = listener.queued_bytes_max
         gate = self._gate
+        now = self.last_active = perf_counter()
         self._is_consuming = True
         while end - position >= 4:
             size = _unpack_size(view, position)[0]
@@ -277,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._hold(view, position, end)
                     self._is_consuming = False
                     return
-            self._take_frame(view[position + 4 : following])
+            self._take_frame(view[position + 4 : following], now)
             position = following
             if self._is_closed:
                 break
@@ -368,13 +369,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- frames to handlers
 
-    def _take_frame(self, frame: memoryview) -> None:
-        """Parse the request header and call the handler. A frame that is not a request closes the connection."""
+    def _take_frame(self, frame: memoryview, now: float) -> None:
+        """Parse the request header and call the handler. A frame that is not a request closes the connection.
+
+        now: when the read began that it came with, or when it was taken up again.
+        """
         api_key, version, correlation_id, client_id_bytes = _unpack_header(frame, 0)
         listener = self._listener
         listener.stats.requests[(api_key, version)] += 1
-        slot = ResponseSlot(self, api_key, version, correlation_id)
-        self.last_active = slot.started
+        slot = ResponseSlot(self, api_key, version, correlation_id, now)
         api = listener.apis.get(api_key)
         if api is None or not api.min_version <= version <= api.max_version:
             self._refuse_version(slot)
@@ -498,16 +501,20 @@ class Connection(asyncio.BufferedProtocol):
         slots = self._slots
         parts: list[Part] = []
         queued_bytes = 0
-        api_key = -1
+        api_key, started, alike = -1, 0.0, 0
+        stats = self._listener.stats
         now = perf_counter()
         while slots and slots[0].is_done:
             slot = slots.popleft()
-            if slot.api_key != api_key:
-                api_key = slot.api_key
-                observe = self._listener.stats.time_of(api_key).observe
-            observe(now - slot.started)
+            if slot.started != started or slot.api_key != api_key:
+                if alike:
+                    stats.time_of(api_key).observe(now - started, alike)
+                api_key, started, alike = slot.api_key, slot.started, 0
+            alike += 1
             parts += slot.parts
             queued_bytes += slot.size_bytes
+        if alike:
+            stats.time_of(api_key).observe(now - started, alike)
         self.last_active = now
         gate = self._gate
         gate.put(parts, queued_bytes)

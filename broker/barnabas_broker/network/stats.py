@@ -26,10 +26,10 @@ class Histogram:
         self.total = 0.0
         self.worst = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value, seen so many times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
         if value > self.worst:
             self.worst = value
 

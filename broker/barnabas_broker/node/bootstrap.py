@@ -1,7 +1,7 @@
 """How a broker learns which cluster it joins: it asks any controller it can reach for cluster id and voters.
 
 May touch:  grpc.aio on the control lane.   Must not touch: the quorum's state, files.
-Invariants: only a controller that read its voters from its own disk answers; generated types stop here.
+Invariants: only a controller that knows voters answers, with those of its own log; generated types stop here.
 Read next:  storage.py, which checks the answer against the directories.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import grpc.aio
 
+from barnabas_quorum.driver.incarnation import FIRST, Incarnation
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.rpc import bootstrap_pb2, bootstrap_pb2_grpc
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS
@@ -30,20 +31,25 @@ class QuorumIdentity(NamedTuple):
 
     cluster_id: str
     voters: VoterSet
+    incarnation: Incarnation = FIRST
 
 
 class BootstrapServicer(bootstrap_pb2_grpc.BootstrapServicer):
     """Answers on a controller's gRPC listener."""
 
-    def __init__(self, identity: QuorumIdentity) -> None:
+    def __init__(self, identity: Callable[[], QuorumIdentity]) -> None:
+        """`identity` is looked at anew for each answer: voters come and go."""
         self._identity = identity
 
     async def DescribeQuorum(
         self, request: bootstrap_pb2.DescribeQuorumRequest, context: grpc.aio.ServicerContext
     ) -> bootstrap_pb2.DescribeQuorumResponse:
-        """Cluster id and voters, as format wrote them."""
+        """Cluster id and voters."""
+        identity = self._identity()
+        if not identity.voters.voters:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this controller has not heard yet who votes")
         return bootstrap_pb2.DescribeQuorumResponse(
-            cluster_id=self._identity.cluster_id, voters=str(self._identity.voters)
+            cluster_id=identity.cluster_id, voters=str(identity.voters), incarnation=str(identity.incarnation)
         )
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -51,27 +57,38 @@ class BootstrapServicer(bootstrap_pb2_grpc.BootstrapServicer):
         bootstrap_pb2_grpc.add_BootstrapServicer_to_server(self, server)
 
 
-async def discover_quorum(bootstrap_servers: Sequence[str]) -> QuorumIdentity:
-    """Ask the given host:port addresses in turn until one answers; says every 5 s that it still waits.
+async def discover_quorum(bootstrap_servers: Sequence[str], *, known: Incarnation = FIRST) -> QuorumIdentity:
+    """Ask the given host:port addresses until one answers; says every 5 s that it still waits.
 
-    Runs until it is answered or cancelled: a broker may well be started before its controllers.
+    All are asked at once and the highest incarnation is believed: a voter of a quorum that was recovered without it may
+    have come back. None below `known`, which this node has followed, is believed at all. Runs until it is answered or
+    cancelled: a broker may well be started before its controllers.
     """
     loop = asyncio.get_running_loop()
     told = loop.time()
     while True:
-        for address in bootstrap_servers:
-            try:
-                return await _ask(address)
-            except grpc.aio.AioRpcError as error:
-                reason = f"{address}: {error.code().name} {error.details()}"
+        answers = await asyncio.gather(*(_ask(address) for address in bootstrap_servers), return_exceptions=True)
+        found = [answer for answer in answers if isinstance(answer, QuorumIdentity)]
+        best = max(found, key=lambda identity: identity.incarnation.number, default=None)
+        if best is not None and best.incarnation.number >= known.number:
+            return best
         if loop.time() - told >= PROGRESS_PERIOD_S:
             told = loop.time()
-            logger.warning("still no controller among %s answers (%s)", ", ".join(bootstrap_servers), reason)
+            logger.warning(
+                "still no controller among %s answers (%s)", ", ".join(bootstrap_servers), _reason(answers, best, known)
+            )
         await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def _reason(answers: Sequence[object], best: QuorumIdentity | None, known: Incarnation) -> str:
+    if best is not None:
+        return f"those that do belong to incarnation {str(best.incarnation) or 'first'}, this node to {known}"
+    errors = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
+    return f"{errors[0].code().name} {errors[0].details()}" if errors else str(answers)
 
 
 async def _ask(address: str) -> QuorumIdentity:
     async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
         stub = bootstrap_pb2_grpc.BootstrapStub(channel)
         answer = await stub.DescribeQuorum(bootstrap_pb2.DescribeQuorumRequest(), timeout=CALL_TIMEOUT_S)
-        return QuorumIdentity(answer.cluster_id, VoterSet.parse(answer.voters))
+        return QuorumIdentity(answer.cluster_id, VoterSet.parse(answer.voters), Incarnation.parse(answer.incarnation))

@@ -12,17 +12,21 @@ from collections.abc import Callable, Sequence
 from barnabas_broker.admin_rpc import ConfigKeyView
 from barnabas_broker.api.services import BrokerKey
 from barnabas_broker.config.server import NodeConfig
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
 from barnabas_log.config import TOPIC_KEYS
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import BrokerId
+
+HIDDEN_VALUE = "(hidden)"
+"""Stands for a secret wherever keys are shown."""
 
 
 class NodeFacts:
     """The NodeView of one node."""
 
     def __init__(
-        self, config: NodeConfig, *, cluster_id: str, voters: VoterSet, image: Callable[[], MetadataImage]
+        self, config: NodeConfig, *, cluster_id: str, voters: Callable[[], VoterSet], image: Callable[[], MetadataImage]
     ) -> None:
         self._config = config
         self._cluster_id = cluster_id
@@ -47,7 +51,7 @@ class NodeFacts:
     @property
     def voters(self) -> VoterSet:
         """The voters and where they listen."""
-        return self._voters
+        return self._voters()
 
     @property
     def image(self) -> MetadataImage:
@@ -80,6 +84,9 @@ class NodeFacts:
                 doc=field.metadata["doc"],
             )
             for name, field in sorted(TOPIC_KEYS.items())
+        ] + [
+            ConfigKeyView(name=name, value=key.default, is_static=False, doc=key.doc)
+            for name, key in sorted(ACCEPTED_TOPIC_KEYS.items())
         ]
 
     def broker_keys(self) -> Sequence[ConfigKeyView]:
@@ -94,11 +101,12 @@ class NodeFacts:
         return [
             BrokerKey(
                 name=key.name,
-                value=value,
+                value=HIDDEN_VALUE if key.is_sensitive and value else value,
                 default=None if key.is_required or key.default is None else key.default_text,
                 type_name=key.type_name,
                 doc=key.doc,
                 is_set=key.name in self._config.static_properties,
+                is_sensitive=key.is_sensitive,
             )
             for key, value in self._config.values()
         ]

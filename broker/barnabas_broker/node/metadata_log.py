@@ -1,16 +1,27 @@
-"""The metadata log on disk: the quorum's RaftLog over a UnifiedLog, and the quorum-state file beside it.
+"""The metadata log on disk: the quorum's RaftLog over a UnifiedLog, with the quorum-state file and the snapshots beside it.
 
 May touch:  the Disk, one UnifiedLog. Must not touch: the quorum's rules, other logs.
 Invariants: hard state is replaced whole and flushed before save returns; flush tells the end it was begun for; what is
-            in the log are Kafka's v2 batches with the quorum epoch as leader epoch, so Kafka's own tools can dump it.
-Read next:  barnabas_quorum/raft/journal.py, the interface; barnabas_log/unified_log.py.
+            in the log are Kafka's v2 batches with the quorum epoch as leader epoch, so Kafka's own tools can dump it;
+            the log begins where the oldest whole snapshot ends, and at 0 where there is none.
+Read next:  barnabas_quorum/raft/journal.py, the interface; snapshot_files.py; barnabas_log/unified_log.py.
 
 Files, all in `<metadata directory>/__cluster_metadata-0/`:
     quorum-state              JSON, Kafka's version 1: {"leaderId", "leaderEpoch", "votedId", "votedDirectoryId",
                               "data_version": 1}; -1 and the zero uuid stand for none. A crash leaves the old or the new.
-    <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Never retired.
+    <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Whole segments below the log start
+                              go when the log is cleaned
+    *.checkpoint              snapshots (snapshot_files.py)
     .lock                     held while the process lives: a second one would vote twice
 The log has its own Disk, so that its flushes never queue behind those of the data.
+
+Not obvious:
+- A snapshot is frozen when the log below its end is flushed, and the epochs with it, so everything below the newest snapshot is proved
+  already: opening reads the log from there on, not from the beginning.
+- A crash between the freeze of a downloaded snapshot and the drop of the log leaves the old log beside a newer snapshot.
+  Opening ends what was begun (as Kafka's truncateToLatestSnapshot does).
+- A crash while segments are dropped may keep an older one and lose a later one. What lies wholly below the log start is
+  removed before the log is opened, or its recovery would take the gap for the end.
 """
 
 from __future__ import annotations
@@ -18,14 +29,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from itertools import pairwise
 
+from barnabas_broker.node.snapshot_files import SnapshotFiles
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
-from barnabas_log.segment import LOG_SUFFIX, segment_path
+from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_quorum.driver.control_batches import voter_sets_in
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, SnapshotHead
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, StoredBatch
-from barnabas_quorum.raft.messages import EpochStart, HardState
-from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_quorum.raft.messages import EpochStart, HardState, SnapshotId
+from barnabas_quorum.raft.snapshots import SnapshotFile, restart_point
+from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import (
     METADATA_TOPIC,
@@ -43,7 +59,10 @@ logger = logging.getLogger(__name__)
 
 QUORUM_STATE_FILE = "quorum-state"
 DATA_VERSION = 1
-SEGMENT_BYTES = 256 * 1024 * 1024
+SEGMENT_BYTES = 1024 * 1024 * 1024
+SEGMENT_MS = 7 * 24 * 3_600_000
+SCAN_BYTES = 1024 * 1024
+"""What is read of the log at a time when it is searched for voter sets on opening."""
 
 
 class DamagedQuorumState(KafkaError):
@@ -55,26 +74,55 @@ class DamagedQuorumState(KafkaError):
 class MetadataLog:
     """RaftLog on disk. Get one with `open`; belongs to the loop it was opened on."""
 
-    def __init__(self, disk: Disk, log: UnifiedLog, state_path: str, hard_state: HardState) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        log: UnifiedLog,
+        snapshots: SnapshotFiles,
+        head: SnapshotHead | None,
+        state_path: str,
+        hard_state: HardState,
+    ) -> None:
+        """`head`: of the newest snapshot."""
         self._disk = disk
         self._log = log
+        self._snapshots = snapshots
         self._state_path = state_path
         self._hard_state = hard_state
+        self._voter_sets = _find_voter_sets(log, snapshots, head)
 
     @classmethod
-    async def open(cls, *, disk: Disk, metadata_directory: str, now_ms: int) -> MetadataLog:
+    async def open(
+        cls,
+        *,
+        disk: Disk,
+        metadata_directory: str,
+        now_ms: int,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_ms: int = SEGMENT_MS,
+    ) -> MetadataLog:
         """Open, or make on a new disk; cuts a torn tail. `disk` is this log's own and is closed with it.
 
-        Raises DamagedQuorumState, DirectoryLocked, OSError.
+        Raises DamagedQuorumState, DamagedSnapshot when a snapshot that is needed cannot be read, DirectoryLocked, OSError.
         """
         directory = f"{metadata_directory}/{METADATA_TOPIC}-0"
-        opened: MetadataLog = await disk.run(cls._open, disk, directory, now_ms)
+        config = LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, retention_ms=-1, retention_bytes=-1)
+        opened: MetadataLog = await disk.run(cls._open, disk, directory, config, now_ms)
         # The directory's own name must be durable before the first vote that is written into it.
         await opened.flush()
+        unfinished = restart_point(
+            opened.snapshots(),
+            epoch_starts=opened.epoch_starts(),
+            log_start=opened.log_start_offset,
+            end_offset=opened.end_offset,
+        )
+        if unfinished is not None:
+            logger.info("the log was not yet dropped for snapshot %s: dropping it", unfinished)
+            await opened._restart_at(unfinished)
         return opened
 
     @classmethod
-    def _open(cls, disk: Disk, directory: str, now_ms: int) -> MetadataLog:
+    def _open(cls, disk: Disk, directory: str, config: LogConfig, now_ms: int) -> MetadataLog:
         disk.make_directory(directory)
         disk.lock_directory(directory)
         disk.sync_directory(directory.rpartition("/")[0])
@@ -82,18 +130,23 @@ class MetadataLog:
         hard_state = INITIAL_HARD_STATE
         if disk.exists(state_path):
             hard_state = decode_hard_state(disk.read_file(state_path), path=state_path)
+        snapshots = SnapshotFiles.open(disk, directory)
+        head, start = _choose_start(disk, directory, snapshots)
+        _remove_segments_below(disk, directory, start)
         log = UnifiedLog.open(
             disk=disk,
             directory=directory,
             topic_partition=TopicPartition(METADATA_TOPIC, 0),
             topic_id=METADATA_TOPIC_ID,
-            config=LogConfig(segment_bytes=SEGMENT_BYTES, retention_ms=-1, retention_bytes=-1),
+            config=config,
             now_ms=now_ms,
+            recovery_point=snapshots.ids[-1].end_offset if snapshots.ids else Offset(0),
+            log_start_offset=start,
         )
         report = log.recovery_report
         if report.truncated_bytes:
             logger.info("cut %d bytes of an unfinished write off the metadata log", report.truncated_bytes)
-        return cls(disk, log, state_path, hard_state)
+        return cls(disk, log, snapshots, head, state_path, hard_state)
 
     @property
     def hard_state(self) -> HardState:
@@ -105,9 +158,36 @@ class MetadataLog:
         """See RaftLog.end_offset."""
         return self._log.log_end_offset
 
+    @property
+    def log_start_offset(self) -> Offset:
+        """See RaftLog.log_start_offset."""
+        return self._log.log_start_offset
+
     def epoch_starts(self) -> Sequence[EpochStart]:
         """See RaftLog.epoch_starts."""
-        return [EpochStart(epoch, start) for epoch, start in self._log.leader_epochs.entries]
+        starts = [EpochStart(epoch, start) for epoch, start in self._log.leader_epochs.entries]
+        start = self._log.log_start_offset
+        oldest = next((each for each in self._snapshots.ids if each.end_offset == start), None)
+        if oldest is not None and (not starts or starts[0].start_offset > start):
+            starts.insert(0, EpochStart(oldest.epoch, start))
+        return starts
+
+    def voter_sets(self) -> Sequence[tuple[Offset, VoterSet]]:
+        """See RaftLog.voter_sets."""
+        return self._voter_sets
+
+    def snapshots(self) -> Sequence[SnapshotId]:
+        """See RaftLog.snapshots."""
+        return self._snapshots.ids
+
+    def snapshot_files(self) -> Sequence[SnapshotFile]:
+        """See RaftLog.snapshot_files."""
+        return self._snapshots.files()
+
+    @property
+    def size_bytes(self) -> int:
+        """See RaftLog.size_bytes."""
+        return self._log.size_bytes
 
     async def save_hard_state(self, state: HardState) -> None:
         """See RaftLog.save_hard_state."""
@@ -163,10 +243,137 @@ class MetadataLog:
                 )
         return batches
 
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def write_snapshot_part(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
+        """See RaftLog.write_snapshot_part."""
+        self._snapshots.write_part(snapshot_id, position, data)
+
+    def drop_snapshot_part(self, snapshot_id: SnapshotId) -> None:
+        """See RaftLog.drop_snapshot_part."""
+        self._snapshots.drop_part(snapshot_id)
+
+    async def freeze_snapshot(self, snapshot_id: SnapshotId) -> VoterSet | None:
+        """See RaftLog.freeze_snapshot."""
+        assert snapshot_id.end_offset <= self._log.flushed_end_offset, f"{snapshot_id} goes beyond what is durable"
+        await self._disk.run(self._log.leader_epochs.save)
+        return (await self._snapshots.freeze(snapshot_id)).voters
+
+    async def drop_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """See RaftLog.drop_snapshot."""
+        await self._snapshots.retire([snapshot_id])
+        await self._disk.run(self._remove_retired)
+
+    async def install_snapshot(self, snapshot_id: SnapshotId) -> VoterSet | None:
+        """See RaftLog.install_snapshot."""
+        voters = (await self._snapshots.freeze(snapshot_id)).voters
+        await self._restart_at(snapshot_id)
+        return voters
+
+    async def _restart_at(self, snapshot_id: SnapshotId) -> None:
+        """Drop the log and the older snapshots; the empty log is durable on return."""
+        self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+        self._log.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
+        await self.flush()
+        await self._snapshots.retire([each for each in self._snapshots.ids if each != snapshot_id])
+        await self._disk.run(self._remove_retired)
+
+    def read_snapshot(self, snapshot_id: SnapshotId, position: int, bytes_max: int) -> tuple[int, bytes]:
+        """See RaftLog.read_snapshot."""
+        return self._snapshots.read(snapshot_id, position, bytes_max)
+
+    async def delete_before(self, snapshot_id: SnapshotId) -> None:
+        """See RaftLog.delete_before."""
+        log = self._log
+        assert log.log_start_offset <= snapshot_id.end_offset <= log.log_end_offset, (
+            f"{snapshot_id} lies outside the log"
+        )
+        log.update_high_watermark(snapshot_id.end_offset)
+        log.delete_records_before(snapshot_id.end_offset)
+        await self._snapshots.retire([each for each in self._snapshots.ids if each < snapshot_id])
+        log.apply_retention(0)
+        await self._snapshots.flush_directory()
+        await self._disk.run(self._remove_retired)
+
+    def _remove_retired(self) -> None:
+        self._snapshots.remove_retired()
+        for _, path in self._log.take_removals():
+            self._disk.remove(path)
+
     async def close(self) -> None:
         """See RaftLog.close; the Disk is closed too."""
+        self._snapshots.close()
         await self._disk.run(self._log.close)
         self._disk.close()
+
+
+def _choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple[SnapshotHead | None, Offset]:
+    """The head of the newest sound snapshot, and where the log begins. Snapshots that are of no use any more are forgotten.
+
+    Raises DamagedSnapshot when the log's beginning is in no sound snapshot.
+    """
+    first_base = min(_segment_bases(disk, directory), default=0)
+    snapshots.ids = [each for each in snapshots.ids if each.end_offset >= first_base]
+    damage: DamagedSnapshot | None = None
+    while snapshots.ids:
+        newest = snapshots.ids[-1]
+        try:
+            head = snapshots.prove(newest)
+        except DamagedSnapshot as error:
+            logger.error("%s; using an older snapshot if there is one", error)
+            damage = error
+            snapshots.ids = snapshots.ids[:-1]
+            continue
+        return head, snapshots.ids[0].end_offset
+    if first_base > 0:
+        why = damage.message if damage is not None else f"{directory} begins at offset {first_base} without a snapshot"
+        raise DamagedSnapshot(
+            f"{why}. What lies below offset {first_base} is lost here; another node has it: move {directory} away (on a "
+            "voter the whole directory, formatted anew, removed from and added to the quorum again) and start the node"
+        )
+    return None, Offset(0)
+
+
+def _segment_bases(disk: Disk, directory: str) -> list[int]:
+    names = disk.list_directory(directory)
+    return sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if _is_segment(name))
+
+
+def _is_segment(name: str) -> bool:
+    return name.endswith(LOG_SUFFIX) and name[: -len(LOG_SUFFIX)].isdecimal()
+
+
+def _remove_segments_below(disk: Disk, directory: str, start: Offset) -> None:
+    """Segments that end at or before the log start. Blocks."""
+    bases = _segment_bases(disk, directory)
+    gone = [base for base, next_base in pairwise(bases) if next_base <= start]
+    for base in gone:
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            disk.remove(segment_path(directory, Offset(base), suffix))
+    if gone:
+        disk.sync_directory(directory)
+
+
+def _find_voter_sets(
+    log: UnifiedLog, snapshots: SnapshotFiles, head: SnapshotHead | None
+) -> list[tuple[Offset, VoterSet]]:
+    """The set of the newest snapshot, and those in the log behind it."""
+    found: list[tuple[Offset, VoterSet]] = []
+    offset = log.log_start_offset
+    if head is not None:
+        offset = snapshots.ids[-1].end_offset
+        if head.voters is not None:
+            found.append((Offset(offset - 1), head.voters))
+    while offset < log.log_end_offset:
+        read = log.read(offset, bytes_max=SCAN_BYTES, end=log.log_end_offset, at_least_one_batch=True)
+        for file, position, size in read.parts:
+            data = file.read(position, size)
+            file.release()
+            for start, header in iterate_batches(data):
+                if header.is_control and header.base_offset >= offset:
+                    found += voter_sets_in(data[start : start + header.size_bytes])
+                offset = header.next_offset
+    return found
 
 
 def encode_hard_state(state: HardState) -> bytes:

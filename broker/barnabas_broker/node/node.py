@@ -13,6 +13,8 @@ Data lane:    data logs, replication, coordinators, the Kafka listeners.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import logging
 import os
 import time
@@ -22,15 +24,21 @@ from typing import Any
 
 import grpc.aio
 
+from barnabas_broker.admin_quorum import make_change
 from barnabas_broker.admin_rpc import AdminService
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.config.dynamic import TopicSettings
 from barnabas_broker.config.server import NodeConfig, split_address
 from barnabas_broker.controller_client import ControllerClient, GrpcControllerTransport
+from barnabas_broker.controller_facts import ControllerFactsServicer
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_broker.coordinator.replicated_log import ReplicatedLog
+from barnabas_broker.explain_rpc import ExplainService
+from barnabas_broker.inspection_rpc import InspectionService
 from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_broker.metadata.controller_registration import ControllerRegistrar
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metrics.health import find_dead, find_unready
 from barnabas_broker.metrics.http import HttpServer
@@ -40,8 +48,18 @@ from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity, discover_quorum
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.facts import NodeFacts
+from barnabas_broker.node.incarnation_file import (
+    WHOLE_LOG,
+    go_over,
+    note_superseded,
+    open_log,
+    own_incarnation,
+    superseded,
+)
+from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatted, load_storage
+from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.producer_ids import ProducerIds
 from barnabas_broker.quorum_view import LeaderView
 from barnabas_broker.version import VERSION
@@ -49,24 +67,26 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
+from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener, TcpProbe
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
+from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
 from barnabas_quorum.driver.node import QuorumNode
-from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_LATEST
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.publisher import Publisher
 from barnabas_quorum.raft.voters import VoterSet
-from barnabas_quorum.records import FeatureRange
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.peer import KafkaPeer, Peer
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 from barnabas_wire.rpc.options import SERVER_OPTIONS
 
 logger = logging.getLogger(__name__)
 
-FEATURES = (FeatureRange(METADATA_VERSION, 0, METADATA_VERSION_LATEST),)
 SERVER_GRACE_S = 0.2
 """How long a stopping gRPC server waits for calls under way."""
 
@@ -97,8 +117,8 @@ class Node:
         """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""
         disk = RealDisk()
         try:
-            storage, voters = await self._identify(disk)
-            control = await self._control.call(_ControlSide.make(self, storage, voters))
+            storage, voters, incarnation = await self._identify(disk)
+            control = await self._control.call(_ControlSide.make(self, storage, voters, incarnation))
             try:
                 if self._config.server.is_broker:
                     await self._run_broker(disk, storage, control, stop)
@@ -109,14 +129,15 @@ class Node:
         finally:
             disk.close()
 
-    async def _identify(self, disk: RealDisk) -> tuple[NodeStorage, VoterSet]:
+    async def _identify(self, disk: RealDisk) -> tuple[NodeStorage, VoterSet, Incarnation]:
         """Who this node is. A broker asks a controller, and formats itself on first boot; a voter never does."""
         server = self._config.server
+        incarnation = own_incarnation(disk, server.metadata_directory)
         if server.is_controller:
             storage = load_storage(disk, server)
-            assert storage.voters is not None, "load_storage refuses a controller without voters"
-            return storage, storage.voters
-        identity = await self._control.call(discover_quorum(server.quorum_bootstrap_servers))
+            return storage, storage.voters or VoterSet.unknown(), incarnation
+        discovery = discover_quorum(server.quorum_bootstrap_servers, known=incarnation)
+        identity = await self._control.call(discovery)
         if not is_formatted(disk, server):
             logger.info("first boot: formatting %s for cluster %s", ", ".join(server.log_dirs), identity.cluster_id)
             format_storage(
@@ -129,7 +150,10 @@ class Node:
             )
         storage = load_storage(disk, server)
         storage.check_cluster(identity.cluster_id)
-        return storage, identity.voters
+        if identity.incarnation.number > incarnation.number:
+            go_over(disk, storage.metadata_directory, identity.incarnation, former_epoch=WHOLE_LOG)
+            incarnation = identity.incarnation
+        return storage, identity.voters, incarnation
 
     async def _run_controller(self, control: _ControlSide, stop: asyncio.Event) -> None:
         """A node without a broker: the data lane only shows that it turns."""
@@ -152,18 +176,26 @@ class Node:
             default_config=config.log,
             clock_ms=wall_ms,
             directory_ids=storage.directory_ids,
+            offline=storage.offline,
             config=config.log_manager,
             topic_config=lambda topic: settings.log_config(topic, MetadataImage.EMPTY),
         )
         await logs.load()
         cache = MetadataCache(MetadataImage.EMPTY)
         lifecycle = control.make_lifecycle(previous_broker_epoch=logs.previous_broker_epoch)
+
+        def tell_offline_directories() -> None:
+            lifecycle.set_offline_directories(
+                {storage.directory_ids[path] for path in logs.offline_directories if path in storage.directory_ids},
+                count=len(logs.offline_directories),
+            )
+
+        tell_offline_directories()
         replicas = ReplicaManager(
             broker_id=config.server.id,
             broker_epoch=lambda: lifecycle.broker_epoch,
             config=config.replication,
             logs=logs,
-            disk=disk,
             log_config=settings.log_config,
             controller=control.client,
             peers=self._make_peer,
@@ -192,10 +224,14 @@ class Node:
                 clock_ms=wall_ms,
                 quorum_description=lambda: self._control.call(control.leader_view.describe()),
                 broker_keys=control.facts.described_keys,
-                voters=control.facts.voters.voters,
+                voters=lambda: control.quorum.voters.voters,
+                change_voters=lambda change: self._control.call(make_change(control.leader_view, change)),
             ),
         )
         await server.start()
+
+        placements = Placements(control.client)
+        replicas.on_placed = placements.note
 
         def on_directory_failed(directory: str, error: OSError) -> None:
             # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
@@ -203,12 +239,15 @@ class Node:
             if not logs.online_directories:
                 failure = RuntimeError(f"the last log directory, {directory}, failed: {error}")
                 self._control.loop.call_soon_threadsafe(control.fail, failure)
+                return
+            self._control.loop.call_soon_threadsafe(tell_offline_directories)
 
         replicas.on_directory_failed = on_directory_failed
 
         def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
             for topic in settings.changed_topics(delta, image):
                 replicas.update_topic_config(topic, settings.log_config(topic, image))
+            settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
         control.attach_broker(
             BrokerMetadataPublisher(
@@ -231,6 +270,7 @@ class Node:
             probe = tasks.create_task(self._data_probe.run())
             keeping = tasks.create_task(logs.run())
             replicating = tasks.create_task(replicas.run())
+            placing = tasks.create_task(placements.run())
             coordinating = tasks.create_task(groups.run())
             listening = tasks.create_task(server.run())
             serving = tasks.create_task(self._control.call(control.run()))
@@ -238,6 +278,7 @@ class Node:
             await _first_of(stop, serving)
             logger.info("broker %d leaves the cluster", config.server.id)
             await self._control.call(control.leave())
+            placing.cancel()
             for task in (listening, coordinating, replicating):
                 task.cancel()
             await asyncio.wait((listening, coordinating, replicating))
@@ -292,12 +333,18 @@ class Node:
 class _ControlSide:
     """Everything on the control lane. Made by `make`; all coroutines run on the lane."""
 
-    def __init__(self, node: Node, storage: NodeStorage, voters: VoterSet, metadata_log: MetadataLog) -> None:
+    def __init__(
+        self,
+        node: Node,
+        storage: NodeStorage,
+        voters: VoterSet,
+        metadata_log: MetadataLog,
+        incarnation: Incarnation,
+    ) -> None:
         config = node.config
         server = config.server
         self._node = node
         self._storage = storage
-        self._voters = voters
         self._metadata_log = metadata_log
         self._stop = asyncio.Event()
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -311,7 +358,12 @@ class _ControlSide:
         self.loader = MetadataLoader()
         self._driver: ControllerDriver | None = None
         if server.is_controller:
-            validators = ConfigValidators(topic=self.settings.validate_topic, broker=self._validate_broker)
+            validators = ConfigValidators(
+                topic=self.settings.validate_topic,
+                broker=self._validate_broker,
+                group=self.settings.validate_group,
+                topic_as_whole=self.settings.validate_topic_as_whole,
+            )
             self._driver = ControllerDriver(
                 Controller(
                     config=config.controller,
@@ -323,21 +375,35 @@ class _ControlSide:
                 clock_ms=wall_ms,
                 probe=TcpProbe(),
             )
+        bootstrap_servers = [
+            split_address(address, "controller.quorum.bootstrap.servers") for address in server.quorum_bootstrap_servers
+        ]
+        self._incarnation = IncarnationGuard(
+            incarnation,
+            is_voter=lambda: self.quorum.is_voter,
+            on_adopted=self._go_over,
+            on_superseded=self._end_superseded,
+        )
+        transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=self._incarnation)
         self._listener = MetadataListener(self.loader, leader_observers=())
         self.quorum = QuorumNode(
             config=config.quorum,
             replica=storage.replica,
             voters=voters,
             log=metadata_log,
-            transport=GrpcTransport(cluster_id=storage.cluster_id),
+            transport=transport,
             clock_ms=wall_ms,
             random=node.new_random(),
             listener=self._listener,
+            endpoint=own_address(server, storage.voters, storage.replica),
+            on_loading=spare_the_collector,
+            bootstrap_servers=bootstrap_servers,
         )
+        addresses = VoterAddresses(lambda: self.quorum.voters, lambda: self.quorum.leader_endpoint)
         self.client = ControllerClient(
-            GrpcControllerTransport({voter.key.id: (voter.host, voter.port) for voter in voters}),
+            GrpcControllerTransport(addresses),
             loop=node.control_loop,
-            controllers=[voter.key.id for voter in voters],
+            controllers=addresses,
             broker_id=server.id,
             broker_epoch=lambda: -1 if self._lifecycle is None else self._lifecycle.broker_epoch,
             leader_hint=lambda: self.quorum.leader_and_epoch.leader_id,
@@ -345,24 +411,80 @@ class _ControlSide:
         self.leader_view = LeaderView(
             node_id=server.id,
             cluster_id=storage.cluster_id,
-            voters=voters,
-            describe_own=self.quorum.describe,
+            quorum=self.quorum,
             clock_ms=wall_ms,
         )
-        self.facts = NodeFacts(config, cluster_id=storage.cluster_id, voters=voters, image=lambda: self.loader.image)
+        self.facts = NodeFacts(
+            config,
+            cluster_id=storage.cluster_id,
+            voters=lambda: self.quorum.voters,
+            image=lambda: self.loader.image,
+        )
+        self._registrar: ControllerRegistrar | None = None
+        self._watch: IncarnationWatch | None = None
+        endpoint = server.controller_endpoint()
+        if endpoint is not None:
+            self._watch = IncarnationWatch(
+                transport,
+                own_address=own_address(server, storage.voters, storage.replica) or (endpoint.host, endpoint.port),
+                voters=lambda: self.quorum.voters,
+                addresses=[*bootstrap_servers, *((voter.host, voter.port) for voter in voters)],
+            )
+            self._registrar = ControllerRegistrar(
+                identity=RegisterController(
+                    controller_id=server.id,
+                    cluster_id=storage.cluster_id,
+                    incarnation_id=node.incarnation_id,
+                    endpoints=(endpoint,),
+                    features=SUPPORTED_FEATURES,
+                ),
+                client=self.client,
+                image=lambda: self.loader.image,
+            )
         self._admin = AdminService(self.facts, self.client, self.leader_view, clock_ms=wall_ms)
+        self._explain = ExplainService(
+            node_id=server.id,
+            log=metadata_log,
+            quorum=self.quorum,
+            image=lambda: self.loader.image,
+            controller=self.client,
+            config=config.controller,
+            bootstrap_servers=bootstrap_servers,
+            clock_ms=wall_ms,
+        )
+        self._inspection = InspectionService(
+            node_id=server.id,
+            roles=server.process_roles,
+            cluster_id=storage.cluster_id,
+            loader=self.loader,
+            log=metadata_log,
+            quorum=self.quorum,
+            controller=self.client,
+        )
         self._wire_listeners(())
 
     @classmethod
-    async def make(cls, node: Node, storage: NodeStorage, voters: VoterSet) -> _ControlSide:
+    async def make(cls, node: Node, storage: NodeStorage, voters: VoterSet, incarnation: Incarnation) -> _ControlSide:
         """Open the metadata log and build everything that needs it."""
-        disk = RealDisk()  # its own, so that its flushes never queue behind the data's
-        try:
-            log = await MetadataLog.open(disk=disk, metadata_directory=storage.metadata_directory, now_ms=wall_ms())
-        except BaseException:
-            disk.close()
-            raise
-        return cls(node, storage, voters, log)
+
+        async def open_it() -> MetadataLog:
+            disk = RealDisk()  # its own, so that its flushes never queue behind the data's
+            try:
+                return await MetadataLog.open(
+                    disk=disk,
+                    metadata_directory=storage.metadata_directory,
+                    now_ms=wall_ms(),
+                    segment_bytes=node.config.quorum.segment_bytes,
+                    segment_ms=node.config.quorum.segment_ms,
+                )
+            except BaseException:
+                disk.close()
+                raise
+
+        log, was_former = await open_log(storage.metadata_directory, open_it=open_it)
+        if was_former and node.config.server.is_controller:
+            voters = VoterSet.unknown()  # those that it was formatted with belong to the log that was set aside
+        return cls(node, storage, voters, log, incarnation)
 
     # -- before run: the broker's parts come in --------------------------------------------------------------------
 
@@ -376,8 +498,12 @@ class _ControlSide:
                 incarnation_id=self._node.incarnation_id,
                 endpoints=config.server.advertised_endpoints(),
                 rack=config.server.rack,
-                directories=tuple(self._storage.directory_ids[path] for path in config.server.log_dirs),
-                features=FEATURES,
+                directories=tuple(
+                    self._storage.directory_ids[path]
+                    for path in config.server.log_dirs
+                    if path in self._storage.directory_ids
+                ),
+                features=SUPPORTED_FEATURES,
                 previous_broker_epoch=previous_broker_epoch,
             ),
             config=config.lifecycle,
@@ -395,9 +521,24 @@ class _ControlSide:
     def _wire_listeners(self, broker: tuple[Publisher, ...]) -> None:
         """The controller first: its answers leave on commit, whatever the broker side does with the image."""
         controller = (self._driver,) if self._driver is not None else ()
-        self.loader.publishers = (*controller, *broker)
+        registrar = (self._registrar,) if self._registrar is not None else ()
+        self.loader.publishers = (*controller, *registrar, *broker)
         observers = [part.on_leader_change for part in (self._driver, self._lifecycle) if part is not None]
         self._listener.leader_observers = tuple(observers)
+
+    def _go_over(self, incarnation: Incarnation) -> None:
+        """The quorum was recovered, and this node does not vote: it follows the recovered one, after a restart too."""
+        logger.warning("the quorum was recovered as incarnation %s; this node follows it from now on", incarnation)
+        with contextlib.closing(RealDisk()) as disk:
+            former_epoch = self.quorum.describe_own().last_epoch
+            go_over(disk, self._storage.metadata_directory, incarnation, former_epoch=former_epoch)
+
+    def _end_superseded(self, incarnation: Incarnation) -> None:
+        """The quorum was recovered without this voter: it ends, and does not start again."""
+        directory = self._storage.metadata_directory
+        with contextlib.closing(RealDisk()) as disk:
+            note_superseded(disk, directory, incarnation)
+        self.fail(superseded(directory, incarnation))
 
     def fail(self, error: BaseException) -> None:
         """Metadata could not be applied: the node must stop rather than serve half of it."""
@@ -409,11 +550,17 @@ class _ControlSide:
     async def run(self) -> None:
         """Serve until `stop`. Raises what no part may survive."""
         if self._driver is not None:
-            self._driver.attach(self.quorum)
+            self._driver.attach(self.quorum, loader=self.loader)
         await self._start_servers()
+        if self._watch is not None:
+            await self._watch.look()
         parts: list[Coroutine[Any, Any, None]] = [self.quorum.run(), self._probe.run()]
         if self._driver is not None:
             parts.append(self._driver.run())
+        if self._registrar is not None:
+            parts.append(self._registrar.run())
+        if self._watch is not None:
+            parts.append(self._watch.run())
         if self._lifecycle is not None:
             parts.append(self._lifecycle.run())
         async with asyncio.TaskGroup() as tasks:
@@ -453,14 +600,31 @@ class _ControlSide:
         endpoint = config.controller_endpoint()
         if self._driver is not None and endpoint is not None:
             server = grpc.aio.server(options=SERVER_OPTIONS)
-            QuorumServicer(cluster_id=self._storage.cluster_id, handle=self.quorum.handle).add_to(server)
+            QuorumServicer(
+                cluster_id=self._storage.cluster_id,
+                handle=self.quorum.handle,
+                identity=self.quorum.identity,
+                change_voters=self.quorum.change_voters,
+                incarnation=self._incarnation,
+            ).add_to(server)
             ControllerService(self._driver).add_to_server(server)
-            BootstrapServicer(QuorumIdentity(self._storage.cluster_id, self._voters)).add_to(server)
+            BootstrapServicer(
+                lambda: QuorumIdentity(self._storage.cluster_id, self.quorum.voters, self._incarnation.current)
+            ).add_to(server)
             self.leader_view.add_to(server)
+            ControllerFactsServicer(
+                replica=self.quorum,
+                sessions=self._driver,
+                config=self._node.config.controller,
+                incarnation=lambda: str(self._incarnation.current),
+                clock_ms=wall_ms,
+            ).add_to(server)
             await self._start(server, endpoint.host, endpoint.port)
         for address in config.admin_listeners:
             server = grpc.aio.server(options=SERVER_OPTIONS)
             self._admin.add_to(server)
+            self._explain.add_to(server)
+            self._inspection.add_to(server)
             await self._start(server, *split_address(address, "admin.listeners"))
         sources = self._sources()
         self._http = HttpServer(
@@ -488,6 +652,7 @@ class _ControlSide:
             clock_ms=wall_ms,
             static_min_isr=config.log.min_insync_replicas,
             image=lambda: self.loader.image,
+            loader=self.loader,
             quorum=self.quorum,
             controller=self._driver,
             admin=self._admin.stats,
@@ -505,12 +670,29 @@ class _ControlSide:
             node_id=server.id,
             is_broker=server.is_broker,
             image=self.loader.image,
+            hold=self.loader.hold,
             leader=self.quorum.leader_and_epoch,
             high_watermark=self.quorum.high_watermark,
         )
 
     def _validate_broker(self, broker: str, key: str, value: str) -> None:
+        if broker and key == MIN_INSYNC_REPLICAS:
+            raise KafkaError.of(
+                ErrorCode.INVALID_CONFIG,
+                f"{key} cannot differ from broker to broker, or its leaders and the controller would disagree on who is "
+                "eligible to lead; set it on the topic or for all brokers",
+            )
         self.settings.validate_broker(key, value)
+
+
+def spare_the_collector(is_loading: bool) -> None:
+    """A snapshot makes a million objects that stay. Python's collector would look at all of them again and again while it
+    is loaded: measured with 100 000 partitions, the control lane stood still for 210 ms at a time, without it for 19."""
+    if is_loading:
+        gc.disable()
+    else:
+        gc.freeze()
+        gc.enable()
 
 
 async def _first_of(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:

@@ -16,6 +16,7 @@ import signal
 from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.node import Node
+from barnabas_broker.node.storage import StorageError
 from barnabas_wire.kafka.errors import KafkaError
 
 logger = logging.getLogger(__name__)
@@ -48,9 +49,23 @@ async def _run(config: NodeConfig) -> int:
         await Node(config, control=control).run(stop)
     except KafkaError:
         raise
+    except ExceptionGroup as failures:
+        refusal = failures.subgroup(StorageError)
+        if refusal is not None:
+            raise _first(refusal) from None  # said in one line, as at the start
+        logger.exception("node %d stops because of an error", config.server.node_id)
+        return EXIT_FAILED
     except Exception:
         logger.exception("node %d stops because of an error", config.server.node_id)
         return EXIT_FAILED
     finally:
         control.close()
     return 0
+
+
+def _first(failures: BaseExceptionGroup) -> BaseException:
+    """The first error in a group of groups."""
+    error: BaseException = failures
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

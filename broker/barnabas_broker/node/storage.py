@@ -2,7 +2,8 @@
 
 May touch:  the node's directories, through the Disk interface.   Must not touch: sockets, clocks.
 Invariants: a directory has one cluster id, one node id and its own directory id, for ever; a voter never formats
-    itself (a wiped voter that did would forget its vote); every other case is an error that names the command.
+    itself (a wiped voter that did would forget its vote); every other case is an error that names the command. A broker
+    starts while its metadata directory can be read: other directories that cannot, or were never formatted, are offline.
 Read next:  node.py, which asks this before it builds anything.
 
 Files
@@ -10,20 +11,25 @@ Files
 meta.properties (each directory), Kafka's version 1:
     version=1, cluster.id=<22 chars>, node.id=<int>, directory.id=<22 chars>
 bootstrap.checkpoint is Kafka's `00000000000000000000-0000000000.checkpoint` in `__cluster_metadata-0`: control batches
-    SnapshotHeader, KRaftVersion, Voters, SnapshotFooter (KIP-853). Written once by format, read at every start.
+    SnapshotHeader, KRaftVersion, Voters, SnapshotFooter (KIP-853). Written once by format, read at every start. A
+    controller that was formatted without first voters has none, and asks the others who votes until it is added.
 Both are written to a temporary name, synced and renamed, meta.properties last: a crash leaves either a formatted
 directory or one that format may be run on again.
+
+Differs from Kafka: a directory without meta.properties beside others that have one is not formatted at start. It is offline:
+where a disk was not mounted, its mount point looks just so, and what is on the disk would be made anew beside it.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from barnabas_broker.config.server import ServerConfig
-from barnabas_broker.node.voters_checkpoint import decode_voters, encode_voters
 from barnabas_log.disk import Disk
+from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot, bootstrap_voters
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
@@ -75,6 +81,9 @@ class NodeStorage:
     cluster_id: str
     node_id: BrokerId
     directory_ids: dict[str, Uuid]
+    """Of the directories that can be read, by path."""
+    offline: dict[str, OSError]
+    """Why the others cannot be used, by path."""
     metadata_directory: str
     voters: VoterSet | None
 
@@ -107,7 +116,14 @@ def format_storage(
     pure broker. Raises StorageError when a directory is formatted already, unless `is_formatted_ignored`:
     then it is kept, and the same voters at new addresses have their addresses written again.
     """
-    formatted = {path: meta for path in server.all_directories if (meta := read_meta(disk, path)) is not None}
+    formatted: dict[str, MetaProperties] = {}
+    for path in server.all_directories:
+        try:
+            meta = read_meta(disk, path)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be read ({error}): mend it, or take it out of log.dirs") from error
+        if meta is not None:
+            formatted[path] = meta
     if formatted and not is_formatted_ignored:
         raise StorageError(
             f"{', '.join(formatted)} is formatted already (cluster {next(iter(formatted.values())).cluster_id}); "
@@ -134,34 +150,67 @@ def format_storage(
 
 
 def is_formatted(disk: Disk, server: ServerConfig) -> bool:
-    """Whether every directory of the node has a meta.properties."""
-    return all(disk.exists(os.path.join(path, META_PROPERTIES)) for path in server.all_directories)
+    """Whether any directory of the node has a meta.properties, or may have one that cannot be read."""
+    for path in server.all_directories:
+        try:
+            disk.read_file(os.path.join(path, META_PROPERTIES))
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+        return True
+    return False
 
 
 def load_storage(disk: Disk, server: ServerConfig) -> NodeStorage:
-    """Read and check the identity of a formatted node; raises StorageError that names the file and the fix."""
+    """Read and check the identity of a formatted node; raises StorageError that names the file and the fix. Directories that
+    cannot be read are told as offline, unless it is that of the metadata log."""
     found: dict[str, MetaProperties] = {}
+    offline: dict[str, OSError] = {}
     for path in server.all_directories:
-        meta = read_meta(disk, path)
-        if meta is None:
-            raise StorageError(f"{path} is not formatted. {format_command(server)}")
-        found[path] = meta
-    first = next(iter(found.values()))
+        try:
+            meta = read_meta(disk, path)
+        except OSError as error:
+            if path == server.metadata_directory:
+                raise StorageError(
+                    f"{path} cannot be read ({error}), and the metadata log is in it: mend it, or restore it from a copy"
+                ) from error
+            offline[path] = error
+            continue
+        if meta is not None:
+            found[path] = meta
+    if server.metadata_directory not in found:
+        raise StorageError(f"{server.metadata_directory} is not formatted. {format_command(server)}")
+    first = found[server.metadata_directory]
+    for path in server.all_directories:
+        if path not in found and path not in offline:
+            offline[path] = FileNotFoundError(
+                errno.ENOENT,
+                "it has no meta.properties: mount the disk; or, if it is a new one, run barnabas storage format "
+                f"--ignore-formatted --cluster-id {first.cluster_id}",
+                path,
+            )
     for path, meta in found.items():
         _must_match(path, meta, cluster_id=first.cluster_id, node_id=server.id)
     return NodeStorage(
         cluster_id=first.cluster_id,
         node_id=server.id,
         directory_ids={path: meta.directory_id for path, meta in found.items()},
+        offline=offline,
         metadata_directory=server.metadata_directory,
         voters=_read_voters(disk, server),
     )
 
 
 def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
-    """The meta.properties of one directory, or None where there is none."""
+    """The meta.properties of one directory, or None where there is none. Raises StorageError for a damaged one, OSError for
+    a directory that cannot be read."""
     path = os.path.join(directory, META_PROPERTIES)
-    return MetaProperties.decode(disk.read_file(path), path) if disk.exists(path) else None
+    try:
+        data = disk.read_file(path)
+    except FileNotFoundError:
+        return None
+    return MetaProperties.decode(data, path)
 
 
 def format_command(server: ServerConfig) -> str:
@@ -169,7 +218,7 @@ def format_command(server: ServerConfig) -> str:
     kind = (
         "--standalone"
         if len(server.quorum_bootstrap_servers) == 1
-        else "--initial-controllers ID@HOST:PORT:DIRECTORY_ID,…"
+        else "--initial-controllers ID@HOST:PORT:DIRECTORY_ID,… (or, to join a quorum that runs, --no-initial-controllers)"
     )
     return f"Run once: barnabas storage format -c FILE --cluster-id ID {kind}"
 
@@ -188,23 +237,17 @@ def _write_voters(disk: Disk, server: ServerConfig, voters: VoterSet, *, is_new:
     """The first voters are written once; afterwards only their addresses may be written again."""
     directory = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0")
     path = os.path.join(directory, BOOTSTRAP_CHECKPOINT)
-    if not is_new and disk.exists(path) and decode_voters(disk.read_file(path)).keys != voters.keys:
+    if not is_new and disk.exists(path) and bootstrap_voters(disk.read_file(path)).keys != voters.keys:
         raise StorageError(
             f"{path} holds other voters than --initial-controllers: only their addresses may change on a formatted directory"
         )
     disk.make_directory(directory)
-    disk.write_file_atomically(path, encode_voters(voters))
+    disk.write_file_atomically(path, bootstrap_snapshot(voters))
 
 
 def _read_voters(disk: Disk, server: ServerConfig) -> VoterSet | None:
     path = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0", BOOTSTRAP_CHECKPOINT)
-    if disk.exists(path):
-        return decode_voters(disk.read_file(path))
-    if server.is_controller:
-        raise StorageError(
-            f"{path} is missing, so the voters are unknown; restore it from another controller's directory"
-        )
-    return None
+    return bootstrap_voters(disk.read_file(path)) if disk.exists(path) else None
 
 
 def _must_match(path: str, meta: MetaProperties, *, cluster_id: str, node_id: BrokerId) -> None:

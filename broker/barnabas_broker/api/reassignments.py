@@ -1,0 +1,174 @@
+"""AlterPartitionReassignments v0-1, ListPartitionReassignments v0, ElectLeaders v0-2, UnregisterBroker v0: who holds and leads.
+
+May touch:  the controller client.    Must not touch: the image, logs.
+Invariants: every partition of a request is answered once, under its topic; a partition named twice is refused and not sent.
+Read next:  metadata_quorum/controller/reassignment.py, elections.py and brokers.py, which decide.
+
+Behaviour: any broker takes these and forwards them. A list of reassignments comes from the active controller, so it shows
+what another broker was just asked for. Null partitions mean all: then ElectLeaders leaves out those that need no election.
+Null replicas cancel. Times out like CreateTopics; the change may still happen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.topics import within
+from barnabas_quorum.controller.requests_partitions import ElectionType, PartitionReassignment
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from barnabas_wire.kafka.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from barnabas_wire.kafka.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+from barnabas_wire.kafka.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+
+PartitionName = tuple[str, int]
+
+
+@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
+async def alter_partition_reassignments(
+    services: BrokerServices, context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Begin, change or cancel reassignments."""
+    asked = [
+        PartitionReassignment(
+            topic=topic.name,
+            partition_id=partition.partition_index,
+            replicas=None if partition.replicas is None else tuple(BrokerId(b) for b in partition.replicas),
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    times = Counter((item.topic, item.partition_id) for item in asked)
+    wanted = [item for item in asked if times[item.topic, item.partition_id] == 1]
+    errors: dict[PartitionName, KafkaError | None] = {}
+    if wanted:
+        call = services.controller.alter_partition_reassignments(
+            wanted,
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            principal=context.principal,
+        )
+        errors = {(done.topic, done.partition_id): done.error for done in await within(call, request.timeout_ms)}
+    by_topic: dict[str, list[ReassignablePartitionResponse]] = defaultdict(list)
+    for name in times:
+        error = errors.get(name, _named_twice(name)) if times[name] > 1 else errors.get(name)
+        by_topic[name[0]].append(
+            ReassignablePartitionResponse(
+                partition_index=name[1], error_code=_code(error), error_message=_message(error)
+            )
+        )
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=[ReassignableTopicResponse(name=name, partitions=found) for name, found in by_topic.items()],
+    )
+
+
+@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
+async def list_partition_reassignments(
+    services: BrokerServices, context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """What is under way."""
+    names = None
+    if request.topics is not None:
+        names = tuple((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
+    call = services.controller.list_partition_reassignments(names, principal=context.principal)
+    by_topic: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
+    for found in await within(call, request.timeout_ms):
+        by_topic[found.topic].append(
+            OngoingPartitionReassignment(
+                partition_index=found.partition_id,
+                replicas=list(found.replicas),
+                adding_replicas=list(found.adding),
+                removing_replicas=list(found.removing),
+            )
+        )
+    return ListPartitionReassignmentsResponse(
+        topics=[OngoingTopicReassignment(name=name, partitions=found) for name, found in by_topic.items()]
+    )
+
+
+def _elect_error(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    names = _election_names(request) or ()
+    return ElectLeadersResponse(
+        error_code=error.code, replica_election_results=_election_results([(name, error) for name in names])
+    )
+
+
+@handles(ApiKey.ELECT_LEADERS, versions=(0, 2), on_error=_elect_error)
+async def elect_leaders(
+    services: BrokerServices, context: RequestContext, request: ElectLeadersRequest
+) -> ElectLeadersResponse:
+    """Make preferred leaders lead, or any that lives (unclean)."""
+    try:
+        election_type = ElectionType(request.election_type)
+    except ValueError:
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"election type {request.election_type} is neither 0 (preferred) nor 1 (unclean)"
+        ) from None
+    names = _election_names(request)
+    if names is not None and not names:
+        return ElectLeadersResponse()
+    call = services.controller.elect_leaders(election_type, names, principal=context.principal)
+    outcomes = await within(call, request.timeout_ms)
+    return ElectLeadersResponse(
+        replica_election_results=_election_results([((item.topic, item.partition_id), item.error) for item in outcomes])
+    )
+
+
+def _election_names(request: ElectLeadersRequest) -> tuple[PartitionName, ...] | None:
+    """Each once, in the order of the request; None for all."""
+    if request.topic_partitions is None:
+        return None
+    return tuple(
+        dict.fromkeys((topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
+    )
+
+
+def _election_results(outcomes: Sequence[tuple[PartitionName, KafkaError | None]]) -> list[ReplicaElectionResult]:
+    by_topic: dict[str, list[PartitionResult]] = defaultdict(list)
+    for (topic, index), error in outcomes:
+        by_topic[topic].append(
+            PartitionResult(partition_id=index, error_code=_code(error), error_message=_message(error))
+        )
+    return [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in by_topic.items()]
+
+
+@handles(ApiKey.UNREGISTER_BROKER, versions=(0, 0))
+async def unregister_broker(
+    services: BrokerServices, context: RequestContext, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
+    """Forget a broker that is out of service."""
+    await services.controller.unregister_broker(BrokerId(request.broker_id), principal=context.principal)
+    return UnregisterBrokerResponse()
+
+
+def _named_twice(name: PartitionName) -> KafkaError:
+    return KafkaError.of(ErrorCode.INVALID_REQUEST, f"partition {name[0]}-{name[1]} is named more than once")
+
+
+def _code(error: KafkaError | None) -> int:
+    return 0 if error is None else error.code
+
+
+def _message(error: KafkaError | None) -> str | None:
+    return None if error is None else error.message or None

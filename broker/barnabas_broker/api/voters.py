@@ -1,0 +1,62 @@
+"""AddRaftVoter v0-1 and RemoveRaftVoter v0: who votes in the metadata quorum (KIP-853).
+
+May touch:  the verb that brings a change to the quorum's leader.    Must not touch: the rules (raft/membership.py).
+Invariants: a change is answered when it is committed; a refusal is in the leader's words.
+Read next:  ../admin_quorum.py, the same for the gRPC admin service.
+
+Differences from Kafka: AckWhenCommitted=false waits for the commit all the same. Of several endpoints the first is taken:
+controllers have one listener, and gRPC is spoken there. UpdateRaftVoter (82) is what controllers tell their leader of
+themselves; Kafka serves it on controller listeners alone, and here it is gRPC.
+"""
+
+from __future__ import annotations
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.topics import within
+from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
+from barnabas_quorum.raft.voters import ReplicaKey, Voter
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from barnabas_wire.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+
+
+@handles(ApiKey.ADD_RAFT_VOTER, versions=(0, 1))
+async def add_raft_voter(
+    services: BrokerServices, context: RequestContext, request: AddRaftVoterRequest
+) -> AddRaftVoterResponse:
+    """Let a controller vote that runs and has caught up."""
+    _check_cluster(services, request.cluster_id)
+    if not request.listeners:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a new voter needs the address of its controller listener")
+    endpoint = request.listeners[0]
+    voter = Voter(_key(request.voter_id, request.voter_directory_id), endpoint.host, endpoint.port)
+    await within(services.change_voters(VoterChange(VoterChangeKind.ADD, voter, 0)), request.timeout_ms)
+    return AddRaftVoterResponse()
+
+
+@handles(ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0))
+async def remove_raft_voter(
+    services: BrokerServices, context: RequestContext, request: RemoveRaftVoterRequest
+) -> RemoveRaftVoterResponse:
+    """Take a controller's vote."""
+    _check_cluster(services, request.cluster_id)
+    voter = Voter(_key(request.voter_id, request.voter_directory_id), "", 0)
+    await services.change_voters(VoterChange(VoterChangeKind.REMOVE, voter, 0))
+    return RemoveRaftVoterResponse()
+
+
+def _check_cluster(services: BrokerServices, cluster_id: str | None) -> None:
+    if cluster_id not in (None, services.cluster_id):
+        raise KafkaError.of(
+            ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is cluster {services.cluster_id}, the request is for {cluster_id}"
+        )
+
+
+def _key(voter_id: int, directory_id: Uuid) -> ReplicaKey:
+    if voter_id < 0:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{voter_id} is no node id")
+    return ReplicaKey(BrokerId(voter_id), directory_id)

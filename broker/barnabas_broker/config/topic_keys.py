@@ -1,0 +1,213 @@
+"""Kafka's topic keys that no log here has to act on: accepted where their meaning holds as it is, refused with the reason else.
+
+May touch:  its arguments.            Must not touch: files, logs.
+Invariants: a value is accepted only if a topic with it behaves as it says; every refusal names the key and what to do.
+Read next:  dynamic.py, which asks this; barnabas_log/config.py for the keys that logs obey.
+
+Why each meaning holds
+- compression.type=producer: batches are kept as they came (they are never opened). Every other value would recompress.
+  The levels are those of such recompression: with `producer` they have no effect in Kafka either.
+- flush.messages, flush.ms: how long a record may wait for its fsync. With log.flush.on.acks=fsync none waits at all: it
+  counts only once flushed. With page-cache they are refused, since nothing here counts messages between flushes.
+- compaction keys: they say how a compacted log is cleaned, and cleanup.policy=compact is itself refused.
+- remote.* and local.*: without remote.storage.enable they have no effect, and that is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedKey:
+    """One key."""
+
+    type_name: str
+    """boolean, string, int, long, double: as DescribeConfigs types it."""
+    default: str
+    broker_key: str
+    """The broker's key that it stands for in Kafka."""
+    doc: str
+    refusal: Callable[[str], str | None]
+    """Why a value cannot be honoured; None = it can."""
+
+
+def _refused(key: str, value: str, reason: str) -> KafkaError:
+    return KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key}={value!r}: {reason}")
+
+
+def _only(value: str, reason: str) -> Callable[[str], str | None]:
+    return lambda text: None if text == value else f"{reason}; leave it at {value}"
+
+
+def _whole(at_least: int, at_most: int = INT64_MAX) -> Callable[[str], str | None]:
+    def refusal(text: str) -> str | None:
+        try:
+            number = int(text)
+        except ValueError:
+            return "it is no whole number"
+        return None if at_least <= number <= at_most else f"it must be between {at_least} and {at_most}"
+
+    return refusal
+
+
+def _ratio(text: str) -> str | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return "it is no number"
+    return None if 0 <= number <= 1 else "it must be between 0 and 1"
+
+
+def _gzip_level(text: str) -> str | None:
+    return None if text == "-1" else _whole(1, 9)(text)
+
+
+_NO_TIERS = "there is no tiered storage"
+_LEVEL = "Level of recompression by the broker, which never recompresses: without effect."
+_COMPACTION = "How a compacted log is cleaned: without effect on cleanup.policy=delete."
+
+ACCEPTED_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
+    "compression.type": AcceptedKey(
+        type_name="string",
+        default="producer",
+        broker_key="compression.type",
+        doc="How the broker compresses batches; only `producer`: they are kept as they came.",
+        refusal=_only("producer", "batches are kept as their producer compressed them; set compression.type there"),
+    ),
+    "compression.gzip.level": AcceptedKey(
+        type_name="int", default="-1", broker_key="compression.gzip.level", doc=_LEVEL, refusal=_gzip_level
+    ),
+    "compression.lz4.level": AcceptedKey(
+        type_name="int", default="9", broker_key="compression.lz4.level", doc=_LEVEL, refusal=_whole(1, 17)
+    ),
+    "compression.zstd.level": AcceptedKey(
+        type_name="int", default="3", broker_key="compression.zstd.level", doc=_LEVEL, refusal=_whole(-131072, 22)
+    ),
+    "flush.messages": AcceptedKey(
+        type_name="long",
+        default=str(INT64_MAX),
+        broker_key="log.flush.interval.messages",
+        doc="Most messages between two fsyncs. With log.flush.on.acks=fsync each counts only once flushed.",
+        refusal=_whole(1),
+    ),
+    "flush.ms": AcceptedKey(
+        type_name="long",
+        default=str(INT64_MAX),
+        broker_key="log.flush.interval.ms",
+        doc="Most ms between two fsyncs. With log.flush.on.acks=fsync each message counts only once flushed.",
+        refusal=_whole(0),
+    ),
+    "preallocate": AcceptedKey(
+        type_name="boolean",
+        default="false",
+        broker_key="log.preallocate",
+        doc="Whether segment files get their whole size at once; only false.",
+        refusal=_only("false", "segment files grow as they are written"),
+    ),
+    "delete.retention.ms": AcceptedKey(
+        type_name="long",
+        default="86400000",
+        broker_key="log.cleaner.delete.retention.ms",
+        doc=_COMPACTION,
+        refusal=_whole(0),
+    ),
+    "min.cleanable.dirty.ratio": AcceptedKey(
+        type_name="double",
+        default="0.5",
+        broker_key="log.cleaner.min.cleanable.ratio",
+        doc=_COMPACTION,
+        refusal=_ratio,
+    ),
+    "min.compaction.lag.ms": AcceptedKey(
+        type_name="long",
+        default="0",
+        broker_key="log.cleaner.min.compaction.lag.ms",
+        doc=_COMPACTION,
+        refusal=_whole(0),
+    ),
+    "max.compaction.lag.ms": AcceptedKey(
+        type_name="long",
+        default=str(INT64_MAX),
+        broker_key="log.cleaner.max.compaction.lag.ms",
+        doc=_COMPACTION,
+        refusal=_whole(1),
+    ),
+    "remote.storage.enable": AcceptedKey(
+        type_name="boolean",
+        default="false",
+        broker_key="remote.log.storage.system.enable",
+        doc="Whether old segments go to remote storage; only false.",
+        refusal=_only("false", _NO_TIERS),
+    ),
+    "local.retention.ms": AcceptedKey(
+        type_name="long",
+        default="-2",
+        broker_key="log.local.retention.ms",
+        doc="Retention of what is also in remote storage: without effect.",
+        refusal=_only("-2", _NO_TIERS),
+    ),
+    "local.retention.bytes": AcceptedKey(
+        type_name="long",
+        default="-2",
+        broker_key="log.local.retention.bytes",
+        doc="Retention of what is also in remote storage: without effect.",
+        refusal=_only("-2", _NO_TIERS),
+    ),
+}
+GONE_TOPIC_KEYS: Mapping[str, str] = {
+    "message.format.version": "Kafka 4 has it no more: messages are always in format v2; leave it out",
+    "message.downconversion.enable": "Kafka 4 has it no more: nothing is converted down; leave it out",
+    "remote.log.copy.disable": f"{_NO_TIERS}; leave it out",
+    "remote.log.delete.on.disable": f"{_NO_TIERS}; leave it out",
+}
+"""Refused whatever the value, with the reason."""
+FLUSH_KEYS = ("flush.messages", "flush.ms")
+
+GROUP_KEYS: Mapping[str, tuple[int, int]] = {
+    "consumer.heartbeat.interval.ms": (5_000, 15_000),
+    "consumer.session.timeout.ms": (45_000, 60_000),
+}
+"""Keys of groups with the least and the most (KIP-848): Kafka's defaults of group.consumer.min/max.… . They are for groups of
+the consumer protocol, of which there is none while group.version is 0: until then no group behaves otherwise by them."""
+
+
+def check_accepted_topic_key(key: str, value: str) -> bool:
+    """Whether the key is one of this file. Raises INVALID_CONFIG when its value cannot be honoured, or the key is gone."""
+    if key in GONE_TOPIC_KEYS:
+        raise _refused(key, value, GONE_TOPIC_KEYS[key])
+    accepted = ACCEPTED_TOPIC_KEYS.get(key)
+    if accepted is None:
+        return False
+    reason = accepted.refusal(value)
+    if reason is not None:
+        raise _refused(key, value, reason)
+    return True
+
+
+def check_together(overrides: Mapping[str, str], *, is_page_cache: bool) -> None:
+    """What no single key shows: flush.* with log.flush.on.acks=page-cache. Raises INVALID_CONFIG."""
+    for key in FLUSH_KEYS:
+        value = overrides.get(key)
+        if is_page_cache and value is not None and value != ACCEPTED_TOPIC_KEYS[key].default:
+            raise _refused(
+                key,
+                value,
+                "with log.flush.on.acks=page-cache nothing counts what waits for its fsync; set log.flush.on.acks=fsync, "
+                f"which flushes before it counts, or remove {key}",
+            )
+
+
+def check_group_key(key: str, value: str) -> None:
+    """Raise INVALID_CONFIG for what no group may have."""
+    bounds = GROUP_KEYS.get(key)
+    if bounds is None:
+        raise _refused(key, value, f"groups have no such key; known are {', '.join(sorted(GROUP_KEYS))}")
+    reason = _whole(*bounds)(value)
+    if reason is not None:
+        raise _refused(key, value, reason)

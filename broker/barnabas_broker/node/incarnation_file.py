@@ -1,0 +1,142 @@
+"""Which incarnation of the quorum a node's metadata directory belongs to, on disk.
+
+May touch:  the Disk.                 Must not touch: the log itself, but to set it aside whole.
+Invariants: a directory without the file belongs to the first incarnation; a superseded voter does not start again before its
+            log is set aside; nothing is deleted.
+Read next:  barnabas_quorum/driver/incarnation.py; quorum_recovery.py.
+
+File `<metadata directory>/quorum-incarnation`, written to a temporary name, synced and renamed:
+    {"incarnation": "1:<22 chars>",      empty = the first
+     "superseded_by": "",                of a voter: the recovered quorum that it is not part of
+     "former_epoch": -1,                 this node went over to another incarnation with a log that ended in this epoch. While
+                                         it still does, it may hold what that incarnation lacks, and the next start begins
+                                         with an empty one; a later epoch in it shows that it has been brought into line
+     "data_version": 1}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.storage import StorageError
+from barnabas_log.disk import Disk, RealDisk
+from barnabas_quorum.driver.incarnation import FIRST, Incarnation
+from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_EPOCH
+
+INCARNATION_FILE = "quorum-incarnation"
+DATA_VERSION = 1
+WHOLE_LOG = 2**31 - 1
+"""A former epoch above all: nothing in the log is of the incarnation that this node goes over to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredIncarnation:
+    """What the file says."""
+
+    current: Incarnation = FIRST
+    superseded_by: Incarnation = FIRST
+    """FIRST = by none."""
+    former_epoch: int = NO_EPOCH
+    """Last epoch of the log when this node went over; -1 = it did not, or its log is of this incarnation."""
+
+
+def load_incarnation(disk: Disk, metadata_directory: str) -> StoredIncarnation:
+    """Raises StorageError when the file cannot be read."""
+    path = os.path.join(metadata_directory, INCARNATION_FILE)
+    if not disk.exists(path):
+        return StoredIncarnation()
+    try:
+        content = json.loads(disk.read_file(path))
+        if content["data_version"] != DATA_VERSION:
+            raise ValueError(f"data_version {content['data_version']} is not {DATA_VERSION}")
+        return StoredIncarnation(
+            current=Incarnation.parse(content["incarnation"]),
+            superseded_by=Incarnation.parse(content["superseded_by"]),
+            former_epoch=int(content["former_epoch"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path} is damaged ({error}); restore it, or have this node begin anew: barnabas-server quorum rejoin "
+            f"{metadata_directory}"
+        ) from error
+
+
+def save_incarnation(disk: Disk, metadata_directory: str, stored: StoredIncarnation) -> None:
+    """Durable on return. Blocks."""
+    content = {
+        "incarnation": str(stored.current),
+        "superseded_by": str(stored.superseded_by),
+        "former_epoch": stored.former_epoch,
+        "data_version": DATA_VERSION,
+    }
+    disk.write_file_atomically(os.path.join(metadata_directory, INCARNATION_FILE), json.dumps(content).encode())
+
+
+def go_over(disk: Disk, metadata_directory: str, incarnation: Incarnation, *, former_epoch: int) -> None:
+    """This node, which does not vote, follows another incarnation from now on; its log ends in `former_epoch` (WHOLE_LOG: in
+    whichever). Durable on return. Blocks."""
+    save_incarnation(disk, metadata_directory, StoredIncarnation(current=incarnation, former_epoch=former_epoch))
+
+
+async def open_log(
+    metadata_directory: str, *, open_it: Callable[[], Awaitable[MetadataLog]]
+) -> tuple[MetadataLog, bool]:
+    """Open the metadata log, an empty one where this node's is still of a former incarnation; whether that was so.
+
+    Never so on a voter: to get its vote it had to catch up with the leader of this incarnation, whose epochs are higher.
+    """
+    log = await open_it()
+    with contextlib.closing(RealDisk()) as disk:
+        stored = load_incarnation(disk, metadata_directory)
+        if stored.former_epoch == NO_EPOCH:
+            return log, False
+        starts = log.epoch_starts()
+        is_former = bool(starts) and starts[-1].epoch <= stored.former_epoch
+        if is_former:
+            await log.close()
+            set_log_aside(disk, metadata_directory, before=stored.current)
+        save_incarnation(disk, metadata_directory, StoredIncarnation(current=stored.current))
+    return (await open_it() if is_former else log), is_former
+
+
+def note_superseded(disk: Disk, metadata_directory: str, by: Incarnation) -> None:
+    """This voter must not run again. Durable on return. Blocks."""
+    stored = load_incarnation(disk, metadata_directory)
+    save_incarnation(disk, metadata_directory, StoredIncarnation(current=stored.current, superseded_by=by))
+
+
+def superseded(metadata_directory: str, by: Incarnation) -> StorageError:
+    """Why a voter may not run any more, and how its node comes back."""
+    return StorageError(
+        f"the quorum was recovered without this voter, as incarnation {by}. What {metadata_directory}/{METADATA_TOPIC}-0 "
+        "holds and the recovered quorum lacks is lost to the cluster; keep it if you want to look at it. To let this node "
+        f"come back, set its log aside with `barnabas-server quorum rejoin {metadata_directory}`, start it, and give it its "
+        "vote with `barnabas quorum add-voter`"
+    )
+
+
+def set_log_aside(disk: Disk, metadata_directory: str, *, before: Incarnation) -> str | None:
+    """Rename the metadata log's directory, so that the next start begins with an empty one. Returns its new name, None when
+    there is none. Blocks."""
+    directory = os.path.join(metadata_directory, f"{METADATA_TOPIC}-0")
+    if not disk.exists(directory):
+        return None
+    aside = os.path.join(metadata_directory, f"set-aside-metadata-log.{before.number}")
+    while disk.exists(aside):
+        aside += "+"
+    disk.rename(directory, aside)
+    disk.sync_directory(metadata_directory)
+    return aside
+
+
+def own_incarnation(disk: Disk, metadata_directory: str) -> Incarnation:
+    """Which one this node belongs to. Raises StorageError when it is a voter that the quorum was recovered without."""
+    stored = load_incarnation(disk, metadata_directory)
+    if stored.superseded_by != FIRST:
+        raise superseded(metadata_directory, stored.superseded_by)
+    return stored.current

@@ -1,0 +1,58 @@
+"""A controller's look at the others: has the quorum been recovered without it?
+
+May touch:  the quorum's transport.   Must not touch: the core, files (the guard's owner keeps what is heard).
+Invariants: asked once before the quorum runs and then for ever, of every address that may know; who does not answer proves
+            nothing, so a node never waits longer than LOOK_TIMEOUT_S for the first look.
+Read next:  barnabas_quorum/driver/incarnation.py.
+
+A returning majority that saw only itself would elect by its old voter set; its brokers-to-be would be refused, but it would take
+a while to learn why. This look ends it as soon as any recovered controller can be reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from barnabas_quorum.driver.grpc_transport import Transport
+from barnabas_quorum.raft.voters import ReplicaKey, Voter
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId
+
+LOOK_TIMEOUT_S = 0.5
+LOOK_INTERVAL_S = 5.0
+
+
+class IncarnationWatch:
+    """Asks; the transport's guard hears. Belongs to the control lane."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        own_address: tuple[str, int],
+        voters: Callable[[], Iterable[Voter]],
+        addresses: Sequence[tuple[str, int]],
+    ) -> None:
+        """`voters` of this node's own log, looked at anew each time; `addresses` besides: bootstrap servers, first voters."""
+        self._transport = transport
+        self._own_address = own_address
+        self._voters = voters
+        self._addresses = tuple(addresses)
+
+    async def look(self) -> None:
+        """Ask everybody once."""
+        known = {(voter.host, voter.port) for voter in self._voters()} | set(self._addresses)
+        nobody = ReplicaKey(BrokerId(-1), ZERO_UUID)
+        await asyncio.gather(
+            *(
+                self._transport.describe(Voter(nobody, host, port), timeout_s=LOOK_TIMEOUT_S)
+                for host, port in sorted(known - {self._own_address})
+            ),
+            return_exceptions=True,
+        )
+
+    async def run(self) -> None:
+        """Ask again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL_S)
+            await self.look()

@@ -1,0 +1,264 @@
+"""Recovery of the controller quorum when a majority of its voters is lost for good: look at what is left, choose, begin anew.
+
+May touch:  metadata directories of stopped nodes, through the Disk.   Must not touch: a running node (the directory's lock), data logs.
+Invariants: nothing is deleted; what is written begins with the incarnation, so that a crash between two steps leaves a node that
+            elects nobody, and the command can be given again; the new epoch is above every epoch that any voter can have reached.
+Read next:  recover_command.py; barnabas_quorum/driver/incarnation.py, which says why epochs alone do not fence.
+
+What one survivor knows and what not. Everything in its log counts as committed after the recovery, whether it was or not (a
+record that no majority had may come to life: its asker was told nothing, or that it failed). What others committed without it
+is lost, and its own log cannot tell how much that is: only other survivors' logs, and those of brokers, can.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from barnabas_broker.node.incarnation_file import (
+    StoredIncarnation,
+    load_incarnation,
+    save_incarnation,
+    set_log_aside,
+)
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.storage import StorageError, read_meta
+from barnabas_log.disk import Disk, RealDisk
+from barnabas_quorum.driver.committed import voters_batch
+from barnabas_quorum.driver.incarnation import FIRST, Incarnation
+from barnabas_quorum.driver.snapshot_content import bootstrap_voters
+from barnabas_quorum.raft.messages import HardState, Voters
+from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.records.batch import read_header
+
+EPOCH_GAP = 1_000_000
+"""So far above every known epoch the recovered quorum begins. A voter raises its epoch at most once per election time-out, and
+with pre-votes only when it can win: lost voters cannot have come this far, so no (epoch, offset) names two records."""
+EPOCH_MAX = 2**31 - 1
+TAIL_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurvivorReport:
+    """What one metadata directory holds."""
+
+    directory: str
+    cluster_id: str
+    node_id: int
+    directory_id: str
+    incarnation: str
+    voters: str
+    """id@host:port:directory-id,…: the last set in this log, committed or not."""
+    is_voter: bool
+    """Of that set."""
+    epoch: int
+    """The highest this node has seen."""
+    last_epoch: int
+    """Of its last record."""
+    log_start_offset: int
+    log_end_offset: int
+    committed_offset: int
+    """Everything below was committed for certain: the newest snapshot ends there. What is above may or may not have been."""
+    last_record_ms: int
+    """When its last record was appended; -1 = its log is empty."""
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Who holds more: the incarnation, then the last epoch, then the length (Raft 5.4.1)."""
+        return Incarnation.parse(self.incarnation).number, self.last_epoch, self.log_end_offset
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> SurvivorReport:
+        """Read what `dataclasses.asdict` gave. Raises StorageError."""
+        try:
+            return cls(**{field.name: content[field.name] for field in dataclasses.fields(cls)})
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"not a report of `quorum recover --inspect` ({error!r})") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryPlan:
+    """What a recovery from one survivor would do, and cost."""
+
+    chosen: SurvivorReport
+    ranked: tuple[SurvivorReport, ...]
+    """All that were given, best first."""
+    unasked: tuple[str, ...]
+    """Voters of the chosen log of which no directory was given: what they committed without it is not known."""
+    missing_records: int
+    """At least so many records the chosen log lacks that another one here has."""
+    uncertain_records: int
+    """So many records at its end may never have been committed; they count from now on."""
+    can_have_lost: bool
+    """Whether a majority of the old voters may have committed without any of those that were given."""
+    incarnation: Incarnation
+    epoch: Epoch
+    voters: VoterSet
+    """The new set: the chosen replica alone."""
+
+
+async def inspect(directory: str) -> SurvivorReport:
+    """Look at the metadata directory of a stopped node; cuts a torn tail as its own start would.
+
+    Raises StorageError when it is none, DirectoryLocked while its node runs, what MetadataLog.open raises.
+    """
+    disk = RealDisk()
+    try:
+        meta = read_meta(disk, directory)
+        log_directory = os.path.join(directory, f"{METADATA_TOPIC}-0")
+        if meta is None or not disk.exists(log_directory):
+            raise StorageError(
+                f"{directory} is no metadata directory: it has no meta.properties, or no {METADATA_TOPIC}-0"
+            )
+        incarnation = load_incarnation(disk, directory).current
+        formatted = _formatted_voters(disk, log_directory)
+    finally:
+        disk.close()
+    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=time.time_ns() // 1_000_000)
+    try:
+        key = ReplicaKey(meta.node_id, meta.directory_id)
+        voter_sets = log.voter_sets()
+        voters = voter_sets[-1][1] if voter_sets else formatted
+        starts, snapshots = log.epoch_starts(), log.snapshots()
+        last_epoch = starts[-1].epoch if starts else 0
+        return SurvivorReport(
+            directory=directory,
+            cluster_id=meta.cluster_id,
+            node_id=meta.node_id,
+            directory_id=str(meta.directory_id),
+            incarnation=str(incarnation),
+            voters=str(voters),
+            is_voter=key in voters,
+            epoch=max(log.hard_state.epoch, last_epoch),
+            last_epoch=last_epoch,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.end_offset,
+            committed_offset=snapshots[-1].end_offset if snapshots else 0,
+            last_record_ms=_last_record_ms(log),
+        )
+    finally:
+        await log.close()
+
+
+def rank(reports: Sequence[SurvivorReport]) -> tuple[SurvivorReport, ...]:
+    """Best first. Raises StorageError when they are not of one cluster."""
+    if len({report.cluster_id for report in reports}) > 1:
+        raise StorageError(
+            "these directories belong to different clusters: "
+            + ", ".join(f"{report.directory} to {report.cluster_id}" for report in reports)
+        )
+    return tuple(sorted(reports, key=lambda report: (report.rank, -report.node_id), reverse=True))
+
+
+def plan_recovery(reports: Sequence[SurvivorReport], *, directory: str, recovery_id: Uuid) -> RecoveryPlan:
+    """What recovering from `directory` means. Pure.
+
+    Raises StorageError when it is not among the reports, does not vote, or when a majority of its voters is there: that quorum
+    is not lost.
+    """
+    ranked = rank(reports)
+    chosen = next((report for report in ranked if report.directory == directory), None)
+    if chosen is None:
+        raise StorageError(f"{directory} was not looked at")
+    if not chosen.is_voter:
+        raise StorageError(
+            f"{directory} (node {chosen.node_id}) does not vote in its own log: recover from a voter's directory"
+        )
+    voters = VoterSet.parse(chosen.voters)
+    present = {(report.node_id, report.directory_id) for report in ranked}
+    unasked = [voter for voter in voters if (voter.key.id, str(voter.key.directory_id)) not in present]
+    if len(voters) - len(unasked) >= voters.majority:
+        raise StorageError(
+            f"{len(voters) - len(unasked)} of {len(voters)} voters are here, a majority: nothing needs to be given up. Start "
+            "these controllers; they elect a leader, and lost ones are replaced with `barnabas quorum remove-voter` and "
+            "`add-voter`"
+        )
+    epoch = max(report.epoch for report in ranked) + EPOCH_GAP
+    if epoch > EPOCH_MAX:
+        raise StorageError(f"epoch {epoch} does not fit into the log any more")
+    own = next(voter for voter in voters if voter.key.id == chosen.node_id)
+    gone = [voter.key for voter in voters if voter.key != own.key]
+    number = max(Incarnation.parse(report.incarnation).number for report in ranked) + 1
+    best = ranked[0]
+    return RecoveryPlan(
+        chosen=chosen,
+        ranked=ranked,
+        unasked=tuple(str(voter) for voter in unasked),
+        missing_records=max(1, best.log_end_offset - chosen.log_end_offset) if best.rank > chosen.rank else 0,
+        uncertain_records=chosen.log_end_offset - chosen.committed_offset,
+        can_have_lost=len(unasked) >= voters.majority,
+        incarnation=Incarnation(number, recovery_id),
+        epoch=Epoch(epoch),
+        voters=VoterSet([own], kraft_version=1, removed=[*voters.removed, *gone]),
+    )
+
+
+async def carry_out(plan: RecoveryPlan) -> None:
+    """Write the new beginning into the chosen directory. Raises what inspect raises; StorageError when it has changed since."""
+    directory = plan.chosen.directory
+    if await inspect(directory) != plan.chosen:
+        raise StorageError(f"{directory} has changed since it was looked at: look again")
+    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=time.time_ns() // 1_000_000)
+    try:
+        disk = RealDisk()
+        try:
+            save_incarnation(disk, directory, StoredIncarnation(current=plan.incarnation))
+        finally:
+            disk.close()
+        await log.save_hard_state(HardState(plan.epoch, NO_BROKER, None))
+        log.append(
+            [
+                voters_batch(
+                    Voters(plan.voters, writes_version=True),
+                    base_offset=Offset(log.end_offset),
+                    epoch=plan.epoch,
+                    timestamp_ms=time.time_ns() // 1_000_000,
+                )
+            ]
+        )
+        await log.flush()
+    finally:
+        await log.close()
+
+
+def rejoin(disk: Disk, directory: str) -> str | None:
+    """Let a node that is no part of the recovered quorum begin anew: its metadata log is set aside, its identity and data stay.
+    Returns where the log is now. Raises StorageError, DirectoryLocked while its node runs."""
+    if read_meta(disk, directory) is None:
+        raise StorageError(f"{directory} has no meta.properties: it is no directory of a node")
+    log_directory = os.path.join(directory, f"{METADATA_TOPIC}-0")
+    if disk.exists(log_directory):
+        disk.lock_directory(log_directory)
+    stored = load_incarnation(disk, directory)
+    if stored.superseded_by == FIRST:
+        raise StorageError(
+            f"{directory} has not heard of a recovery that it is no part of: start its node. To replace a voter's disk, use "
+            "`barnabas quorum remove-voter` and `add-voter`"
+        )
+    aside = set_log_aside(disk, directory, before=stored.superseded_by)
+    save_incarnation(disk, directory, StoredIncarnation())
+    return aside
+
+
+def _formatted_voters(disk: Disk, log_directory: str) -> VoterSet:
+    path = os.path.join(log_directory, "00000000000000000000-0000000000.checkpoint")
+    return bootstrap_voters(disk.read_file(path)) if disk.exists(path) else VoterSet.unknown()
+
+
+def _last_record_ms(log: MetadataLog) -> int:
+    offset = max(log.log_start_offset, Offset(log.end_offset - 1))
+    if log.end_offset <= log.log_start_offset:
+        return -1
+    batches = log.read(offset, end_offset=log.end_offset, bytes_max=TAIL_BYTES)
+    return read_header(batches[-1].data).max_timestamp_ms
+
+
+def lost_voters(plan: RecoveryPlan) -> list[BrokerId]:
+    """The ids of the voters that are no part of the recovered quorum."""
+    kept = {voter.key.id for voter in plan.voters}
+    return [voter.key.id for voter in VoterSet.parse(plan.chosen.voters) if voter.key.id not in kept]
