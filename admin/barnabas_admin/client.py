@@ -9,7 +9,7 @@ Read next:  invocation.py, which gives one to each command.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +17,7 @@ import grpc
 
 from barnabas_admin.errors import AdminError
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
+from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, explain_pb2, explain_pb2_grpc, inspection_pb2_grpc
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS
 
 ERROR_METADATA_KEY = "barnabas-error-bin"
@@ -64,6 +64,22 @@ class AdminClient:
     def describe_quorum(self) -> admin_pb2.DescribeQuorumResponse:
         """Voters and observers as the quorum's leader sees them."""
         return self._call("DescribeQuorum", admin_pb2.DescribeQuorumRequest())
+
+    def add_voter(
+        self, node_id: int, *, host: str, port: int, directory_id: str = ""
+    ) -> admin_pb2.ChangeVotersResponse:
+        """Let a controller vote in the quorum; without a directory id the one it fetches with. Waits for the commit."""
+        request = admin_pb2.ChangeVotersRequest(
+            kind=admin_pb2.ChangeVotersRequest.ADD, id=node_id, directory_id=directory_id, host=host, port=port
+        )
+        return self._call("ChangeVoters", request)
+
+    def remove_voter(self, node_id: int, *, directory_id: str = "") -> admin_pb2.ChangeVotersResponse:
+        """Take a controller's vote. Waits for the commit."""
+        request = admin_pb2.ChangeVotersRequest(
+            kind=admin_pb2.ChangeVotersRequest.REMOVE, id=node_id, directory_id=directory_id
+        )
+        return self._call("ChangeVoters", request)
 
     def list_brokers(self) -> admin_pb2.ListBrokersResponse:
         """Every registered broker."""
@@ -127,12 +143,100 @@ class AdminClient:
         )
         self._call("AlterConfigs", request)
 
-    def _call(self, method: str, request: Any) -> Any:
+    def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False
+    ) -> Sequence[admin_pb2.PartitionOutcome]:
+        """Elect preferred leaders, or any replica that lives; None = every partition that needs it."""
+        names = [admin_pb2.TopicPartition(topic=topic, partition=index) for topic, index in partitions or ()]
+        request = admin_pb2.ElectLeadersRequest(unclean=unclean, all=partitions is None, partitions=names)
+        return self._call("ElectLeaders", request).partitions
+
+    def alter_reassignments(
+        self, wanted: Mapping[tuple[str, int], Sequence[int]], *, validate_only: bool = False
+    ) -> Sequence[admin_pb2.PartitionOutcome]:
+        """Move partitions to these brokers; no brokers = cancel. One outcome per partition."""
+        items = [
+            admin_pb2.Reassignment(topic=topic, partition=index, replicas=replicas)
+            for (topic, index), replicas in wanted.items()
+        ]
+        request = admin_pb2.AlterReassignmentsRequest(reassignments=items, validate_only=validate_only)
+        return self._call("AlterReassignments", request).partitions
+
+    def list_reassignments(self, topics: Iterable[str] = ()) -> Sequence[admin_pb2.OngoingReassignment]:
+        """What is under way; no topics = all."""
+        return self._call("ListReassignments", admin_pb2.ListReassignmentsRequest(topics=topics)).reassignments
+
+    def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that is out of service."""
+        self._call("UnregisterBroker", admin_pb2.UnregisterBrokerRequest(broker_id=broker_id))
+
+    def describe_features(self) -> Sequence[admin_pb2.FeatureView]:
+        """Feature levels, and what each registered node serves."""
+        return self._call("DescribeFeatures", admin_pb2.DescribeFeaturesRequest()).features
+
+    def update_features(
+        self, levels: Mapping[str, int], *, kind: int, validate_only: bool = False
+    ) -> Sequence[admin_pb2.FeatureOutcome]:
+        """Set levels, all or none; `kind` 1 upgrade, 2 safe downgrade, 3 unsafe downgrade. One outcome per feature."""
+        changes = [admin_pb2.FeatureChange(name=name, level=level, kind=kind) for name, level in levels.items()]
+        request = admin_pb2.UpdateFeaturesRequest(changes=changes, validate_only=validate_only)
+        return self._call("UpdateFeatures", request).features
+
+    def unregister_controller(self, controller_id: int) -> None:
+        """Forget a controller that is gone for good."""
+        self._call("UnregisterController", admin_pb2.UnregisterControllerRequest(controller_id=controller_id))
+
+    def explain_leader(self) -> explain_pb2.ExplainResponse:
+        """Who leads the quorum, or why nobody does; each controller is asked directly."""
+        return self._explain(explain_pb2.ExplainRequest(subject=explain_pb2.ExplainRequest.LEADER))
+
+    def explain_broker(self, broker_id: int) -> explain_pb2.ExplainResponse:
+        """Why a broker is fenced, or what else it is."""
+        request = explain_pb2.ExplainRequest(subject=explain_pb2.ExplainRequest.BROKER, broker_id=broker_id)
+        return self._explain(request)
+
+    def explain_partition(self, topic: str, partition: int) -> explain_pb2.ExplainResponse:
+        """Why a partition has no leader, or lacks replicas."""
+        request = explain_pb2.ExplainRequest(
+            subject=explain_pb2.ExplainRequest.PARTITION, topic=topic, partition=partition
+        )
+        return self._explain(request)
+
+    def explain_reassignment(
+        self, topic: str, partition: int, *, replicas: Iterable[int] = ()
+    ) -> explain_pb2.ExplainResponse:
+        """What the reassignment under way waits for, or why one to `replicas` is refused."""
+        request = explain_pb2.ExplainRequest(
+            subject=explain_pb2.ExplainRequest.REASSIGNMENT, topic=topic, partition=partition, replicas=replicas
+        )
+        return self._explain(request)
+
+    def _explain(self, request: explain_pb2.ExplainRequest) -> Any:
+        return self._call("Explain", request, make_stub=explain_pb2_grpc.ExplainerStub)
+
+    def inspect(self, method: str, request: Any) -> Any:
+        """One call of the inspection service (inspection.proto)."""
+        return self._call(method, request, make_stub=inspection_pb2_grpc.InspectionStub)
+
+    def inspect_stream(self, method: str, request: Any, *, is_endless: bool = False) -> Iterator[Any]:
+        """One call of the inspection service that answers in pages; an endless one has no deadline."""
+        deadline = time.monotonic() + self._timeout_s
+        if self._stub is None:
+            self._connect(deadline)
+        timeout_s = None if is_endless else max(0.001, deadline - time.monotonic())
+        try:
+            assert self._channel is not None
+            yield from getattr(inspection_pb2_grpc.InspectionStub(self._channel), method)(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise self._translate(error) from error
+
+    def _call(self, method: str, request: Any, *, make_stub: Callable[[grpc.Channel], Any] | None = None) -> Any:
         deadline = time.monotonic() + self._timeout_s
         if self._stub is None:
             self._connect(deadline)
         try:
-            return getattr(self._stub, method)(request, timeout=max(0.001, deadline - time.monotonic()))
+            stub = self._stub if make_stub is None else make_stub(self._channel)
+            return getattr(stub, method)(request, timeout=max(0.001, deadline - time.monotonic()))
         except grpc.RpcError as error:
             raise self._translate(error) from error
 

@@ -44,6 +44,14 @@ class Invocation:
             self._client = AdminClient(self._admin_addresses(), timeout_s=self.timeout_s)
         return self._client
 
+    def every_admin(self) -> dict[str, AdminClient]:
+        """A client of each node whose admin address is known, by address: for what must be asked of every node itself. The
+        caller closes them."""
+        from barnabas_admin.client import AdminClient
+
+        addresses = [address.strip() for address in self._admin_addresses().split(",") if address.strip()]
+        return {address: AdminClient(address, timeout_s=self.timeout_s) for address in addresses}
+
     def bootstrap_servers(self) -> str:
         """host:port,… of the Kafka listeners: as given, else as the admin service tells."""
         if self._brokers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from barnabas_admin.invocation import Invocation
 from barnabas_admin.output import talk
@@ -38,6 +38,15 @@ def run_with_cluster(
             await client.close()
 
     return asyncio.run(run())
+
+
+def call_any_broker(invocation: Invocation, request: Any) -> Any:
+    """Ask one broker, whichever answers; any of them knows, or forwards to the active controller."""
+
+    async def work(client: ClusterClient) -> Any:
+        return await client.call(request)
+
+    return run_with_cluster(invocation, work)
 
 
 def partition_offsets(

@@ -33,6 +33,11 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "cluster:health",
                 "Say whether the cluster is well, and why not; exit status 10 when it is not.",
             ),
+            "features": ("features:features", "Show feature levels, what all nodes serve, and who holds a level back."),
+            "unregister-controller": (
+                "features:unregister_controller",
+                "Forget a controller that is gone for good",
+            ),
         },
     ),
     "quorum": (
@@ -40,11 +45,28 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
         {
             "status": ("quorum:status", "Show leader, epoch, high watermark and lag of the quorum."),
             "replicas": ("quorum:replicas", "List voters and observers with their log end and lag."),
+            "add-voter": ("quorum:add_voter", "Let a controller vote."),
+            "remove-voter": ("quorum:remove_voter", "Take a controller's vote."),
+            "verify": ("verify:verify", "Have every node compare its metadata with the active controller's."),
+            "quarantine": (
+                "quarantine:quarantine",
+                "Look at committed records that cannot be replayed, and sign them off.",
+            ),
+            "log": ("metadata_log:log", "Print the committed records of the metadata log."),
+            "diff": ("metadata_log:diff", "Show what changed in the metadata between two offsets."),
+            "recover": ("recover:recover", "Begin the quorum anew from a survivor when a majority is lost for good."),
+            "rejoin": (
+                "recover:rejoin",
+                "Set aside the metadata log of a voter that the quorum was recovered without.",
+            ),
         },
     ),
     "broker": (
         "The brokers.",
-        {"list": ("broker:list_brokers", "List the brokers with state, address and load.")},
+        {
+            "list": ("broker:list_brokers", "List the brokers with state, address and load."),
+            "unregister": ("broker:unregister", "Forget a broker that will not come back."),
+        },
     ),
     "topic": (
         "Topics, and the records in them.",
@@ -56,6 +78,9 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "config": ("topic:config", "Show a topic's configs and where each value comes from."),
             "add-partitions": ("topic:add_partitions", "Add partitions to a topic."),
             "delete": ("topic:delete", "Delete topics and all their records."),
+            "reassign": ("reassign:reassign", "Move partitions between brokers while they are served."),
+            "reassignments": ("reassign:reassignments", "Show which partitions are moving."),
+            "elect": ("reassign:elect", "Elect leaders: preferred ones, or by choice any that lives."),
             "produce": ("records:produce", "Write a record for every line of standard input."),
             "consume": ("records:consume", "Print the records of a topic."),
         },
@@ -65,6 +90,52 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
         {
             "list": ("group:list_groups", "List the groups with their state and coordinator."),
             "describe": ("group:describe", "Show a group's members, committed offsets and lag."),
+        },
+    ),
+}
+_NOUNS |= {
+    "log": (
+        "Log files, offline.",
+        {"dump": ("log:dump", "Print the records of metadata log segments and snapshots")},
+    ),
+    "acl": (
+        "Access control lists: kept in the metadata; nobody enforces them yet.",
+        {
+            "list": ("acl:list_acls", "List the ACLs, or those that the options mean."),
+            "create": ("acl:create", "Create ACLs: each principal with each operation."),
+            "delete": ("acl:delete", "Delete the ACLs that the options mean."),
+        },
+    ),
+    "user": (
+        "SCRAM credentials of users: kept in the metadata; no listener speaks SASL yet.",
+        {
+            "list": ("user:list_users", "List the users that have SCRAM credentials."),
+            "create": (
+                "user:create",
+                "Give a user a credential, or replace it; the password is read from standard input.",
+            ),
+            "delete": ("user:delete", "Take a credential from a user."),
+        },
+    ),
+    "quota": (
+        "Client quotas: kept in the metadata; nobody is throttled yet.",
+        {
+            "list": ("quota:list_quotas", "List the quotas of users, client ids and addresses."),
+            "set": ("quota:set_quota", "Set quotas of one entity; KEY= without a value removes."),
+        },
+    ),
+}
+_NOUNS |= {
+    "explain": (
+        "Why something is as it is: causes from the metadata log, and what to type next.",
+        {
+            "leader": ("explain:leader", "Say who leads the controller quorum, or why nobody does."),
+            "broker": ("explain:broker", "Say why a broker is fenced, leaving or unknown, and what brought it there."),
+            "partition": ("explain:partition", "Say why a partition has no leader or lacks in-sync replicas."),
+            "reassignment": (
+                "explain:reassignment",
+                "Say what a reassignment waits for, or why the controller refuses one.",
+            ),
         },
     ),
 }

@@ -25,7 +25,13 @@ def info(invocation: Invocation) -> None:
     found = invocation.admin.describe_cluster()
     brokers = [describe_broker(broker) for broker in found.brokers]
     controllers = [
-        {"id": controller.id, "endpoint": ",".join(f"{point.host}:{point.port}" for point in controller.listeners)}
+        {
+            "id": controller.id,
+            "endpoint": ",".join(f"{point.host}:{point.port}" for point in controller.listeners),
+            "voter": controller.voter,
+            "registered": controller.registered,
+            "incarnation_id": controller.incarnation_id or None,
+        }
         for controller in found.controllers
     ]
     fields = {
@@ -44,8 +50,11 @@ def info(invocation: Invocation) -> None:
     print_line()
     print_broker_table(brokers, found.controller_id)
     print_line()
-    rows = [[_marked(item["id"], found.controller_id), item["endpoint"]] for item in controllers]
-    print_table(["CONTROLLER", "ENDPOINT"], rows)
+    rows = [
+        [_marked(item["id"], found.controller_id), item["endpoint"], item["voter"], item["registered"]]
+        for item in controllers
+    ]
+    print_table(["CONTROLLER", "ENDPOINT", "VOTER", "REGISTERED"], rows)
 
 
 @click.command()

@@ -1,18 +1,19 @@
-"""`barnabas quorum`: the controllers' metadata quorum, as its leader sees it.
+"""`barnabas quorum`: the controllers' metadata quorum, as its leader sees it, and who votes in it.
 
 May touch:  the admin client.         Must not touch: the quorum's own service.
-Invariants: what is not known is null in JSON and "-" in text, never 0.
+Invariants: what is not known is null in JSON and "-" in text, never 0; a change is told as done when it is committed.
 Read next:  cluster.py.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import print_fields, print_json, print_table
+from barnabas_admin.output import print_fields, print_json, print_line, print_table
 
 
 @click.command()
@@ -70,6 +71,48 @@ def replicas(invocation: Invocation) -> None:
             for row in rows
         ],
     )
+
+
+@click.command("add-voter")
+@click.argument("voter", metavar="ID@HOST:PORT[:DIRECTORY_ID]")
+@common_options
+def add_voter(invocation: Invocation, voter: str) -> None:
+    """Let a controller vote.
+
+    It must run, formatted with --no-initial-controllers, and have caught up (its lag in `barnabas quorum replicas` is 0).
+    HOST:PORT is its controller listener. Without a directory id, the one it fetches with is taken.
+    """
+    found = re.fullmatch(r"(\d+)@(\[[^]]+\]|[^:@]+):(\d+)(?::([\w-]{22}))?", voter)
+    if found is None:
+        raise click.UsageError(f"{voter}: write ID@HOST:PORT or ID@HOST:PORT:DIRECTORY_ID, as in 4@10.0.0.4:9093")
+    node_id, host, port, directory_id = found.groups()
+    done = invocation.admin.add_voter(
+        int(node_id), host=host.strip("[]"), port=int(port), directory_id=directory_id or ""
+    )
+    _print_change(invocation, done, "votes now", is_voter=True)
+
+
+@click.command("remove-voter")
+@click.argument("voter", metavar="ID[:DIRECTORY_ID]")
+@common_options
+def remove_voter(invocation: Invocation, voter: str) -> None:
+    """Take a controller's vote.
+
+    It goes on as an observer until it is stopped. Without a directory id, that of the voter with this id is taken. A replaced
+    disk: remove the voter, then add it with the directory id of the new disk.
+    """
+    found = re.fullmatch(r"(\d+)(?::([\w-]{22}))?", voter)
+    if found is None:
+        raise click.UsageError(f"{voter}: write ID or ID:DIRECTORY_ID, as `barnabas quorum replicas` shows them")
+    done = invocation.admin.remove_voter(int(found[1]), directory_id=found[2] or "")
+    _print_change(invocation, done, "votes no more", is_voter=False)
+
+
+def _print_change(invocation: Invocation, done: Any, what: str, *, is_voter: bool) -> None:
+    if invocation.is_json:
+        print_json({"id": done.id, "directory_id": done.directory_id, "is_voter": is_voter})
+    else:
+        print_line(f"node {done.id} with directory {done.directory_id} {what}")
 
 
 def _describe(replica: Any, now_ms: int) -> dict[str, Any]:

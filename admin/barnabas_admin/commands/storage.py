@@ -33,6 +33,9 @@ config_option = click.option(
 @click.option("--cluster-id", help="The cluster's id; all its nodes have the same. Default: a new one.")
 @click.option("--standalone", is_flag=True, help="This controller is the only voter.")
 @click.option("--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,…", help="The first voters.")
+@click.option(
+    "--no-initial-controllers", is_flag=True, help="This controller joins a quorum that runs: an observer until added."
+)
 @click.option("--ignore-formatted", is_flag=True, help="Leave directories alone that are formatted already.")
 @output_option
 def format_storage(
@@ -40,12 +43,16 @@ def format_storage(
     cluster_id: str | None,
     standalone: bool,
     initial_controllers: str | None,
+    no_initial_controllers: bool,
     ignore_formatted: bool,
     output: str,
 ) -> None:
     """Write a node's identity and, for a controller, its first voters."""
-    if standalone and initial_controllers:
-        raise click.UsageError("--standalone and --initial-controllers exclude each other")
+    if sum((standalone, bool(initial_controllers), no_initial_controllers)) > 1:
+        raise click.UsageError(
+            "--standalone, --initial-controllers and --no-initial-controllers exclude each other: a controller begins a "
+            "quorum alone, begins one with others, or joins one that runs"
+        )
     is_json = output == "json"
     with errors_end_the_process(is_json=is_json):
         arguments = ["-c", str(config), "--cluster-id", cluster_id or str(new_uuid())]
@@ -53,6 +60,8 @@ def format_storage(
             arguments.append("--standalone")
         if initial_controllers:
             arguments += ["--initial-controllers", initial_controllers]
+        if no_initial_controllers:
+            arguments.append("--no-initial-controllers")
         if ignore_formatted:
             arguments.append("--ignore-formatted")
         said = _run_server("format", *arguments)

@@ -102,7 +102,7 @@ def describe(invocation: Invocation, names: tuple[str, ...], no_offsets: bool) -
             if index:
                 print_line()
             _print_description(fields)
-    _end_with_errors(invocation, missing)
+    end_with_errors(invocation, missing)
 
 
 @click.command()
@@ -156,7 +156,7 @@ def add_partitions(invocation: Invocation, name: str, num: int | None, total: in
     if total is None:
         (topic,) = invocation.admin.describe_topics([name])
         if topic.HasField("error"):
-            _end_with_errors(invocation, [topic])
+            end_with_errors(invocation, [topic])
         assert num is not None
         total = len(topic.partitions) + num
     invocation.admin.add_partitions(name, total=total, validate_only=dry)
@@ -223,10 +223,10 @@ def _print_outcomes(invocation: Invocation, outcomes: Sequence[Any], *, done: st
         print_json({"topics": rows})
     else:
         print_table(["TOPIC", "STATUS"], [[row["name"], row["status"]] for row in rows])
-    _end_with_errors(invocation, failed)
+    end_with_errors(invocation, failed)
 
 
-def _end_with_errors(invocation: Invocation, items: Sequence[Any]) -> None:
+def end_with_errors(invocation: Invocation, items: Sequence[Any]) -> None:
     """Tell each item's error; the process ends with the first one's exit code."""
     from barnabas_admin.client import error_from_detail
     from barnabas_admin.output import print_error

@@ -1,0 +1,202 @@
+"""`barnabas acl`: list, create and delete access control entries, by the Kafka protocol.
+
+May touch:  the brokers.              Must not touch: the admin service, but to find them.
+Invariants: every answer says that nobody enforces ACLs yet; nothing is deleted without --yes.
+Read next:  ../kafka.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from barnabas_admin.errors import AdminError
+from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.output import print_json, print_table, talk
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+WARNING = "warning: no authorizer is configured: ACLs are kept, and nobody enforces them yet"
+RESOURCES = {"any": 1, "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7}
+PATTERNS = {"any": 1, "match": 2, "literal": 3, "prefixed": 4}
+OPERATIONS = {
+    "any": 1,
+    "all": 2,
+    "read": 3,
+    "write": 4,
+    "create": 5,
+    "delete": 6,
+    "alter": 7,
+    "describe": 8,
+    "cluster-action": 9,
+    "describe-configs": 10,
+    "alter-configs": 11,
+    "idempotent-write": 12,
+    "create-tokens": 13,
+    "describe-tokens": 14,
+    "two-phase-commit": 15,
+}
+PERMISSIONS = {"any": 1, "deny": 2, "allow": 3}
+COLUMNS = ["RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"]
+
+
+def _word(table: dict[str, int], number: int) -> str:
+    return next((word for word, value in table.items() if value == number), str(number))
+
+
+def _row(resource: Any, entry: Any) -> dict[str, str]:
+    return {
+        "resource_type": _word(RESOURCES, resource.resource_type),
+        "resource_name": resource.resource_name,
+        "pattern": _word(PATTERNS, resource.pattern_type),
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": _word(OPERATIONS, entry.operation),
+        "permission": _word(PERMISSIONS, entry.permission_type),
+    }
+
+
+def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--permission", type=click.Choice(list(PERMISSIONS)), default="any", help="Of this permission."),
+        click.option("--operation", type=click.Choice(list(OPERATIONS)), default="any", help="About this operation."),
+        click.option("--host", help="For this host."),
+        click.option("--principal", metavar="User:NAME", help="For this principal."),
+        click.option(
+            "--pattern",
+            type=click.Choice(list(PATTERNS)),
+            default="any",
+            help="How the name is meant; match = all that hold for the resource of that name.",
+        ),
+        click.option("--name", help="About the resource of this name."),
+        click.option("--resource", type=click.Choice(list(RESOURCES)), default="any", help="About this type."),
+    ):
+        function = option(function)
+    return function
+
+
+def _filter(options: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "resource_type_filter": RESOURCES[options["resource"]],
+        "resource_name_filter": options["name"],
+        "pattern_type_filter": PATTERNS[options["pattern"]],
+        "principal_filter": options["principal"],
+        "host_filter": options["host"],
+        "operation": OPERATIONS[options["operation"]],
+        "permission_type": PERMISSIONS[options["permission"]],
+    }
+
+
+def _print(invocation: Invocation, rows: list[dict[str, str]], **more: Any) -> None:
+    talk(WARNING)
+    if invocation.is_json:
+        print_json({"acls": rows, "enforced": False, **more})
+        return
+    print_table(COLUMNS, [list(row.values()) for row in rows])
+
+
+@click.command("list")
+@_filter_options
+@common_options
+def list_acls(invocation: Invocation, **options: Any) -> None:
+    """List the ACLs, or those that the options mean."""
+    _print(invocation, _find(invocation, options))
+
+
+def _find(invocation: Invocation, options: dict[str, Any]) -> list[dict[str, str]]:
+    from barnabas_admin.kafka import call_any_broker
+    from barnabas_wire.kafka.messages.describe_acls import DescribeAclsRequest
+
+    answer = call_any_broker(invocation, DescribeAclsRequest(**_filter(options)))
+    return [_row(resource, entry) for resource in answer.resources for entry in resource.acls]
+
+
+@click.command()
+@click.option("--allow", "allowed", multiple=True, metavar="User:NAME", help="Who may; repeatable.")
+@click.option("--deny", "denied", multiple=True, metavar="User:NAME", help="Who may not; repeatable.")
+@click.option("--host", default="*", help="From which address; default every one.")
+@click.option(
+    "--operation",
+    "operations",
+    multiple=True,
+    required=True,
+    type=click.Choice(list(OPERATIONS)[1:]),
+    help="What; repeatable.",
+)
+@click.option("--resource", type=click.Choice(list(RESOURCES)[1:]), required=True, help="With what type of resource.")
+@click.option("--name", help="Its name, * for all; not needed for the cluster.")
+@click.option("--pattern", type=click.Choice(["literal", "prefixed"]), default="literal", help="How the name is meant.")
+@common_options
+def create(
+    invocation: Invocation,
+    allowed: tuple[str, ...],
+    denied: tuple[str, ...],
+    host: str,
+    operations: tuple[str, ...],
+    resource: str,
+    name: str | None,
+    pattern: str,
+) -> None:
+    """Create ACLs: each principal with each operation."""
+    from barnabas_admin.kafka import call_any_broker
+    from barnabas_wire.client.metadata import known_code
+    from barnabas_wire.kafka.messages.create_acls import AclCreation, CreateAclsRequest
+
+    if not allowed and not denied:
+        raise click.UsageError("name somebody: --allow User:NAME or --deny User:NAME")
+    if name is None:
+        if resource != "cluster":
+            raise click.UsageError("name the resource: --name NAME, or --name '*' for all")
+        name = "kafka-cluster"
+    wanted = [(principal, "allow") for principal in allowed] + [(principal, "deny") for principal in denied]
+    creations = [
+        AclCreation(
+            resource_type=RESOURCES[resource],
+            resource_name=name,
+            resource_pattern_type=PATTERNS[pattern],
+            principal=principal,
+            host=host,
+            operation=OPERATIONS[operation],
+            permission_type=PERMISSIONS[permission],
+        )
+        for principal, permission in wanted
+        for operation in operations
+    ]
+    answer = call_any_broker(invocation, CreateAclsRequest(creations=creations))
+    for result in answer.results:
+        if result.error_code:
+            raise KafkaError.of(known_code(result.error_code), result.error_message or "")
+    rows = [
+        {
+            "resource_type": resource,
+            "resource_name": name,
+            "pattern": pattern,
+            "principal": creation.principal,
+            "host": host,
+            "operation": _word(OPERATIONS, creation.operation),
+            "permission": _word(PERMISSIONS, creation.permission_type),
+        }
+        for creation in creations
+    ]
+    _print(invocation, rows)
+
+
+@click.command()
+@_filter_options
+@click.option("--yes", is_flag=True, help="Delete; without it they are only shown.")
+@common_options
+def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
+    """Delete the ACLs that the options mean."""
+    from barnabas_admin.kafka import call_any_broker
+    from barnabas_wire.client.metadata import known_code
+    from barnabas_wire.kafka.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+
+    if not yes:
+        _print(invocation, _find(invocation, options), deleted=False)
+        raise AdminError("these would be deleted", code=ErrorCode.INVALID_REQUEST, hint="add --yes")
+    answer = call_any_broker(invocation, DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter(options))]))
+    (result,) = answer.filter_results
+    if result.error_code:
+        raise KafkaError.of(known_code(result.error_code), result.error_message or "")
+    _print(invocation, [_row(entry, entry) for entry in result.matching_acls], deleted=True)

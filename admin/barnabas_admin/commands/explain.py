@@ -1,0 +1,141 @@
+"""`barnabas explain`: why something is as it is, from the metadata log, and what to type next.
+
+May touch:  the admin client.         Must not touch: anything that changes the cluster.
+Invariants: a guess is marked as one; every time and offset is that of a record in the metadata log, or is left out.
+Read next:  quorum.py.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from typing import Any
+
+import click
+
+from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.output import print_json, print_line
+
+
+@click.command()
+@common_options
+def leader(invocation: Invocation) -> None:
+    """Say who leads the controller quorum, or why nobody does.
+
+    Every controller is asked directly, so this works without a leader: give the admin address of any node that lives.
+    """
+    _show(invocation, invocation.admin.explain_leader())
+
+
+@click.command()
+@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@common_options
+def broker(invocation: Invocation, broker_id: int) -> None:
+    """Say why a broker is fenced, leaving or unknown, and what brought it there."""
+    _show(invocation, invocation.admin.explain_broker(broker_id))
+
+
+@click.command()
+@click.argument("topic", metavar="TOPIC")
+@click.argument("partition", required=False, type=click.IntRange(min=0), metavar="PARTITION")
+@common_options
+def partition(invocation: Invocation, topic: str, partition: int | None) -> None:
+    """Say why a partition has no leader or lacks in-sync replicas.
+
+    TOPIC PARTITION, or TOPIC:PARTITION in one word.
+    """
+    name, index = _partition(topic, partition)
+    _show(invocation, invocation.admin.explain_partition(name, index))
+
+
+@click.command()
+@click.argument("topic", metavar="TOPIC")
+@click.argument("partition", required=False, type=click.IntRange(min=0), metavar="PARTITION")
+@click.option(
+    "--replicas",
+    metavar="ID,ID,…",
+    help="The brokers that were wanted and refused: the controller says why, and changes nothing.",
+)
+@common_options
+def reassignment(invocation: Invocation, topic: str, partition: int | None, replicas: str | None) -> None:
+    """Say what a reassignment waits for, or why the controller refuses one."""
+    name, index = _partition(topic, partition)
+    wanted = _broker_ids(replicas) if replicas is not None else []
+    _show(invocation, invocation.admin.explain_reassignment(name, index, replicas=wanted))
+
+
+def _partition(topic: str, partition: int | None) -> tuple[str, int]:
+    if partition is not None:
+        return topic, partition
+    found = re.fullmatch(r"(.+)[:/](\d+)", topic)
+    if found is None:
+        raise click.UsageError(f"{topic}: name the partition too, as in `{topic} 0`")
+    return found[1], int(found[2])
+
+
+def _broker_ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{text!r} are not broker ids, comma-separated") from None
+
+
+def _show(invocation: Invocation, found: Any) -> None:
+    if invocation.is_json:
+        print_json(_as_json(found))
+        return
+    print_line(found.summary)
+    if found.causes:
+        print_line("")
+        print_line("what happened (oldest first)")
+    width = max((len(str(cause.offset)) for cause in found.causes if cause.offset >= 0), default=0)
+    for cause in found.causes:
+        place = f"offset {cause.offset:>{width}}  {_time(cause.timestamp_ms)}  " if cause.offset >= 0 else ""
+        print_line(f"  {place}{cause.what}")
+        if cause.reason:
+            print_line(f"  {' ' * len(place)}└ {'probably: ' if cause.is_guess else ''}{cause.reason}")
+    if found.facts:
+        print_line("")
+        print_line("now")
+    for fact in found.facts:
+        print_line(f"  {fact}")
+    if found.next:
+        print_line("")
+        print_line("next")
+    for step in found.next:
+        print_line(f"  {step.purpose}" + (":" if step.command else ""))
+        if step.command:
+            print_line(f"      {step.command}")
+
+
+def _time(timestamp_ms: int) -> str:
+    """Local time; the date too when it was not today."""
+    if timestamp_ms < 0:
+        return "(time unknown)"
+    moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
+    text = moment.strftime("%H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
+    return text if moment.date() == datetime.date.today() else f"{moment:%Y-%m-%d} {text}"
+
+
+def _as_json(found: Any) -> dict[str, Any]:
+    return {
+        "subject": found.subject,
+        "status": found.status,
+        "summary": found.summary,
+        "causes": [
+            {
+                "offset": cause.offset if cause.offset >= 0 else None,
+                "timestamp_ms": cause.timestamp_ms if cause.timestamp_ms >= 0 else None,
+                "what": cause.what,
+                "reason": cause.reason or None,
+                "is_guess": cause.is_guess,
+            }
+            for cause in found.causes
+        ],
+        "facts": list(found.facts),
+        "next": [{"command": step.command or None, "purpose": step.purpose} for step in found.next],
+        "log_from": found.log_from if found.log_from >= 0 else None,
+        "log_to": found.log_to if found.log_to >= 0 else None,
+        "answered_by": found.answered_by,
+        "answered_at_ms": found.answered_at_ms,
+    }

@@ -1,0 +1,42 @@
+"""`barnabas log`: log files, by the offline verbs of `barnabas-server`.
+
+May touch:  subprocesses.             Must not touch: the files themselves.
+Invariants: what the server says is passed on as it comes, its exit status too.
+Read next:  metadata_log.py for a running cluster.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import click
+
+from barnabas_admin.invocation import output_option
+from barnabas_admin.local_node import server_command
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH…")
+@click.option("--metadata", is_flag=True, help="Decode the records of the metadata log: segments and snapshots.")
+@click.option("--from", "start", type=click.IntRange(min=0), help="First offset that is shown.")
+@click.option("--to", "end", type=click.IntRange(min=0), help="Last offset that is shown.")
+@click.option("--noops", is_flag=True, help="Show the no-op records of an idle cluster too.")
+@output_option
+def dump(paths: tuple[Path, ...], metadata: bool, start: int | None, end: int | None, noops: bool, output: str) -> None:
+    """Print the records of metadata log segments and snapshots; a directory means all that is in it.
+
+    Damage is shown where it is, and what stands behind it is still read. Exit status 1 when there is any. No secret is shown.
+    """
+    if not metadata:
+        raise click.UsageError(
+            "name --metadata: only the metadata log can be decoded; Kafka's own tools dump data logs"
+        )
+    arguments = ["log", "dump", "--metadata", "-o", output, *map(str, paths)]
+    if start is not None:
+        arguments += ["--from", str(start)]
+    if end is not None:
+        arguments += ["--to", str(end)]
+    if noops:
+        arguments.append("--noops")
+    raise SystemExit(subprocess.run(server_command(*arguments), check=False).returncode)

@@ -1,0 +1,100 @@
+"""`barnabas quota`: client quotas, by the Kafka protocol.
+
+May touch:  the brokers.              Must not touch: the admin service, but to find them.
+Invariants: every answer says that nobody is throttled yet.
+Read next:  ../kafka.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.output import print_json, print_table, talk
+from barnabas_wire.kafka.errors import KafkaError
+
+WARNING = "warning: quotas are kept, and nobody is throttled by them yet"
+DEFAULT = "<default>"
+
+
+@click.command("list")
+@common_options
+def list_quotas(invocation: Invocation) -> None:
+    """List the quotas of users, client ids and addresses."""
+    from barnabas_admin.kafka import call_any_broker
+    from barnabas_wire.client.metadata import known_code
+    from barnabas_wire.kafka.messages.describe_client_quotas import DescribeClientQuotasRequest
+
+    answer = call_any_broker(invocation, DescribeClientQuotasRequest())
+    if answer.error_code:
+        raise KafkaError.of(known_code(answer.error_code), answer.error_message or "")
+    found = [
+        {
+            "entity": {part.entity_type: part.entity_name for part in entry.entity},
+            "quotas": {value.key: value.value for value in entry.values},
+        }
+        for entry in answer.entries or ()
+    ]
+    talk(WARNING)
+    if invocation.is_json:
+        print_json({"quotas": found})
+        return
+    rows: list[list[Any]] = [
+        [{kind: DEFAULT if name is None else name for kind, name in item["entity"].items()}, item["quotas"]]
+        for item in found
+    ]
+    print_table(["ENTITY", "QUOTAS"], rows)
+
+
+@click.command("set")
+@click.argument("changes", nargs=-1, required=True, metavar="KEY=VALUE|KEY=…")
+@click.option("--user", help=f"Of this user; {DEFAULT} = all that have none of their own.")
+@click.option("--client-id", help=f"Of this client id; {DEFAULT} as above.")
+@click.option("--ip", help=f"Of this address; {DEFAULT} as above.")
+@click.option("--dry", is_flag=True, help="Only say whether it could be done.")
+@common_options
+def set_quota(
+    invocation: Invocation, changes: tuple[str, ...], user: str | None, client_id: str | None, ip: str | None, dry: bool
+) -> None:
+    """Set quotas of one entity; KEY= without a value removes."""
+    from barnabas_admin.kafka import call_any_broker
+    from barnabas_wire.client.metadata import known_code
+    from barnabas_wire.kafka.messages.alter_client_quotas import (
+        AlterClientQuotasRequest,
+        EntityData,
+        EntryData,
+        OpData,
+    )
+
+    named = {"client-id": client_id, "ip": ip, "user": user}
+    entity = [
+        EntityData(entity_type=kind, entity_name=None if name == DEFAULT else name)
+        for kind, name in named.items()
+        if name is not None
+    ]
+    if not entity:
+        raise click.UsageError("say whose quota: --user, --client-id or --ip")
+    ops = []
+    for change in changes:
+        key, equals, value = change.partition("=")
+        try:
+            ops.append(OpData(key=key, value=float(value) if value else 0.0, remove=not value))
+        except ValueError:
+            equals = ""
+        if not (key and equals):
+            raise click.BadParameter(f"{change!r}: write KEY=NUMBER, or KEY= to remove", param_hint="KEY=VALUE")
+    answer = call_any_broker(
+        invocation, AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)], validate_only=dry)
+    )
+    for entry in answer.entries:
+        if entry.error_code:
+            raise KafkaError.of(known_code(entry.error_code), entry.error_message or "")
+    talk(WARNING)
+    fields = {op.key: None if op.remove else op.value for op in ops}
+    if invocation.is_json:
+        print_json({"entity": {part.entity_type: part.entity_name for part in entity}, "quotas": fields, "dry": dry})
+        return
+    for key, new in fields.items():
+        talk(f"{key} {'removed' if new is None else f'= {new:g}'}{' (would be)' if dry else ''}")

@@ -1,0 +1,368 @@
+"""`barnabas topic reassign`, `reassignments`, `elect`: which brokers hold partitions, and which of them lead.
+
+May touch:  the admin client; `status` asks brokers how much they hold.   Must not touch: records.
+Invariants: a plan is printed and never carried out by itself; what a move is measured by comes from the brokers; the worst
+            outcome of several gives the exit code.
+Read next:  topic.py.
+
+A plan is Kafka's JSON: {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2, 3]}]}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from barnabas_admin.commands.topic import end_with_errors
+from barnabas_admin.errors import AdminError
+from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.output import print_json, print_line, print_table, talk
+
+Moves = dict[tuple[str, int], tuple[int, ...]]
+"""(topic, partition) -> wanted replicas, preferred leader first."""
+
+LEADER_THROTTLED = "leader.replication.throttled.replicas"
+FOLLOWER_THROTTLED = "follower.replication.throttled.replicas"
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+
+
+@click.group()
+def reassign() -> None:
+    """Move partitions between brokers while they are served."""
+
+
+@reassign.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC…]")
+@click.option("--to", "targets", metavar="ID,ID,…", help="Brokers that may hold replicas; default: all in service.")
+@click.option("--remove-broker", type=click.IntRange(min=0), metavar="ID", help="Move everything off this broker.")
+@click.option(
+    "-r", "--replicas", type=click.IntRange(min=1), help="Replicas of each partition; default: as many as now."
+)
+@common_options
+def plan(
+    invocation: Invocation,
+    topics: tuple[str, ...],
+    targets: str | None,
+    remove_broker: int | None,
+    replicas: int | None,
+) -> None:
+    """Print a plan that moves as few replicas as it can. `apply --file` carries it out."""
+    in_service = [b.id for b in invocation.admin.list_brokers().brokers if not b.fenced]
+    allowed = _broker_ids(targets) if targets else in_service
+    allowed = [broker for broker in allowed if broker != remove_broker]
+    names = topics or tuple(t.name for t in invocation.admin.list_topics(include_internal=remove_broker is not None))
+    described = invocation.admin.describe_topics(names)
+    end_with_errors(invocation, [topic for topic in described if topic.HasField("error")])
+    present = {(t.name, p.partition): tuple(p.replicas) for t in described for p in t.partitions}
+    moves = plan_moves(present, allowed, replicas=replicas)
+    entries = [
+        {"topic": topic, "partition": index, "replicas": list(wanted)} for (topic, index), wanted in moves.items()
+    ]
+    talk(f"{len(moves)} of {len(present)} partitions move")
+    print_line(json.dumps({"version": 1, "partitions": entries}))
+
+
+@reassign.command()
+@click.argument("moves", nargs=-1, metavar="[TOPIC:PARTITION=ID,ID…]…")
+@click.option("-f", "--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), help="A plan.")
+@click.option(
+    "--throttle", type=click.IntRange(min=1), metavar="BYTES/S", help="Bytes per second and broker, both ways."
+)
+@click.option("--dry", is_flag=True, help="Check, and change nothing.")
+@common_options
+def apply(invocation: Invocation, moves: tuple[str, ...], path: str | None, throttle: int | None, dry: bool) -> None:
+    """Begin to move partitions. A move that is under way takes the new target."""
+    wanted = _parse_moves(moves) | (_read_plan(path) if path else {})
+    if not wanted:
+        raise click.UsageError("name a move like orders:0=2,3, or a plan with --file")
+    if throttle is not None and not dry:
+        _set_throttle(invocation, wanted, throttle)
+    outcomes = invocation.admin.alter_reassignments(wanted, validate_only=dry)
+    _print_outcomes(invocation, outcomes, done="would begin" if dry else "begun")
+
+
+@reassign.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC…]")
+@common_options
+def status(invocation: Invocation, topics: tuple[str, ...]) -> None:
+    """Show which partitions are moving, whom they wait for, and how much has been copied."""
+    _show_ongoing(invocation, topics)
+
+
+@click.command()
+@click.argument("topics", nargs=-1, metavar="[TOPIC…]")
+@common_options
+def reassignments(invocation: Invocation, topics: tuple[str, ...]) -> None:
+    """Show which partitions are moving. The same as `topic reassign status`."""
+    _show_ongoing(invocation, topics)
+
+
+def _show_ongoing(invocation: Invocation, topics: tuple[str, ...]) -> None:
+    found = invocation.admin.list_reassignments(topics)
+    sizes = _replica_sizes(invocation, found) if found else {}
+    rows = [_describe(item, sizes) for item in found]
+    if invocation.is_json:
+        print_json({"reassignments": rows})
+        return
+    if not rows:
+        print_line("nothing is being reassigned")
+        return
+    columns = ["TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING", "WAITING_FOR", "COPIED"]
+    cells = []
+    for row in rows:
+        waiting = [f"{broker}{' (fenced)' if broker in row['fenced'] else ''}" for broker in row["waiting_for"]]
+        copied = " ".join(f"{broker}:{share:.0%}" for broker, share in row["copied"].items() if share is not None)
+        keys = ("topic", "partition", "replicas", "adding", "removing")
+        cells.append([*(row[key] for key in keys), ", ".join(waiting), copied])
+    print_table(columns, cells)
+
+
+@reassign.command()
+@click.argument("partitions", nargs=-1, metavar="[TOPIC[:PARTITION]]…")
+@click.option("--all", "is_all", is_flag=True, help="Everything that is under way.")
+@common_options
+def cancel(invocation: Invocation, partitions: tuple[str, ...], is_all: bool) -> None:
+    """Go back to the replicas that a move began with."""
+    if bool(partitions) == is_all:
+        raise click.UsageError("name partitions, or give --all")
+    wanted: Moves = {}
+    ongoing = [(item.topic, item.partition) for item in invocation.admin.list_reassignments()]
+    for text in partitions:
+        topic, index = _parse_partition(text)
+        named = [(topic, index)] if index is not None else [name for name in ongoing if name[0] == topic]
+        wanted |= dict.fromkeys(named, ())
+    if is_all:
+        wanted = dict.fromkeys(ongoing, ())
+    if not wanted:
+        print_line("nothing is being reassigned")
+        return
+    _print_outcomes(invocation, invocation.admin.alter_reassignments(wanted), done="cancelled")
+
+
+@reassign.command()
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC…")
+@common_options
+def unthrottle(invocation: Invocation, topics: tuple[str, ...]) -> None:
+    """Take the throttle of a finished move off: of the topics, and the rates of all brokers."""
+    from barnabas_wire.rpc import admin_pb2
+
+    for topic in topics:
+        changes: dict[str, str | None] = {LEADER_THROTTLED: None, FOLLOWER_THROTTLED: None}
+        invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_TOPIC, topic, changes)
+    rates: dict[str, str | None] = {LEADER_RATE: None, FOLLOWER_RATE: None}
+    invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_BROKER, "", rates)
+    if invocation.is_json:
+        print_json({"topics": list(topics), "throttled": False})
+    else:
+        print_line("throttles are off")
+
+
+@click.command()
+@click.argument("partitions", nargs=-1, metavar="[TOPIC[:PARTITION]]…")
+@click.option("--all", "is_all", is_flag=True, help="Every partition that needs it.")
+@click.option("--preferred", is_flag=True, help="The first replica, where it is in sync (this is the default).")
+@click.option("--unclean", is_flag=True, help="Any replica, where none that is in sync is left. Records may be lost.")
+@click.option("--yes", is_flag=True, help="Do not ask before an unclean election.")
+@common_options
+def elect(
+    invocation: Invocation, partitions: tuple[str, ...], is_all: bool, preferred: bool, unclean: bool, yes: bool
+) -> None:
+    """Elect leaders: preferred ones, or by choice any that lives."""
+    if preferred and unclean:
+        raise click.UsageError("an election is --preferred or --unclean")
+    if bool(partitions) == is_all:
+        raise click.UsageError("name partitions, or give --all")
+    if unclean and not yes:
+        raise click.UsageError("an unclean election may lose acknowledged records: give --yes to have it")
+    names: list[tuple[str, int]] | None = None
+    if not is_all:
+        names = []
+        for text in partitions:
+            topic, index = _parse_partition(text)
+            names += [(topic, index)] if index is not None else _partitions_of(invocation, topic)
+    outcomes = invocation.admin.elect_leaders(names, unclean=unclean)
+    _print_outcomes(invocation, outcomes, done="elected")
+
+
+def plan_moves(
+    present: Mapping[tuple[str, int], Sequence[int]], allowed: Sequence[int], *, replicas: int | None
+) -> Moves:
+    """Wanted replicas of the partitions that must change: replicas on allowed brokers stay where they are, those that go are
+    replaced by whoever holds least, and leaderships follow the same order. Raises AdminError when there are too few brokers."""
+    held = {broker: sum(broker in now for now in present.values()) for broker in allowed}
+    led = {broker: sum(now[0] == broker for now in present.values()) for broker in allowed}
+    moves: Moves = {}
+    for name, now in sorted(present.items()):
+        count = replicas or len(now)
+        if count > len(allowed):
+            raise AdminError(
+                f"{name[0]}:{name[1]} needs {count} brokers and only {len(allowed)} may hold it",
+                hint="allow more brokers with --to, or ask for fewer --replicas",
+            )
+        kept = [broker for broker in now if broker in held]
+        for broker in kept[count:]:
+            held[broker] -= 1
+        wanted = kept[:count]
+        while len(wanted) < count:
+            chosen = min((b for b in allowed if b not in wanted), key=lambda b: (held[b], led[b], b))
+            held[chosen] += 1
+            wanted.append(chosen)
+        if wanted[0] != now[0]:
+            if now[0] in led:
+                led[now[0]] -= 1
+            leader = min(wanted, key=lambda b: (led[b], wanted.index(b)))
+            wanted = [leader, *(b for b in wanted if b != leader)]
+            led[leader] += 1
+        if tuple(wanted) != tuple(now):
+            moves[name] = tuple(wanted)
+    return moves
+
+
+def _parse_moves(texts: Sequence[str]) -> Moves:
+    moves: Moves = {}
+    for text in texts:
+        name, separator, brokers = text.partition("=")
+        topic, index = _parse_partition(name)
+        if not separator or index is None:
+            raise click.UsageError(f"{text!r} is not TOPIC:PARTITION=ID,ID")
+        moves[topic, index] = tuple(_broker_ids(brokers))
+    return moves
+
+
+def _read_plan(path: str) -> Moves:
+    text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    try:
+        entries = json.loads(text)["partitions"]
+        return {
+            (str(entry["topic"]), int(entry["partition"])): tuple(int(broker) for broker in entry["replicas"])
+            for entry in entries
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise click.UsageError(f'{path} is no plan like {{"version":1,"partitions":[…]}}: {error!r}') from error
+
+
+def _parse_partition(text: str) -> tuple[str, int | None]:
+    topic, separator, index = text.rpartition(":")
+    if not separator:
+        return text, None
+    if not topic or not index.isdecimal():
+        raise click.UsageError(f"{text!r} is not TOPIC or TOPIC:PARTITION")
+    return topic, int(index)
+
+
+def _broker_ids(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise click.UsageError(f"{text!r} are not broker ids, comma-separated") from None
+
+
+def _partitions_of(invocation: Invocation, topic: str) -> list[tuple[str, int]]:
+    described = invocation.admin.describe_topics([topic])
+    end_with_errors(invocation, [found for found in described if found.HasField("error")])
+    return [(topic, part.partition) for part in described[0].partitions]
+
+
+def _set_throttle(invocation: Invocation, wanted: Moves, rate: int) -> None:
+    """Kafka's throttle: present replicas send and new ones fetch no faster than that, outside the ISR."""
+    from barnabas_wire.rpc import admin_pb2
+
+    topics = sorted({topic for topic, _ in wanted})
+    described = invocation.admin.describe_topics(topics)
+    end_with_errors(invocation, [topic for topic in described if topic.HasField("error")])
+    for topic in described:
+        present = {part.partition: list(part.replicas) for part in topic.partitions}
+        sending = [f"{index}:{b}" for (name, index) in wanted if name == topic.name for b in present.get(index, [])]
+        taking = [
+            f"{index}:{b}"
+            for (name, index), replicas in wanted.items()
+            if name == topic.name
+            for b in replicas
+            if b not in present.get(index, [])
+        ]
+        changes: dict[str, str | None] = {LEADER_THROTTLED: ",".join(sending), FOLLOWER_THROTTLED: ",".join(taking)}
+        invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_TOPIC, topic.name, changes)
+    rates: dict[str, str | None] = {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
+    invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_BROKER, "", rates)
+    talk(f"throttled to {rate} bytes/s; `barnabas topic reassign unthrottle {' '.join(topics)}` when it is done")
+
+
+def _replica_sizes(invocation: Invocation, ongoing: Sequence[Any]) -> dict[tuple[str, int, int], int]:
+    """Bytes of each replica by (topic, partition, broker); what a broker does not tell is missing."""
+    from barnabas_admin.kafka import run_with_cluster
+    from barnabas_wire.client.cluster import ClusterClient
+    from barnabas_wire.kafka.errors import KafkaError
+    from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+
+    by_topic: dict[str, list[int]] = {}
+    for item in ongoing:
+        by_topic.setdefault(item.topic, []).append(item.partition)
+    brokers = sorted({broker for item in ongoing for broker in (*item.replicas, *item.isr)})
+    request = DescribeLogDirsRequest(
+        topics=[DescribableLogDirTopic(topic=topic, partitions=parts) for topic, parts in by_topic.items()]
+    )
+
+    async def work(client: ClusterClient) -> dict[tuple[str, int, int], int]:
+        sizes: dict[tuple[str, int, int], int] = {}
+        await client.metadata([])
+        for broker in brokers:
+            try:
+                answer = await client.call(request, broker_id=broker)
+            except (KafkaError, OSError) as error:
+                talk(f"broker {broker} does not say how much it holds: {error}")
+                continue
+            for directory in answer.results:
+                for topic in directory.topics:
+                    for part in topic.partitions:
+                        sizes[topic.name, part.partition_index, broker] = part.partition_size
+        return sizes
+
+    try:
+        return run_with_cluster(invocation, work, timeout_s=min(3.0, invocation.timeout_s))
+    except (KafkaError, OSError) as error:
+        talk(f"how much has been copied is not known: {error}")
+        return {}
+
+
+def _describe(item: Any, sizes: Mapping[tuple[str, int, int], int]) -> dict[str, Any]:
+    whole = max((sizes.get((item.topic, item.partition, broker), 0) for broker in item.isr), default=0)
+    copied: dict[int, float | None] = {}
+    for broker in item.waiting_for:
+        size = sizes.get((item.topic, item.partition, broker))
+        copied[broker] = None if size is None else min(1.0, size / whole) if whole else 1.0
+    return {
+        "topic": item.topic,
+        "partition": item.partition,
+        "replicas": list(item.replicas),
+        "adding": list(item.adding),
+        "removing": list(item.removing),
+        "isr": list(item.isr),
+        "waiting_for": list(item.waiting_for),
+        "fenced": list(item.fenced),
+        "copied": copied,
+    }
+
+
+def _print_outcomes(invocation: Invocation, outcomes: Sequence[Any], *, done: str) -> None:
+    failed = [item for item in outcomes if item.HasField("error")]
+    rows = [
+        {
+            "topic": item.topic,
+            "partition": item.partition,
+            "status": item.error.name if item.HasField("error") else done,
+        }
+        for item in outcomes
+    ]
+    if invocation.is_json:
+        print_json({"partitions": rows})
+    elif rows:
+        print_table(["TOPIC", "PARTITION", "STATUS"], [[row["topic"], row["partition"], row["status"]] for row in rows])
+    else:
+        print_line("nothing to do")
+    end_with_errors(invocation, failed)

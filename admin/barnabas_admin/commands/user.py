@@ -1,0 +1,122 @@
+"""`barnabas user`: SCRAM credentials of users, by the Kafka protocol.
+
+May touch:  the brokers, standard input for passwords.    Must not touch: the admin service, but to find brokers.
+Invariants: a password is read from standard input or a prompt, never from the command line, and is shown nowhere; only its
+            salted form leaves this process.
+Read next:  ../kafka.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+
+import click
+
+from barnabas_admin.errors import AdminError
+from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.output import print_json, print_table, talk
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+WARNING = "warning: no listener speaks SASL yet: credentials are kept for when one does"
+MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+SALT_BYTES = 16
+mechanism_option = click.option(
+    "--mechanism", type=click.Choice(list(MECHANISMS)), default="SCRAM-SHA-512", help="Default SCRAM-SHA-512."
+)
+
+
+@click.command("list")
+@common_options
+def list_users(invocation: Invocation) -> None:
+    """List the users that have SCRAM credentials."""
+    from barnabas_admin.kafka import call_any_broker
+    from barnabas_wire.kafka.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+
+    answer = call_any_broker(invocation, DescribeUserScramCredentialsRequest(users=None))
+    names = {number: name for name, number in MECHANISMS.items()}
+    rows = [
+        {
+            "user": result.user,
+            "mechanism": names.get(info.mechanism, str(info.mechanism)),
+            "iterations": info.iterations,
+        }
+        for result in answer.results
+        for info in result.credential_infos
+    ]
+    talk(WARNING)
+    if invocation.is_json:
+        print_json({"users": rows})
+        return
+    print_table(["USER", "MECHANISM", "ITERATIONS"], [list(row.values()) for row in rows])
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@mechanism_option
+@click.option("--iterations", type=click.IntRange(4096, 16384), default=8192, help="4096 to 16384; default 8192.")
+@common_options
+def create(invocation: Invocation, name: str, mechanism: str, iterations: int) -> None:
+    """Give a user a credential, or replace it; the password is read from standard input."""
+    from barnabas_wire.kafka.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialUpsertion,
+    )
+
+    salt = os.urandom(SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], _password().encode(), salt, iterations)
+    upsertion = ScramCredentialUpsertion(
+        name=name, mechanism=MECHANISMS[mechanism], iterations=iterations, salt=salt, salted_password=salted
+    )
+    _alter(invocation, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+    _say(invocation, name, mechanism, "created")
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@mechanism_option
+@click.option("--yes", is_flag=True, help="Do it.")
+@common_options
+def delete(invocation: Invocation, name: str, mechanism: str, yes: bool) -> None:
+    """Take a credential from a user."""
+    from barnabas_wire.kafka.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialDeletion,
+    )
+
+    if not yes:
+        raise AdminError(
+            f"the {mechanism} credential of {name} would be deleted", code=ErrorCode.INVALID_REQUEST, hint="add --yes"
+        )
+    deletion = ScramCredentialDeletion(name=name, mechanism=MECHANISMS[mechanism])
+    _alter(invocation, AlterUserScramCredentialsRequest(deletions=[deletion]))
+    _say(invocation, name, mechanism, "deleted")
+
+
+def _password() -> str:
+    if sys.stdin.isatty():
+        answer: str = click.prompt("password", hide_input=True, confirmation_prompt=True, err=True)
+        return answer
+    password = sys.stdin.readline().rstrip("\n")
+    if not password:
+        raise AdminError("no password on standard input", code=ErrorCode.UNACCEPTABLE_CREDENTIAL)
+    return password
+
+
+def _alter(invocation: Invocation, request: object) -> None:
+    from barnabas_admin.kafka import call_any_broker
+    from barnabas_wire.client.metadata import known_code
+
+    for result in call_any_broker(invocation, request).results:
+        if result.error_code:
+            raise KafkaError.of(known_code(result.error_code), result.error_message or "")
+
+
+def _say(invocation: Invocation, name: str, mechanism: str, what: str) -> None:
+    talk(WARNING)
+    if invocation.is_json:
+        print_json({"user": name, "mechanism": mechanism, what: True})
+        return
+    talk(f"{mechanism} credential of {name} {what}")
