@@ -5,10 +5,10 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check tests proto sim sim-mutants bench compat-oracle clean help
+.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos bench bench-metadata compat-oracle clean help
 
 help:
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 setup: ## make .venv and install everything pinned
 	@bash .ci/setup dev
@@ -29,14 +29,27 @@ check: ## ruff, mypy and the import law
 proto: ## generate the gRPC code again
 	@cd proto && ../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. barnabas_wire/rpc/*.proto
 
-sim: ## replay seeds: SEED= STEPS= SEEDS= (raft core, then whole nodes)
-	@$(PY) -m tests.simulation --seed $(SEED) --steps $(STEPS) --seeds $(SEEDS)
+sim: ## at least 10 million simulated events in 4 CPU minutes; with SEED= (STEPS= SEEDS=) replay those seeds
+ifeq ($(origin SEED),command line)
+	@$(PY) -W ignore -m tests.simulation --seed $(SEED) --steps $(STEPS) --seeds $(SEEDS)
+else
+	@$(PY) -W ignore -m tests.simulation.sweep --budget 220 --events-min 10000000
+endif
 
-sim-mutants: ## the seeded bugs, each found from random seeds
-	@$(PY) -m tests.simulation.mutants
+sim-long: ## random seeds of all simulations on all cores: BUDGET= CPU time, such as 10m or 2h
+	@$(PY) -W ignore -m tests.simulation.sweep --budget $(or $(BUDGET),10m)
+
+sim-mutants: ## the seeded bugs of the control plane and of log and replication, each found from random seeds
+	@$(PY) -W ignore -m tests.simulation.mutants; first=$$?; $(PY) -W ignore -m tests.simulation.node_mutants && exit $$first
+
+chaos: ## break a real quorum in network namespaces under 50 metadata writes/s: SEED= BUDGET= (most s of faults per scenario)
+	@$(PY) -m tests.chaos --seed $(SEED) $(if $(BUDGET),--budget $(BUDGET))
 
 bench: ## produce and fetch against a floor measured in the same run
 	@$(PY) -m tests.bench
+
+bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of one change, snapshot, load, failover, memory
+	@$(PY) -m tests.bench.metadata
 
 compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console tools and broker then judge ours
 	@command -v mvn >/dev/null || { echo "compat-oracle needs Maven and Java 17: sudo apt-get install maven" >&2; exit 1; }

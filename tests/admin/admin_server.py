@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc.aio
 
@@ -15,6 +15,7 @@ from barnabas_broker.quorum_view import LeaderView
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
     ConfigAlteration,
+    ControllerRequest,
     CreatableTopic,
     CreatedTopic,
     DeletedTopic,
@@ -22,9 +23,24 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.controller.requests_cluster import FeatureUpdateResult, UpdateFeatures, UpdateFeaturesReply
+from barnabas_quorum.controller.requests_partitions import (
+    ElectedPartition,
+    ElectionType,
+    OngoingReassignment,
+    PartitionReassignment,
+    ReassignedPartition,
+)
+from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
+from barnabas_quorum.driver.quorum_description import QuorumDescription
+from barnabas_quorum.raft.messages import VoterChange
+from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.rpc.options import SERVER_OPTIONS
 from tests.admin.images import NOW_MS, FakeNode, uuid
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -34,12 +50,21 @@ class FakeController:
     asked: list[Any] = field(default_factory=list)
     refuse: KafkaError | None = None
     validate_only: bool = False
+    ongoing: list[OngoingReassignment] = field(default_factory=list)
 
     def _take(self, items: Sequence[Any], validate_only: bool = False) -> None:
         if self.refuse is not None:
             raise self.refuse
         self.asked += items
         self.validate_only = validate_only
+
+    async def ask(self, request: ControllerRequest, reply_type: type[T], *, timeout_ms: int) -> T:
+        """Takes feature updates; every one is fine."""
+        assert isinstance(request, UpdateFeatures)
+        self._take(request.updates, request.validate_only)
+        reply = UpdateFeaturesReply(results=tuple(FeatureUpdateResult(name=item.name) for item in request.updates))
+        assert isinstance(reply, reply_type)
+        return reply
 
     async def create_topics(
         self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
@@ -79,6 +104,65 @@ class FakeController:
         self._take(resources, validate_only)
         return [AlteredConfig(resource_type=r.resource_type, resource_name=r.resource_name) for r in resources]
 
+    async def elect_leaders(
+        self, election_type: ElectionType, partitions: tuple[tuple[str, int], ...] | None = None, *, timeout_ms: int
+    ) -> list[ElectedPartition]:
+        self._take([election_type, *(partitions or ())])
+        needless = KafkaError.of(ErrorCode.ELECTION_NOT_NEEDED, "it leads already")
+        return [
+            ElectedPartition(
+                topic=topic, partition_id=index, leader=BrokerId(2), error=needless if index == 9 else None
+            )
+            for topic, index in partitions or ()
+        ]
+
+    async def alter_partition_reassignments(
+        self, partitions: Sequence[PartitionReassignment], *, validate_only: bool = False, timeout_ms: int
+    ) -> list[ReassignedPartition]:
+        self._take(partitions, validate_only)
+        nothing = KafkaError.of(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned")
+        return [
+            ReassignedPartition(
+                topic=item.topic, partition_id=item.partition_id, error=nothing if item.partition_id == 9 else None
+            )
+            for item in partitions
+        ]
+
+    async def list_partition_reassignments(
+        self, partitions: tuple[tuple[str, int], ...] | None = None, *, timeout_ms: int
+    ) -> list[OngoingReassignment]:
+        self._take([])
+        return list(self.ongoing)
+
+    async def unregister_broker(self, broker_id: BrokerId, *, timeout_ms: int) -> None:
+        self._take([broker_id])
+
+
+class FakeMember:
+    """The quorum member of a node of tests."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    def describe(self) -> QuorumDescription:
+        """See QuorumMember."""
+        return self._node.quorum
+
+    @property
+    def voters(self) -> VoterSet:
+        """See QuorumMember."""
+        return self._node.voters
+
+    @property
+    def leader_endpoint(self) -> Voter | None:
+        """See QuorumMember."""
+        return self._node.voters.by_id(self._node.quorum.leader_id)
+
+    async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
+        """See QuorumMember."""
+        self._node.voter_changes.append(change)
+        return VoterChangeAnswer(self._node.voter_error, "because of a rule", None)
+
 
 class AdminServer:
     """Serves until closed. `node` and `controller` may be changed between calls."""
@@ -102,8 +186,7 @@ class AdminServer:
         view = LeaderView(
             node_id=self.node.node_id,
             cluster_id=self.node.cluster_id,
-            voters=self.node.voters,
-            describe_own=lambda: self.node.quorum,
+            quorum=FakeMember(self.node),
             clock_ms=lambda: NOW_MS,
         )
         self.service = AdminService(self.node, self.controller, view, clock_ms=lambda: NOW_MS)

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from barnabas_broker.admin_rpc import ConfigKeyView
-from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription, Stats
+from barnabas_quorum.driver.node import Stats
+from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
+from barnabas_quorum.driver.snapshots import SnapshotStats
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.raft.messages import LeaderAndEpoch
+from barnabas_quorum.raft.messages import LeaderAndEpoch, ReplyError, VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import (
     ConfigRecord,
@@ -113,6 +115,10 @@ class FakeNode:
     default_partitions: int = 1
     default_replication_factor: int = 3
     static_min_isr: int = 2
+    voter_changes: list[VoterChange] = field(default_factory=list)
+    """What the quorum was asked for."""
+    voter_error: ReplyError = ReplyError.NONE
+    """What it answers."""
 
     def topic_keys(self) -> list[ConfigKeyView]:
         return [
@@ -132,7 +138,9 @@ class FakeQuorumNode:
         self.is_voter = is_voter
         self.high_watermark = quorum.high_watermark
         self.log_end_offset = Offset(103)
-        self.stats = Stats(elections_won=2, flushes=4, flush_ms_sum=10.0)
+        self.log_start_offset = Offset(7)
+        self.snapshot_stats = SnapshotStats()
+        self.stats = Stats(elections_begun=5, elections_won=2, flushes=4, flush_ms_sum=10.0)
         self.leader_and_epoch = LeaderAndEpoch(quorum.leader_id, quorum.epoch)
 
     def describe(self) -> QuorumDescription:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas_admin.main import LazyGroup, cli
+from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.admin.admin_server import AdminServer
@@ -74,17 +75,26 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
     assert {" ".join(path) for path, command in found.items() if not isinstance(command, click.Group)} == {
         "dev",
         *(f"storage {verb}" for verb in ("format", "info", "random-uuid")),
-        *(f"cluster {verb}" for verb in ("info", "health")),
-        *(f"quorum {verb}" for verb in ("status", "replicas")),
-        "broker list",
+        *(f"cluster {verb}" for verb in ("info", "health", "unregister-controller")),
+        *(f"cluster features {verb}" for verb in ("upgrade", "downgrade")),
+        *(f"acl {verb}" for verb in ("list", "create", "delete")),
+        *(f"user {verb}" for verb in ("list", "create", "delete")),
+        *(f"quota {verb}" for verb in ("list", "set")),
+        *(f"quorum {verb}" for verb in ("status", "replicas", "add-voter", "remove-voter", "recover", "rejoin")),
+        *(f"quorum {verb}" for verb in ("verify", "log", "diff")),
+        *(f"quorum quarantine {verb}" for verb in ("list", "show", "sign-off")),
+        "log dump",
+        *(f"broker {verb}" for verb in ("list", "unregister")),
+        *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment")),
+        *(f"topic reassign {verb}" for verb in ("plan", "apply", "status", "cancel", "unthrottle")),
+        *(f"topic {verb}" for verb in ("reassignments", "elect")),
         *(f"topic {v}" for v in ("create", "list", "describe", "alter", "config", "add-partitions", "delete")),
         *(f"topic {verb}" for verb in ("produce", "consume")),
         *(f"group {verb}" for verb in ("list", "describe")),
     }
     for path, command in found.items():
         group = found[path[:-1]] if len(path) > 1 else cli
-        assert isinstance(group, LazyGroup)
-        if path[-1] in group.entries:
+        if isinstance(group, LazyGroup) and path[-1] in group.entries:
             assert command.help is not None
             assert command.help.startswith(group.entries[path[-1]][1]), path
             assert command.name == path[-1]
@@ -141,7 +151,53 @@ def test_quorum_tells_lags_and_leaves_out_what_is_not_known(admin_server: AdminS
 def test_cluster_info(run: Run) -> None:
     info = run.json("cluster", "info")
     assert (info["controller_id"], info["metadata_offset"]) == (1, 100)
-    assert info["controllers"] == [{"id": i, "endpoint": f"127.0.0.1:{9111 + i}"} for i in (1, 2, 3)]
+    assert info["controllers"] == [
+        {
+            "id": i,
+            "endpoint": f"127.0.0.1:{9111 + i}",
+            "voter": True,
+            "registered": False,
+            "incarnation_id": None,
+        }
+        for i in (1, 2, 3)
+    ]
+
+
+def test_features_are_shown_with_who_serves_them_and_upgraded_all_or_none(admin_server: AdminServer, run: Run) -> None:
+    shown = run.json("cluster", "features")["features"]
+    assert isinstance(shown, list)
+    assert {view["name"] for view in shown} >= {"metadata.version", "kraft.version"}
+    run("cluster", "features", "upgrade", "--feature", "metadata.version=2", "--dry")
+    assert admin_server.controller.validate_only
+    assert admin_server.controller.asked[-1].level == 2
+    assert "NAME=LEVEL" in run("cluster", "features", "upgrade", "--feature", "odd", exit_code=2).stderr
+    assert "--yes" in run("cluster", "unregister-controller", "9", exit_code=1).stderr
+
+
+def test_kraft_version_is_upgraded_in_the_voter_set_first_and_only_by_its_name(
+    admin_server: AdminServer, run: Run
+) -> None:
+    node, controller = admin_server.node, admin_server.controller
+    upgrade = ("cluster", "features", "upgrade", "--feature")
+    run(*upgrade, "metadata.version=2")
+    run(*upgrade, "eligible.leader.replicas.version=1")
+    run(*upgrade, "kraft.version=1", "--dry")
+    controller.refuse = KafkaError.of(ErrorCode.INVALID_UPDATE_VERSION, "broker 3 serves 0 to 0")
+    run(*upgrade, "kraft.version=1", exit_code=1)
+    assert not node.voter_changes
+    controller.refuse = None
+    node.voter_error = ReplyError.INVALID_REQUEST
+    controller.asked.clear()
+    run(*upgrade, "kraft.version=1", exit_code=1)
+    assert controller.validate_only, "the level is not written"
+    node.voter_error = ReplyError.NONE
+    node.voter_changes.clear()
+    run(*upgrade, "kraft.version=1")
+    assert [asked.kind for asked in node.voter_changes] == [VoterChangeKind.UPGRADE]
+    assert not controller.validate_only and controller.asked[-1].level == 1
+
+
+def test_cluster_info_as_text(run: Run) -> None:
     assert "answered_by" in run("cluster", "info").stdout
 
 

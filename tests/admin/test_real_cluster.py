@@ -176,6 +176,49 @@ def test_every_node_sees_the_quorum_as_its_leader_does(barnabas_cluster: LocalCl
         assert [row["id"] for row in found["replicas"] if row["role"] == "leader"] == [found["leader_id"]]
 
 
+def test_the_metadata_of_all_nodes_is_compared_read_and_told_apart(commands: Cli) -> None:
+    commands.run("topic", "create", "told", "-p", "1")
+    report = commands.json("quorum", "verify", "--recompute")
+    assert report["is_consistent"] and {row["state"] for row in report["nodes"]} == {"agrees"}
+    assert {row["node"] for row in report["nodes"]} == {1, 2, 3}
+    assert len({row["hash"] for row in report["nodes"]}) == 1
+
+    log = commands.run("quorum", "log", "-n", "1000", "-o", "json").stdout.splitlines()
+    entries = [json.loads(line) for line in log]
+    made = next(each for each in entries if each["kind"] == "TopicRecord" and each["fields"]["name"] == "told")
+    compared = next(each for each in entries if each["offset"] == report["offset"])
+    assert compared["kind"] == "ImageHashRecord"
+    (only,) = commands.run("quorum", "log", "--from", str(made["offset"]), "-n", "1").stdout.decode().splitlines()
+    assert "TopicRecord" in only and "name=told" in only
+
+    before, after = str(made["offset"] - 1), str(report["offset"])
+    changes = commands.json("quorum", "diff", before, after)["changes"]
+    assert {(each["change"], each["entity"].split(" (")[0]) for each in changes} >= {
+        ("added", "topic told"),
+        ("added", "partition told-0"),
+    }
+    assert b"topic told" in commands.run("quorum", "diff", before, after).stdout
+    refused = commands.run("quorum", "diff", after, before, status=1)
+    assert b"FROM must be below TO" in refused.stderr
+
+    nodes = commands.json("quorum", "quarantine", "list")["nodes"]
+    assert [node["is_held"] for node in nodes] == [False] * 3
+    commands.run("quorum", "quarantine", "show", "1", status=3)
+    commands.run("quorum", "quarantine", "sign-off", "1", "--reason", "r", "--yes", status=1)
+
+
+def test_the_log_of_a_cluster_is_dumped_from_its_files(barnabas_cluster: LocalCluster, commands: Cli) -> None:
+    commands.run("topic", "create", "dumped", "--if-not-exists")
+    done = subprocess.run(
+        [*BARNABAS, "log", "dump", "--metadata", str(barnabas_cluster.directory / "node-1"), "-o", "json"],
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    kinds = [json.loads(line)["kind"] for line in done.stdout.splitlines()]
+    assert {"LeaderChange", "RegisterBrokerRecord", "TopicRecord", "KRaftVoters"} <= set(kinds)
+
+
 def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: LocalCluster) -> None:
     assert commands.json("cluster", "health")["healthy"]
     barnabas_cluster.kill(3)
@@ -229,11 +272,14 @@ def test_dev_keeps_its_data_on_another_port(tmp_path: Path) -> None:
         port,
         f"echo kept | {barnabas} topic produce memory && env -u BARNABAS_ADMIN -u BARNABAS_BROKERS {barnabas} cluster info",
     )
-    again = dev(port + PORTS_SPAN // 8, f"{barnabas} topic consume memory -n 1 && {barnabas} quorum status -o json")
+    moved = [f"127.0.0.1:{port + PORTS_SPAN // 8 + 20 + index}" for index in range(3)]
+    # A voter tells its new address by itself, one after the other, each once per fetch time-out.
+    seen = " && ".join(f"grep -qF '\"{endpoint}\"' status" for endpoint in moved)
+    asked = f"cd {tmp_path}; for _ in $(seq 60); do {barnabas} quorum status -o json > status; {seen} && break; sleep 0.3; done"
+    again = dev(port + PORTS_SPAN // 8, f"{barnabas} topic consume memory -n 1 && ({asked}; cat status)")
     kept, status = again.stdout.splitlines()
     assert kept == "kept"
-    endpoints = {voter["endpoint"] for voter in json.loads(status)["voters"]}
-    assert endpoints == {f"127.0.0.1:{port + PORTS_SPAN // 8 + 20 + index}" for index in range(3)}
+    assert {voter["endpoint"] for voter in json.loads(status)["voters"]} == set(moved)
 
 
 def test_storage_verbs_speak_through_the_server(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """A cluster of real `barnabas-server` processes for the benchmark, and what its metrics pages said between two moments.
 
 May touch:  local_cluster, the Kafka admin client, /metrics.    Must not touch: broker code.
-Invariants: every run has a topic of its own, deleted after it; a metric is read as the difference over the run.
+Invariants: every run has a topic of its own, and its files are gone before the next begins; a metric is read as the
+            difference over the run.
 Read next:  __main__.py.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -120,8 +122,18 @@ class BenchCluster:
         return min((node.data_directory / f"{topic}-0").glob("*.log"))
 
     def delete_topic(self, name: str) -> None:
-        """Remove it, and its files half a second later."""
+        """Remove it, wait until its files are gone too, and until the disk has done what it had to do for that."""
         self._admin.delete_topics([name])[name].result(TOPIC_TIMEOUT_S)
+        deadline = time.monotonic() + TOPIC_TIMEOUT_S
+        while any(
+            directory.name.startswith(f"{name}-")
+            for node in self._cluster.nodes.values()
+            for directory in node.data_directory.iterdir()
+        ):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the files of topic {name} are still there after {TOPIC_TIMEOUT_S} s")
+            time.sleep(0.05)
+        os.sync()
 
     def snapshot(self) -> Snapshot:
         """Read every node's metrics page."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.bench.__main__ import Bench, Row
-from tests.bench.blaster import Target, blast, drain_floor
+from tests.bench.__main__ import Bench, Demand, Row, _median
+from tests.bench.blaster import Blast, Target, blast, drain_floor
+from tests.bench.disk import fill_disk
 from tests.bench.frames import KIB, MIB, Load, make_fetch, make_produce
 from tests.bench.machine import FlushProbe, cpu_s, resident_mib
 
@@ -70,19 +72,58 @@ def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Pa
         bench.rows.setdefault("floor, produce, 1 KiB in 16 KiB", []).append(row("", 0.6, us=small))
     bench.rows["produce, RF 1, page cache, 1 KiB in 16 KiB"] = [row("", 1.5, ratio=2.4), row("", 1.7, ratio=2.5)]
     bench.rows["produce, RF 3, page cache, 1 KiB in 16 KiB"] = [row("", 8.0)]
-    bench.rows["produce, RF 3, durable, 1 KiB in 16 KiB"] = [row("", 8.0, mb_per_s=80.0)]
+    bench.rows["produce, RF 3, durable, 1 KiB in 16 KiB"] = [row("", 8.0, mb_per_s=60.0)]
+    for kind, speed in (("page cache", 200.0), ("durable", 160.0)):
+        bench.rows[f"produce, RF 3, {kind}, 1 KiB in 16 KiB, 4 MiB in flight"] = [row("", 8.0, mb_per_s=speed)]
     rows = bench.medians()
     assert bench.void_reason(rows) is None
-    verdicts = {demand.name: demand.is_met for demand in bench.targets(rows)}
+    demands = bench.targets(rows)
+    assert "allows" not in "".join(map(str, demands)), "the disk was not measured, or allows what is demanded"
+    verdicts = {demand.name: demand.is_met for demand in demands}
     assert verdicts == {
         "produce, RF 1, page cache, 1 KiB in 16 KiB: broker CPU / floor CPU": True,
         "1 KiB in 16 KiB: CPU of all brokers, RF 3 / RF 1": False,
-        "1 KiB in 16 KiB, RF 3: durable MB/s / page cache MB/s": True,
+        "1 KiB in 16 KiB, RF 3, 4 MiB in flight: durable / page cache MB/s": True,
+        "1 KiB in 16 KiB, RF 3, 1 MiB in flight: durable / page cache MB/s": True,  # told, not demanded
         "control-lane tick p99 under load, worst case, ms": True,
         "elections under load": True,
     }
     bench.rows["floor, produce, 1 KiB in 1 MiB"] = [row("", 1.0)]
     assert bench.void_reason(bench.medians()) is not None
+
+
+def test_a_miss_that_the_disk_does_not_let_be_met_says_so_and_stays_a_miss(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, rounds=1, scale=1.0, only="")
+    for name, speed in (
+        ("produce, RF 3, page cache, 1 KiB in 1 MiB", 500.0),
+        ("produce, RF 3, durable, 1 KiB in 1 MiB", 350.0),
+        ("floor, disk, RF 3, durable, 1 KiB in 1 MiB", 1080.0),
+    ):
+        bench.rows[name] = [row(name, 1.0, mb_per_s=speed)]
+    missed = next(demand for demand in bench.targets(bench.medians()) if not demand.is_met)
+    assert (missed.value, missed.at_least) == (0.7, 0.75)
+    assert str(missed).startswith("  MISSED 1 KiB in 1 MiB, RF 3")
+    assert str(missed).endswith("0.70 (at least 0.75) (the disk allows at most 0.72)")
+    assert str(Demand("share", 0.7, at_least=0.75, allowed=0.9)) == "  MISSED share: 0.70 (at least 0.75)"
+
+
+def test_the_disk_floor_makes_every_byte_durable_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr("os.fdatasync", lambda descriptor: flushed.append(os.fstat(descriptor).st_size))
+    run = fill_disk(tmp_path, files=3, write_bytes=KIB, flush_bytes=4 * KIB, total_bytes=30 * KIB)
+    assert run.bytes == 3 * 8 * KIB, "whole flushes only"
+    assert sorted(flushed) == [4 * KIB] * 3 + [8 * KIB] * 3
+    assert len(run.flushes_s) == 6
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_connection_in_another_mode_does_not_move_the_figure() -> None:
+    parts = [(cpu, Blast(0.5, 10, 1_000_000, 5, [0.001])) for cpu in (0.0003, 0.0004, 0.0001, 0.0009, 0.0004)]
+    cpu, joined = _median(parts)
+    assert cpu / (joined.bytes / 1e6) == pytest.approx(0.0004)
+    assert (joined.requests, joined.bytes, len(joined.latencies_s)) == (50, 5_000_000, 5)
 
 
 def test_the_flush_probe_times_flushes(tmp_path: Path) -> None:

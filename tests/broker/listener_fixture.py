@@ -93,14 +93,12 @@ class RememberingReplicas:
         respond: Callable[[list[AppendOutcome]], None],
     ) -> None:
         outcomes = []
-        for entry in entries:
+        for topic, partition, batches in entries:
             if self.error is not None:
-                outcomes.append(AppendOutcome(entry.topic, entry.partition, self.error))
+                outcomes.append(AppendOutcome(topic, partition, self.error))
                 continue
-            outcomes.append(
-                AppendOutcome(entry.topic, entry.partition, None, Offset(len(self.appended)), -1, Offset(0))
-            )
-            self.appended.append((entry.topic, entry.partition, bytes(entry.batches)))
+            outcomes.append(AppendOutcome(topic, partition, None, Offset(len(self.appended)), -1, Offset(0)))
+            self.appended.append((topic, partition, bytes(batches)))
         if self.is_holding:
             self.waiting.append(lambda: respond(outcomes))
         else:

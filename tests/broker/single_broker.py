@@ -138,7 +138,6 @@ async def single_broker(
         config=ReplicationConfig(),
         logs=logs,
         log_config=lambda topic, image: config,
-        disk=disk,
         controller=_NoPeers(),
         peers=_NoPeers(),  # type: ignore[arg-type]
         clock_ms=now_ms,

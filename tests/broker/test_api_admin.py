@@ -21,12 +21,14 @@ from barnabas_quorum.controller.requests import (
     GrownTopic,
     IncrementalAlterConfigs,
 )
-from barnabas_quorum.driver.node import QuorumDescription, ReplicaDescription
+from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.image.metadata import MetadataDelta
+from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.messages.add_raft_voter import AddRaftVoterRequest, Listener
 from barnabas_wire.kafka.messages.alter_configs import AlterableConfig as ReplacedConfig
 from barnabas_wire.kafka.messages.alter_configs import AlterConfigsRequest
 from barnabas_wire.kafka.messages.alter_configs import AlterConfigsResource as ReplacedResource
@@ -58,6 +60,7 @@ from barnabas_wire.kafka.messages.incremental_alter_configs import (
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from barnabas_wire.kafka.messages.list_config_resources import ListConfigResourcesRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas_wire.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest
 from tests.broker.listener_fixture import (
     CLUSTER_ID,
     TOPIC,
@@ -552,7 +555,7 @@ async def test_the_quorum_is_described() -> None:
 
     address = Voter(voter.key, "controller.example", 19092)
     for source in (lambda: description, from_the_leader):
-        async with running_server(make_services(quorum_description=source, voters=(address,))) as server:
+        async with running_server(make_services(quorum_description=source, voters=lambda: (address,))) as server:
             client = await RawClient.connect(server)
             request = DescribeQuorumRequest(
                 topics=[
@@ -572,6 +575,53 @@ async def test_the_quorum_is_described() -> None:
                     (node,) = answer.nodes
                     (listener,) = node.listeners
                     assert (node.node_id, listener.name, listener.port) == (1, "CONTROLLER", 19092)
+
+
+async def test_voters_are_added_and_removed_by_way_of_the_quorums_leader() -> None:
+    asked: list[VoterChange] = []
+    refusal: list[KafkaError] = []
+
+    async def change(wanted: VoterChange) -> None:
+        asked.append(wanted)
+        if refusal:
+            raise refusal.pop()
+
+    directory = Uuid(b"directory-of-4..")
+    voter = Voter(ReplicaKey(BrokerId(4), directory), "controller.example", 19093)
+    async with running_server(make_services(change_voters=change)) as server:
+        client = await RawClient.connect(server)
+
+        def adding(**more: Any) -> AddRaftVoterRequest:
+            fields: dict[str, Any] = {
+                "cluster_id": CLUSTER_ID,
+                "timeout_ms": 5000,
+                "voter_id": 4,
+                "voter_directory_id": directory,
+                "listeners": [Listener(name="CONTROLLER", host=voter.host, port=voter.port)],
+            }
+            return AddRaftVoterRequest(**(fields | more))
+
+        for version in range(2):
+            assert (await client.call(adding(), version)).error_code == 0
+        removing = RemoveRaftVoterRequest(cluster_id=None, voter_id=4, voter_directory_id=directory)
+        assert (await client.call(removing, 0)).error_code == 0
+        assert asked[:2] == [VoterChange(VoterChangeKind.ADD, voter, 0)] * 2
+        assert (asked[2].kind, asked[2].voter.key) == (VoterChangeKind.REMOVE, voter.key)
+        refusal.append(KafkaError.of(ErrorCode.DUPLICATE_VOTER, "it votes already"))
+        refused = await client.call(adding(), 1)
+        assert (refused.error_code, refused.error_message) == (ErrorCode.DUPLICATE_VOTER, "it votes already")
+        asked.clear()
+        for request, code in (
+            (adding(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+            (adding(listeners=[]), ErrorCode.INVALID_REQUEST),
+            (adding(voter_id=-1), ErrorCode.INVALID_REQUEST),
+            (RemoveRaftVoterRequest(cluster_id="another", voter_id=4), ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ):
+            assert (await client.call(request, 0)).error_code == code
+        assert not asked
+    async with running_server(make_services()) as server:
+        answer = await (await RawClient.connect(server)).call(removing, 0)
+        assert answer.error_code == ErrorCode.BROKER_NOT_AVAILABLE
 
 
 async def test_producer_ids_are_given_once_and_transactions_refused() -> None:

@@ -33,7 +33,7 @@ class NotLeading(RememberingReplicas):
     def append_records(self, entries: Sequence[AppendEntry], **rest: Any) -> None:
         error = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
         hint = CurrentLeader(BrokerId(1), Epoch(5))
-        rest["respond"]([AppendOutcome(e.topic, e.partition, error, current_leader=hint) for e in entries])
+        rest["respond"]([AppendOutcome(topic, number, error, current_leader=hint) for topic, number, _ in entries])
 
     def outcomes(self, partitions: Sequence[Any]) -> list[FetchOutcome]:
         error = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")

@@ -23,15 +23,17 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.controller.requests_cluster import RegisterController, RegisterControllerReply
 from barnabas_quorum.driver.controller_service import ControllerService
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem, IsrMember
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from barnabas_wire.rpc.options import SERVER_OPTIONS
 from tests.broker.controllers_fixture import Controllers
 from tests.broker.coordinator import virtual_loop
-from tests.metadata_quorum.controller_fixture import make_driver, registration
+from tests.metadata_quorum.controller_fixture import CLUSTER_ID, make_driver, registration, uuid
 
 
 def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -107,9 +109,68 @@ async def test_a_controller_that_is_down_or_stopped_is_left_for_another() -> Non
     controllers.elect(3)
     loop = asyncio.get_running_loop()
     start = loop.time()
-    (made,) = await controllers.client.create_topics([TOPIC])
+    (made,) = await controllers.client.create_topics([TOPIC], validate_only=True)
     assert 5 <= loop.time() - start < 6, "one attempt's time-out, not the whole deadline"
     assert made.error is not None and made.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+@on_virtual_time
+async def test_what_a_node_asks_for_itself_is_asked_again() -> None:
+    controllers = Controllers()
+    controllers.elect(1)
+    await serve_broker(controllers)
+    own = RegisterController(
+        controller_id=BrokerId(1),
+        cluster_id=CLUSTER_ID,
+        incarnation_id=uuid(1),
+        endpoints=(Endpoint("CONTROLLER", "h", 1),),
+        features=SUPPORTED_FEATURES,
+    )
+    controllers.quorums[1].is_held = True
+    asking = asyncio.ensure_future(controllers.client.ask(own, RegisterControllerReply))
+    await asyncio.sleep(0.1)
+    controllers.quorums[1].depose(3)
+    controllers.elect(3)
+    assert isinstance(await asking, RegisterControllerReply)
+
+
+@on_virtual_time
+async def test_a_change_that_may_have_been_made_is_not_asked_for_again() -> None:
+    controllers = Controllers()
+    controllers.elect(1)
+    await serve_broker(controllers)
+
+    async def create_while(lose: Callable[[], None]) -> KafkaError:
+        asking = asyncio.ensure_future(controllers.client.create_topics([TOPIC]))
+        await asyncio.sleep(0.1)
+        lose()
+        controllers.elect(3)
+        with pytest.raises(KafkaError, match="may have been made or not") as caught:
+            await asking
+        return caught.value
+
+    controllers.quorums[1].is_held = True
+    called = len(controllers.transport.called)
+    deposed = await create_while(lambda: controllers.quorums[1].depose(3))
+    assert deposed.code is ErrorCode.REQUEST_TIMED_OUT and deposed.is_retriable
+    assert controllers.transport.called[called:] == [1], "proposed by 1, perhaps committed by 3"
+    controllers.transport.stopped = {1, 2, 3}
+    await create_while(lambda: None)
+    assert len(controllers.transport.called) == called + 2
+
+
+@on_virtual_time
+async def test_a_change_that_certainly_was_not_made_is_asked_for_again() -> None:
+    controllers = Controllers()
+    controllers.elect(1)
+    await controllers.client.register_broker(registration(7))
+    controllers.elect(3)
+    controllers.quorums[1].depose(2)
+    controllers.transport.down = {2}
+    (made,) = await controllers.client.create_topics([TOPIC])
+    assert made.error is not None and made.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert controllers.transport.called[-1] == 3
+    assert {1, 2} < set(controllers.transport.called), "one that was not active, one that could not be reached"
 
 
 @on_virtual_time

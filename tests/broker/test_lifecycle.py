@@ -15,11 +15,11 @@ from barnabas_broker.controller_client import ControllerClient, GrpcControllerTr
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
 from barnabas_quorum.controller.requests import BrokerHeartbeatReply, CreatableTopic
+from barnabas_quorum.controller.requests_integrity import SignOffRecord
 from barnabas_quorum.driver.controller_service import ControllerService
-from barnabas_quorum.image.features import METADATA_VERSION
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.raft.messages import LeaderAndEpoch
-from barnabas_quorum.records import FeatureRange
+from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from barnabas_wire.rpc.options import SERVER_OPTIONS
@@ -45,7 +45,7 @@ def identity(**more: Any) -> BrokerIdentity:
             "endpoints": (Endpoint("PLAINTEXT", "127.0.0.1", 9007),),
             "rack": "r",
             "directories": (uuid(5007),),
-            "features": (FeatureRange(METADATA_VERSION, 1, 1),),
+            "features": SUPPORTED_FEATURES,
             **more,
         }
     )
@@ -456,3 +456,32 @@ async def test_over_grpc_a_broker_comes_up_survives_a_cut_and_is_fenced_when_its
         await asyncio.gather(*tasks, return_exceptions=True)
         await transport.close()
         await server.stop(None)
+
+
+@on_virtual_time
+async def test_a_broker_that_starts_while_a_bad_record_holds_the_controllers_waits_however_long_and_then_registers() -> (
+    None
+):
+    controllers = Controllers()
+    controllers.elect(1)
+    quorum = controllers.quorums[1]
+    await asyncio.sleep(0.01)
+    quorum.batches.append(CommittedBatch(quorum.next_offset, quorum.epoch, 0, (b"\xd2\x09\x00",)))
+    bad, quorum.next_offset = quorum.next_offset, Offset(quorum.next_offset + 1)
+    quorum.commit_all()
+    lifecycle = BrokerLifecycle(
+        identity=identity(),
+        config=LifecycleConfig(),
+        client=controllers.client,
+        data_lane_last_tick_ms=now_ms,
+        clock_ms=now_ms,
+    )
+    task = asyncio.ensure_future(lifecycle.run())
+    await asyncio.sleep(300.0)
+    assert not task.done() and lifecycle.broker_epoch == -1
+    sign_off = SignOffRecord(offset=bad, digest=b"", reason="garbage")
+    await controllers.drivers[BrokerId(1)].handle(sign_off, principal="User:a")
+    await asyncio.sleep(5.0)
+    assert lifecycle.broker_epoch >= 0
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -17,7 +17,7 @@ from barnabas_broker.node.metadata_log import (
 )
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
-from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, MemoryJournal, RaftLog, StoredBatch
+from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, RaftLog, StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, HardState
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
@@ -46,12 +46,8 @@ def batches(*places: tuple[int, int, int]) -> list[StoredBatch]:
 LOG = ((0, 1, 1), (1, 3, 1), (4, 1, 2), (5, 2, 4))
 
 
-@pytest.fixture(params=["disk", "memory"])
-async def log(request: pytest.FixtureRequest, tmp_path: Path) -> RaftLog:
-    return await opened(tmp_path) if request.param == "disk" else MemoryJournal()
-
-
-async def test_both_journals_keep_the_same_promises(log: RaftLog) -> None:
+async def test_the_log_keeps_its_promises(tmp_path: Path) -> None:
+    log: RaftLog = await opened(tmp_path)
     assert (log.hard_state, log.end_offset, list(log.epoch_starts())) == (INITIAL_HARD_STATE, 0, [])
     made = batches(*LOG)
     log.append(made[:2])

@@ -15,7 +15,8 @@ from barnabas_broker.metrics.census import (
     take_census,
 )
 from barnabas_broker.metrics.health import LANE_SILENCE_MS_MAX, METADATA_LAG_RECORDS_MAX, find_dead, find_unready
-from barnabas_quorum.raft.messages import LeaderAndEpoch
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 from tests.admin.images import make_image
@@ -107,3 +108,18 @@ def test_readiness_is_about_this_node_and_not_the_cluster() -> None:
         )
         == []
     )
+
+
+def test_a_node_that_a_bad_record_holds_is_not_ready_and_says_where() -> None:
+    loader = MetadataLoader()
+    loader.on_commit([CommittedBatch(Offset(7), Epoch(1), 0, (b"\xd2\x09\x00",))])
+    image = make_image(brokers=(1, 2))
+    (reason,) = find_unready(
+        node_id=BrokerId(1),
+        is_broker=True,
+        image=image,
+        leader=LED,
+        high_watermark=Offset(image.offset + 1),
+        hold=loader.hold,
+    )
+    assert "offset 7" in reason and "barnabas quorum quarantine list" in reason

@@ -18,15 +18,21 @@ from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
 from barnabas_broker.metrics.exporter import api_name, copied, render
 from barnabas_broker.metrics.histogram import Histogram
-from barnabas_broker.metrics.lane_probe import LaneProbe
+from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, LaneProbe, choose_period_s
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.flush import FlushStats
 from barnabas_log.manager import LogManagerStats
 from barnabas_quorum.driver.controller_driver import ControllerDriverStats
+from barnabas_quorum.image.hashing import FORMAT
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.raft.messages import CommittedBatch
+from barnabas_quorum.record_codec import encode
+from barnabas_quorum.records import NoOpRecord
+from barnabas_quorum.records_integrity import ImageHashRecord, PartHash
 from barnabas_replication.stats import Stats as ReplicationStats
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import BrokerId, TopicPartition
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from tests.admin.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
 
@@ -69,6 +75,8 @@ def test_the_active_controller_tells_the_state_of_the_cluster() -> None:
     assert value(samples, "raft_follower_lag_records", node_id="3") == 13
     assert value(samples, "raft_follower_lag_seconds", node_id="3") == 60.5
     assert value(samples, "raft_state_info", state="leader") == 1
+    assert [value(samples, "raft_elections_total", result=result) for result in ("begun", "won")] == [5, 2]
+    assert value(samples, "raft_log_start_offset") == 7
 
 
 def test_others_leave_the_cluster_to_the_active_controller() -> None:
@@ -103,6 +111,39 @@ def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
     assert value(samples, "loop_lag_seconds_bucket", lane="control", le="+Inf") == 4
     assert value(samples, "loop_lag_seconds_count", lane="control") == 4
     assert math.isclose(value(samples, "loop_lag_seconds_sum", lane="control"), 7.0065)
+
+
+def test_metadata_that_stands_still_or_differs_is_told() -> None:
+    loader = MetadataLoader()
+    samples = scrape(make_sources(loader=loader))
+    assert value(samples, "metadata_held") == 0 and value(samples, "metadata_held_offset") == -1
+    assert value(samples, "metadata_image_hash_mismatch_total") == value(samples, "metadata_image_diverged") == 0
+    wrong = encode(ImageHashRecord(format=FORMAT, parts=(PartHash("topics", bytes(15) + b"x"),)))
+    loader.on_commit([CommittedBatch(Offset(3), Epoch(1), 0, (encode(NoOpRecord()), wrong))])
+    loader.on_commit([CommittedBatch(Offset(5), Epoch(1), 0, (b"\xd2\x09\x00",))])
+    samples = scrape(make_sources(loader=loader))
+    assert value(samples, "metadata_image_hashes_compared_total") == 1
+    assert value(samples, "metadata_image_hash_mismatch_total") == value(samples, "metadata_image_diverged") == 1
+    assert value(samples, "metadata_held") == 1 and value(samples, "metadata_held_offset") == 5
+    assert value(samples, "metadata_apply_errors_total") == 1
+
+
+def test_snapshots_are_told_once_there_is_one() -> None:
+    quorum: Any = FakeQuorumNode(make_quorum(ends=(103, 103, 90)))
+    before = scrape(make_sources(quorum=quorum))
+    assert value(before, "raft_snapshots_total", op="generate") == 0
+    assert not [name for name, _ in before if name.startswith("barnabas_raft_snapshot_age")]
+    stats = quorum.snapshot_stats
+    stats.taken, stats.taken_ms_sum, stats.last_bytes, stats.last_end_offset = 2, 300.0, 4096, 90
+    stats.last_timestamp_ms = NOW_MS - 1_500
+    stats.loaded, stats.loaded_ms_sum, stats.sent = 1, 250, 3
+    samples = scrape(make_sources(quorum=quorum))
+    told = [value(samples, "raft_snapshots_total", op=op) for op in ("generate", "load", "send")]
+    assert told == [2, 1, 3]
+    assert value(samples, "raft_snapshot_age_seconds") == 2.0
+    assert (value(samples, "raft_snapshot_bytes"), value(samples, "raft_snapshot_end_offset")) == (4096, 90)
+    assert value(samples, "raft_snapshot_seconds_sum", op="generate") == 0.3
+    assert value(samples, "raft_snapshot_seconds_sum", op="load") == 0.25
 
 
 def test_requests_are_named_as_the_protocol_names_them() -> None:
@@ -225,6 +266,12 @@ async def test_a_lane_probe_sees_a_blocked_loop() -> None:
         assert probe.last_tick_ms == 1234
     finally:
         task.cancel()
+
+
+def test_a_lane_that_works_is_probed_often_and_an_idle_one_rarely() -> None:
+    assert choose_period_s(cpu_s=0.02, elapsed_s=0.5) == IDLE_PERIOD_S
+    assert choose_period_s(cpu_s=0.03, elapsed_s=0.5) == BUSY_PERIOD_S
+    assert choose_period_s(cpu_s=0.004, elapsed_s=BUSY_PERIOD_S) == IDLE_PERIOD_S
 
 
 async def settle(condition: Callable[[], bool]) -> None:

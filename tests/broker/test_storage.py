@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.config.server import ServerConfig
-from barnabas_broker.node.storage import NodeStorage, StorageError, format_storage, initial_controllers, load_storage
-from barnabas_broker.node.voters_checkpoint import DamagedCheckpoint, decode_voters, encode_voters
+from barnabas_broker.node.storage import (
+    NodeStorage,
+    StorageError,
+    format_storage,
+    initial_controllers,
+    is_formatted,
+    load_storage,
+)
 from barnabas_log.disk import RealDisk
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, bootstrap_snapshot, bootstrap_voters
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import Uuid
 
@@ -100,20 +107,44 @@ def test_a_damaged_meta_file_names_itself(disk: RealDisk, tmp_path: Path) -> Non
         load_storage(disk, server(tmp_path))
 
 
+@pytest.mark.parametrize("what", ["unreadable", "unformatted", "absent"])
+def test_a_data_directory_that_cannot_be_read_is_offline_and_that_of_the_metadata_log_is_refused(
+    disk: RealDisk, tmp_path: Path, what: str
+) -> None:
+    made = format_node(disk, server(tmp_path), given=voters())
+
+    def spoil(name: str) -> None:
+        (tmp_path / name).rename(tmp_path / f"{name}.away")
+        if what == "unreadable":
+            (tmp_path / name).symlink_to(tmp_path / name)
+        elif what == "unformatted":
+            (tmp_path / name).mkdir()
+
+    spoil("b")
+    b = str(tmp_path / "b")
+    loaded = load_storage(disk, server(tmp_path))
+    assert loaded.directory_ids == {str(tmp_path / "a"): made.directory_ids[str(tmp_path / "a")]}
+    assert list(loaded.offline) == [b]
+    if what != "unreadable":
+        assert "mount the disk" in str(loaded.offline[b]) and CLUSTER in str(loaded.offline[b])
+    assert is_formatted(disk, server(tmp_path)), "a broker does not format itself beside what it has"
+    spoil("a")
+    with pytest.raises(StorageError, match="cannot be read" if what == "unreadable" else "not formatted"):
+        load_storage(disk, server(tmp_path))
+    assert is_formatted(disk, server(tmp_path)) == (what == "unreadable")
+
+
 def test_a_broker_has_no_voters(disk: RealDisk, tmp_path: Path) -> None:
     assert format_node(disk, server(tmp_path, roles=("broker",))).voters is None
 
 
-def test_a_controller_whose_voters_are_gone_is_refused(disk: RealDisk, tmp_path: Path) -> None:
-    format_node(disk, server(tmp_path), given=voters())
-    next((tmp_path / "a/__cluster_metadata-0").glob("*.checkpoint")).unlink()
-    with pytest.raises(StorageError, match="restore it from another controller"):
-        load_storage(disk, server(tmp_path))
+def test_a_controller_formatted_without_voters_has_to_ask_for_them(disk: RealDisk, tmp_path: Path) -> None:
+    assert format_node(disk, server(tmp_path), given=None).voters is None
 
 
 def test_a_checkpoint_cut_at_any_byte_is_refused() -> None:
-    data = encode_voters(voters())
-    assert decode_voters(data) == voters()
+    data = bootstrap_snapshot(voters())
+    assert bootstrap_voters(data) == voters()
     for cut in range(len(data)):
-        with pytest.raises(DamagedCheckpoint):
-            decode_voters(data[:cut])
+        with pytest.raises(DamagedSnapshot):
+            bootstrap_voters(data[:cut])

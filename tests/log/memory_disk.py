@@ -88,6 +88,7 @@ class MemoryDisk:
         self.durable_names: dict[str, Inode] = {}
         self.fail_on: Callable[[str, str], bool] = lambda operation, path: False
         self.flushes: list[list[str]] = []
+        self.telling: set[asyncio.Task[None]] = set()
         self.gate = asyncio.Event()
         self.gate.set()
 
@@ -173,6 +174,19 @@ class MemoryDisk:
             file.acquire()
         self.flushes.append([file.path for file in files])
         return self._answer(files)
+
+    def begin_flush(self, files: Sequence[File], on_done: Callable[[OSError | None], None]) -> None:
+        async def tell_later(flushing: Awaitable[None]) -> None:
+            error = None
+            try:
+                await flushing
+            except OSError as raised:
+                error = raised
+            on_done(error)
+
+        task = asyncio.get_running_loop().create_task(tell_later(self.flush(files)))
+        self.telling.add(task)
+        task.add_done_callback(self.telling.discard)
 
     async def _answer(self, files: Sequence[File]) -> None:
         await asyncio.sleep(0)

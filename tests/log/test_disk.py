@@ -18,7 +18,7 @@ from barnabas_log.errors import DirectoryLocked
 
 @pytest.fixture
 def disk() -> Iterator[RealDisk]:
-    disk = RealDisk()
+    disk = RealDisk(wants_ring=False)  # with threads; test_flush_ring.py has the ring
     yield disk
     disk.close()
 

@@ -1,4 +1,4 @@
-"""Flush rounds: one in flight, everything that waits shares the next, an error poisons."""
+"""Flush rounds: a log is in one at a time, what waits for it shares its next, an error poisons."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from barnabas_log.flush import SLOW_FLUSH_S, FlushRounds
+from barnabas_log.flush import ROUNDS_MAX, SLOW_FLUSH_S, FlushRounds
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import TopicPartition
 from tests.log.log_fixture import append, flush, make_config, open_log
@@ -50,25 +50,96 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_requests_during_a_round_share_the_next_one() -> None:
+async def test_requests_during_a_round_of_a_log_share_its_next_one() -> None:
     it = Rounds()
-    a, b, c = it.log("a"), it.log("b"), it.log("c")
+    a = it.log("a")
     with it.running():
         it.disk.hold_flushes()
-        append(a)
-        it.rounds.request(a)
-        await settle()
-        for log in (a, b, c, a):
-            append(log)
-            it.rounds.request(log)
-        await settle()
+        for _ in range(3):
+            append(a)
+            it.rounds.request(a)
+            await settle()
         assert [len(files) for files in it.disk.flushes] == [1] and it.flushed == []
         it.disk.let_go()
         await settle()
-        assert [len(files) for files in it.disk.flushes] == [1, 3], "one round more, of three files"
-        assert it.flushed[0] == ("a", 1), "only what was written before the round began"
-        assert it.flushed[1:] == [("a", 3), ("b", 1), ("c", 1)]
-        assert it.rounds.stats.rounds == 2 and it.rounds.stats.files == 4
+        assert it.flushed == [("a", 1), ("a", 3)], "first what was written before the round began, then one round more"
+        assert it.rounds.stats.rounds == 2 and it.rounds.stats.files == 2
+
+
+async def test_a_round_of_one_log_holds_up_no_other() -> None:
+    it = Rounds()
+    a, b = it.log("a"), it.log("b")
+    with it.running():
+        await settle()
+        it.disk.hold_flushes()
+        append(a)
+        it.rounds.request(a)
+        append(b)
+        it.rounds.request(b)
+        await settle()
+        assert [len(files) for files in it.disk.flushes] == [1, 1], "both have begun"
+        it.disk.let_go()
+        await settle()
+        assert it.flushed == [("a", 1), ("b", 1)]
+
+
+async def test_more_logs_than_rounds_share_them() -> None:
+    it = Rounds()
+    first = [it.log(f"first{number}") for number in range(ROUNDS_MAX)]
+    more = [it.log(f"more{number}") for number in range(ROUNDS_MAX * 3)]
+    with it.running():
+        await settle()
+        it.disk.hold_flushes()
+        for log in first + more:
+            append(log)
+            it.rounds.request(log)
+        await settle()
+        assert len(it.disk.flushes) == ROUNDS_MAX, "no more at a time"
+        it.disk.let_go()
+        await settle()
+        assert len(it.flushed) == len(first) + len(more)
+        assert len(it.disk.flushes) <= 2 * ROUNDS_MAX + 1 < len(first) + len(more)
+
+
+async def test_what_was_asked_for_before_the_run_is_flushed_by_it() -> None:
+    it = Rounds()
+    log = it.log("a")
+    append(log)
+    it.rounds.request(log)
+    await settle()
+    assert it.disk.flushes == []
+    with it.running():
+        await settle()
+    assert it.flushed == [("a", 1)]
+
+
+async def test_nobody_is_told_within_a_request() -> None:
+    it = Rounds()
+    log = it.log("a")
+    with it.running():
+        await settle()
+        it.rounds.request(log)
+        assert it.flushed == [] and it.disk.flushes == [], "there is nothing to flush"
+        await settle()
+        assert it.flushed == [("a", 0)]
+
+
+async def test_a_flush_that_ends_after_the_run_counts_only_if_it_failed() -> None:
+    for is_broken in (False, True):
+        it = Rounds()
+        log = it.log("a")
+        with it.running():
+            it.disk.hold_flushes()
+            append(log)
+            await settle()
+            it.rounds.request(log)
+            await settle()
+        if is_broken:
+            it.disk.fail_on = lambda operation, path: operation == "sync"
+        it.disk.let_go()
+        await settle()
+        assert it.flushed == [] and log.flushed_end_offset == 0
+        assert it.rounds.is_failed is is_broken and len(it.errors) == is_broken, "a clean stop must not be written then"
 
 
 async def test_an_append_during_the_flush_does_not_count_as_flushed() -> None:
@@ -128,9 +199,12 @@ async def test_a_failed_flush_poisons_for_good() -> None:
     a, b = it.log("a"), it.log("b")
     with it.running():
         it.disk.fail_on = lambda operation, path: operation == "sync" and "a-0" in path
+        await settle()
+        it.disk.hold_flushes()
         for log in (a, b):
             append(log)
             it.rounds.request(log)
+        it.disk.let_go()
         await settle()
         assert len(it.errors) == 1 and it.rounds.is_failed
         assert (a.flushed_end_offset, b.flushed_end_offset, it.flushed) == (0, 0, [])
@@ -138,7 +212,7 @@ async def test_a_failed_flush_poisons_for_good() -> None:
         it.rounds.request(b)
         await settle()
         assert b.flushed_end_offset == 0, "a flush that succeeds later would lie"
-        assert len(it.disk.flushes) == 1 and len(it.errors) == 1
+        assert len(it.disk.flushes) == 2 and len(it.errors) == 1
 
 
 async def test_a_round_in_flight_when_the_directory_fails_does_not_count() -> None:
@@ -165,7 +239,7 @@ async def test_a_slow_round_is_told_for_its_own_logs_only() -> None:
         it.rounds.request(a)
         await settle()
         assert not it.rounds.is_slow(a)
-        it.rounds._began_at_s -= SLOW_FLUSH_S * 1.01
+        it.rounds._round_of[a].began_at_s -= SLOW_FLUSH_S * 1.01
         assert it.rounds.is_slow(a) and not it.rounds.is_slow(b)
         it.disk.let_go()
         await settle()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -19,13 +19,13 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
 from barnabas_quorum.errors import NotController
-from barnabas_quorum.image.features import METADATA_VERSION
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
 from barnabas_quorum.record_codec import encode
-from barnabas_quorum.records import FeatureRange, Record
+from barnabas_quorum.records import Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, TopicPartition, Uuid
 
@@ -38,13 +38,24 @@ def refuse_bad_values(name: str, key: str, value: str) -> None:
         raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{name}: {key}={value}")
 
 
+def refuse_odd_company(topic: str, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> None:
+    """Two values that do not go together, be one of them set for all brokers."""
+    if {"left", "right"} <= {*overrides.values(), *cluster.values()}:
+        raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{topic}: left and right")
+
+
 def make_controller(*, seed: int = 1, **config: Any) -> Controller:
     """A controller that is not active."""
     return Controller(
         config=ControllerConfig(**config),
         cluster_id=CLUSTER_ID,
         random=Random(seed),
-        validators=ConfigValidators(topic=refuse_bad_values, broker=refuse_bad_values),
+        validators=ConfigValidators(
+            topic=refuse_bad_values,
+            broker=refuse_bad_values,
+            group=refuse_bad_values,
+            topic_as_whole=refuse_odd_company,
+        ),
     )
 
 
@@ -65,7 +76,7 @@ def registration(
             "endpoints": (Endpoint("PLAINTEXT", "127.0.0.1", 9000 + broker_id),),
             "rack": rack,
             "directories": (uuid(5000 + broker_id),),
-            "features": (FeatureRange(METADATA_VERSION, 1, 1),),
+            "features": SUPPORTED_FEATURES,
             **more,
         }
     )
@@ -170,6 +181,8 @@ class HeldQuorum:
         self.batches: list[CommittedBatch] = []
         """Proposed and not committed."""
         self.committed: list[CommittedBatch] = []
+        self.urgencies: list[bool] = []
+        """Of each proposal, in order."""
         self._call_soon = call_soon
 
     def elect(self) -> None:
@@ -195,11 +208,17 @@ class HeldQuorum:
         last = self.committed[-1].last_offset if self.committed else -1
         self.next_offset = Offset(last + 1)
 
-    def propose(self, records: Sequence[bytes], *, epoch: Epoch) -> Offset:
+    @property
+    def log_end_offset(self) -> Offset:
+        """See QuorumNode."""
+        return self.next_offset
+
+    def propose(self, records: Sequence[bytes], *, epoch: Epoch, is_urgent: bool = True) -> Offset:
         """See QuorumNode."""
         if not self.is_leader or epoch != self.epoch:
             raise NotController("not the leader")
         self.batches.append(CommittedBatch(self.next_offset, epoch, 0, tuple(records)))
+        self.urgencies.append(is_urgent)
         self.next_offset = Offset(self.next_offset + len(records))
         if not self.is_held:
             self._call_soon(self.commit_all)
@@ -237,8 +256,7 @@ def make_driver(
         make_controller(**config), node_id=BrokerId(node_id), clock_ms=lambda: 0, probe=probe or NeverRefused()
     )
     quorum = HeldQuorum(call_soon, node_id=node_id)
-    quorum.listener = MetadataListener(
-        MetadataLoader([driver, *publishers]), leader_observers=[driver.on_leader_change]
-    )
-    driver.attach(quorum)
+    loader = MetadataLoader([driver, *publishers])
+    quorum.listener = MetadataListener(loader, leader_observers=[driver.on_leader_change])
+    driver.attach(quorum, loader=loader)
     return driver, quorum

@@ -6,17 +6,18 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 import grpc.aio
 
-from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.metadata_log import SEGMENT_BYTES, MetadataLog
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.config import QuorumConfig
-from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
+from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer, Transport
 from barnabas_quorum.driver.node import CommittedBatch, LeaderAndEpoch, QuorumNode
+from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from barnabas_wire.rpc.options import SERVER_OPTIONS
@@ -37,6 +38,8 @@ class Listener:
 
     def __init__(self) -> None:
         self.batches: list[CommittedBatch] = []
+        self.last_offset = Offset(-1)
+        self.snapshots_loaded = 0
         self.leaders: list[tuple[LeaderAndEpoch, Offset]] = []
         self.offset_at_leader_change: list[int] = []
 
@@ -46,18 +49,41 @@ class Listener:
 
     def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
         self.batches.extend(batches)
+        self.last_offset = batches[-1].last_offset
+
+    def on_load_snapshot(self, snapshot: LoadedSnapshot) -> Iterator[None]:
+        """The image of these tests is the list of all records."""
+        records: list[bytes] = []
+        for group in snapshot.groups():
+            records += group
+            yield
+        self.batches = [
+            CommittedBatch(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms, tuple(records))
+        ]
+        self.last_offset = Offset(snapshot.end_offset - 1)
+        self.snapshots_loaded += 1
+
+    def take_snapshot(self) -> SnapshotSource | None:
+        if not self.batches:
+            return None
+        last = self.batches[-1]
+        groups = [self.records[start : start + 50] for start in range(0, len(self.records), 50)]
+        return SnapshotSource(self.last_offset, last.epoch, last.append_timestamp_ms, iter(groups))
 
     def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
         self.leaders.append((leader, next_offset))
-        self.offset_at_leader_change.append(self.batches[-1].last_offset if self.batches else -1)
+        self.offset_at_leader_change.append(self.last_offset)
 
 
 class Member:
     """One node, started and stopped."""
 
-    def __init__(self, cluster: Cluster, key: ReplicaKey) -> None:
+    def __init__(self, cluster: Cluster, key: ReplicaKey, *, port: int | None, is_spare: bool = False) -> None:
+        """`port` of the controller listener, None on a broker; `is_spare`: a controller formatted without voters."""
         self._cluster = cluster
         self.key = key
+        self.port = port
+        self.is_spare = is_spare
         self.listener = Listener()
         self.node: QuorumNode
         self.log: MetadataLog
@@ -65,30 +91,45 @@ class Member:
         self._task: asyncio.Task[None] | None = None
 
     @property
+    def voter(self) -> Voter:
+        """This controller as a voter."""
+        assert self.port is not None, "a broker does not vote"
+        return Voter(self.key, "127.0.0.1", self.port)
+
+    @property
     def is_running(self) -> bool:
         return self._task is not None
 
     async def start(self) -> None:
         cluster = self._cluster
-        directory = cluster.directory / f"node-{self.key.id}"
+        directory = cluster.directory / f"node-{self.key}"
         directory.mkdir(exist_ok=True)
         self.listener = Listener()
-        self.log = await MetadataLog.open(disk=RealDisk(), metadata_directory=str(directory), now_ms=wall_ms())
+        self.log = await MetadataLog.open(
+            disk=RealDisk(), metadata_directory=str(directory), now_ms=wall_ms(), segment_bytes=cluster.segment_bytes
+        )
+        transport = GrpcTransport(cluster_id=CLUSTER_ID)
         self.node = QuorumNode(
             config=cluster.config,
             replica=self.key,
-            voters=cluster.voters,
+            voters=VoterSet.unknown() if self.is_spare else cluster.voters,
             log=self.log,
-            transport=GrpcTransport(cluster_id=CLUSTER_ID),
+            transport=cluster.wrap(transport, self.key.id),
             clock_ms=wall_ms,
             random=Random(self.key.id),
             listener=self.listener,
+            endpoint=None if self.port is None else ("127.0.0.1", self.port),
+            bootstrap_servers=[(voter.host, voter.port) for voter in cluster.voters],
         )
-        voter = cluster.voters.by_id(self.key.id)
-        if voter is not None:
+        if self.port is not None:
             self._server = grpc.aio.server(options=SERVER_OPTIONS)
-            QuorumServicer(cluster_id=CLUSTER_ID, handle=self.node.handle).add_to(self._server)
-            assert self._server.add_insecure_port(f"127.0.0.1:{voter.port}") == voter.port
+            QuorumServicer(
+                cluster_id=CLUSTER_ID,
+                handle=self.node.handle,
+                identity=self.node.identity,
+                change_voters=self.node.change_voters,
+            ).add_to(self._server)
+            assert self._server.add_insecure_port(f"127.0.0.1:{self.port}") == self.port
             await self._server.start()
         self._task = asyncio.create_task(self.node.run())
 
@@ -111,15 +152,36 @@ class Member:
 
 
 class Cluster:
-    """Voters 1…n and observers n+1…, below one directory."""
+    """Voters 1…n, observers n+1… and after them spare controllers that may come to vote, below one directory."""
 
-    def __init__(self, directory: Path, *, voters: int, observers: int = 0, config: QuorumConfig = FAST) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        voters: int,
+        observers: int = 0,
+        spares: int = 0,
+        config: QuorumConfig = FAST,
+        segment_bytes: int = SEGMENT_BYTES,
+        kraft_version: int = 1,
+    ) -> None:
         self.directory = directory
         self.config = config
-        keys = [ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)) for i in range(1, voters + observers + 1)]
-        ports = free_ports(voters)
-        self.voters = VoterSet([Voter(key, "127.0.0.1", port) for key, port in zip(keys[:voters], ports, strict=True)])
-        self.members = [Member(self, key) for key in keys]
+        self.segment_bytes = segment_bytes
+        self.wrap: Callable[[Transport, BrokerId], Transport] = lambda transport, node_id: transport
+        """What a test puts between a member and its transport."""
+        keys = [ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)) for i in range(1, voters + observers + spares + 1)]
+        ports = free_ports(voters + spares)
+        self.voters = VoterSet(
+            [Voter(key, "127.0.0.1", port) for key, port in zip(keys[:voters], ports[:voters], strict=True)],
+            kraft_version=kraft_version,
+        )
+        self.members = [Member(self, voter.key, port=voter.port) for voter in self.voters]
+        self.members += [Member(self, key, port=None) for key in keys[voters : voters + observers]]
+        self.members += [
+            Member(self, key, port=port, is_spare=True)
+            for key, port in zip(keys[voters + observers :], ports[voters:], strict=True)
+        ]
 
     async def __aenter__(self) -> Cluster:
         for member in self.members:
@@ -154,7 +216,7 @@ class Cluster:
     async def commit(self, leader: Member, records: Sequence[bytes]) -> Offset:
         """Propose, and wait until the leader's listener has it."""
         offset = leader.node.propose(records, epoch=leader.node.leader_and_epoch.epoch)
-        await until(lambda: bool(leader.listener.batches) and leader.listener.batches[-1].last_offset >= offset)
+        await until(lambda: leader.listener.last_offset >= offset)
         return offset
 
 

@@ -68,3 +68,10 @@ def test_cut_off_bytes_are_refused(cut: int) -> None:
 def test_gap_between_batches_is_refused() -> None:
     with pytest.raises(CorruptBatch):
         split_batches(FIRST.data + THIRD.data)
+
+
+def test_a_batch_whose_checksum_is_wrong_is_not_opened_and_the_way_out_is_told() -> None:
+    rotten = bytearray(SECOND.data)
+    rotten[-1] ^= 1
+    with pytest.raises(CorruptBatch, match="Start the node again"):
+        open_batch(SECOND._replace(data=bytes(rotten)))

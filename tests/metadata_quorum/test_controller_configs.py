@@ -19,7 +19,7 @@ from barnabas_wire.kafka.ids import BrokerId
 from tests.metadata_quorum.controller_fixture import DecidedCluster
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
-TOPIC, BROKER = ConfigResourceType
+TOPIC, BROKER, GROUP = ConfigResourceType
 
 
 def one() -> DecidedCluster:
@@ -78,7 +78,7 @@ def test_a_resource_changes_as_a_whole_or_not_at_all() -> None:
         alteration(BROKER, "", ("k", SET, "good")),
     ) == [ErrorCode.INVALID_CONFIG, None]
     assert cluster.image.configs.topic("t") == {"k": "1", "list": "a,b"}
-    assert cluster.image.configs.cluster_default == {"k": "good"}
+    assert cluster.image.configs.cluster_default == {"k": "good", "min.insync.replicas": "1"}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_one_brokers_configs_are_its_own() -> None:
     assert alter(cluster, alteration(BROKER, "1", ("k", SET, "v"))) == [None]
     assert cluster.image.configs.broker(BrokerId(1)) == {"k": "v"}
     assert cluster.image.configs.broker(BrokerId(2)) == {}
-    assert cluster.image.configs.cluster_default == {}
+    assert cluster.image.configs.cluster_default == {"min.insync.replicas": "1"}
 
 
 @pytest.mark.parametrize("resource", [(TOPIC, "t"), (BROKER, "")])

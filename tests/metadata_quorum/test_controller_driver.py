@@ -26,12 +26,13 @@ from barnabas_quorum.controller.requests import (
     NotActiveController,
     PartitionAlteration,
 )
-from barnabas_quorum.driver import controller_driver
+from barnabas_quorum.driver import controller_driver, metadata_batches
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection, TcpProbe
 from barnabas_quorum.errors import BufferExhausted
-from barnabas_quorum.image.features import METADATA_VERSION
+from barnabas_quorum.image.features import BOOTSTRAP_LEVELS
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import NoOpRecord, TopicRecord
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset
@@ -138,7 +139,7 @@ async def settle() -> None:
 @on_virtual_time
 async def test_a_new_cluster_begins_with_its_metadata_version() -> None:
     async with running() as stand:
-        assert stand.image.features.levels == {METADATA_VERSION: 1}
+        assert stand.image.features.levels == BOOTSTRAP_LEVELS
 
 
 @on_virtual_time
@@ -186,6 +187,40 @@ async def test_an_answer_with_nothing_pending_leaves_at_once() -> None:
 
 
 @on_virtual_time
+async def test_what_an_operator_is_told_without_a_change_is_confirmed_by_the_quorum() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        await stand.ask(create("t"))
+        stand.quorum.is_held = True
+        refused = stand.ask(create("t"))
+        looked = stand.ask(CreateTopics(topics=create("u").topics, validate_only=True))
+        registered = stand.ask(registration(2, cluster_id="another"))
+        await settle()
+        assert not refused.done(), "a deposed controller would hear nothing either, and t may be gone by then"
+        assert not looked.done()
+        stand.quorum.commit_all()
+        reply: Any = await refused
+        assert reply.topics[0].error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        assert (await looked).topics[0].error is None  # type: ignore[union-attr]
+        with pytest.raises(KafkaError):
+            await registered
+        deposed = stand.ask(create("t"))
+        await settle()
+        stand.quorum.depose(2)
+        with pytest.raises(NotActiveController):
+            await deposed
+
+
+@on_virtual_time
+async def test_what_a_node_is_told_needs_no_confirmation() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        stand.quorum.is_held = True
+        with pytest.raises(KafkaError):
+            await stand.ask(registration(2, cluster_id="another"))
+
+
+@on_virtual_time
 async def test_answers_leave_in_the_order_of_their_commits() -> None:
     async with running() as stand:
         await stand.start_broker(1)
@@ -216,18 +251,12 @@ async def test_more_waiters_than_allowed_are_refused(monkeypatch: pytest.MonkeyP
 
 
 @on_virtual_time
-async def test_an_atomic_request_that_fits_no_batch_is_refused_and_a_fence_is_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_need_not_be_atomic_is_cut_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running() as stand:
         connection = await stand.start_broker(1)
         for name in "abcde":
             await stand.create(name)
-        monkeypatch.setattr(controller_driver, "RECORDS_PER_BATCH_MAX", 2)
-        topics = tuple(CreatableTopic(name=name, partition_count=1, replication_factor=1) for name in "xy")
-        with pytest.raises(KafkaError, match="send it in parts") as caught:
-            await stand.ask(CreateTopics(topics=topics))
-        assert caught.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+        monkeypatch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", 2)
         before = len(stand.quorum.committed)
         assert (await connection.heartbeat(stand.beat(connection, want_fence=True))).is_fenced
         assert [len(batch.records) for batch in stand.quorum.committed[before:]] == [2, 2, 2]
@@ -318,12 +347,25 @@ async def test_an_offset_other_than_decided_stops_the_node() -> None:
     await asyncio.sleep(0)
     quorum.elect()
     await settle()
-    quorum.next_offset = Offset(quorum.next_offset + 5)
+    given = quorum.propose
+    quorum.propose = lambda *args, **kwargs: Offset(given(*args, **kwargs) + 5)  # type: ignore[method-assign]
     with pytest.raises(InvariantViolated, match="gave offset"):
         await driver.handle(registration(1), principal="")
     with pytest.raises(ExceptionGroup) as caught:
         await running_driver
     assert caught.group_contains(InvariantViolated)
+
+
+@on_virtual_time
+async def test_a_change_of_the_voters_moves_the_offsets_of_later_decisions() -> None:
+    async with running() as stand:
+        driver, quorum = stand.driver, stand.quorum
+        await driver.handle(registration(1), principal="")
+        quorum.next_offset = Offset(quorum.next_offset + 2)  # the quorum wrote KRaftVersion and Voters
+        before = quorum.next_offset
+        reply = await driver.handle(registration(2), principal="")
+        assert reply.broker_epoch == before  # type: ignore[union-attr]
+        assert driver.controller.committed.offset == quorum.next_offset - 1
 
 
 @on_virtual_time
@@ -548,6 +590,7 @@ async def test_an_idle_controller_keeps_the_high_watermark_moving_and_a_stuck_on
         offset = stand.image.offset
         await asyncio.sleep(5.1)
         assert stand.image.offset == offset + 10
+        assert stand.quorum.urgencies == [True, *[False] * 10], "nobody waits to hear that nothing happened"
         assert all(delta.topics is None and delta.cluster is None for delta in seen[1:])
         assert stand.quorum.committed[-1].records == (NOOP,)
         stand.quorum.is_held = True
@@ -598,4 +641,4 @@ async def test_partitions_go_back_to_their_preferred_leaders_at_the_balance_inte
         assert stand.driver.stats.preferred_elections == 1
 
 
-NOOP = controller_driver.encode(NoOpRecord())
+NOOP = encode(NoOpRecord())

@@ -41,11 +41,65 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.controller.requests_cluster import (
+    FeatureUpdate,
+    FeatureUpdateResult,
+    FeatureUpgrade,
+    RegisterController,
+    RegisterControllerReply,
+    UnregisterController,
+    UnregisterControllerReply,
+    UpdateFeatures,
+    UpdateFeaturesReply,
+)
+from barnabas_quorum.controller.requests_integrity import (
+    SignOffRecord,
+    SignOffRecordReply,
+    WriteImageHash,
+    WriteImageHashReply,
+)
+from barnabas_quorum.controller.requests_partitions import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsReply,
+    AssignReplicasToDirectories,
+    AssignReplicasToDirectoriesReply,
+    ElectedPartition,
+    ElectionType,
+    ElectLeaders,
+    ElectLeadersReply,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsReply,
+    OngoingReassignment,
+    PartitionReassignment,
+    PlacedReplica,
+    ReassignedPartition,
+    ReplicaPlacement,
+    UnregisterBroker,
+    UnregisterBrokerReply,
+)
+from barnabas_quorum.controller.requests_security import (
+    AlterClientQuotas,
+    AlterClientQuotasReply,
+    AlteredUser,
+    AlterUserScramCredentials,
+    AlterUserScramCredentialsReply,
+    CreateAcls,
+    CreateAclsReply,
+    CreateDelegationToken,
+    CreateDelegationTokenReply,
+    DelegationTokenExpiry,
+    DeleteAcls,
+    DeleteAclsReply,
+    DeletedAcls,
+    ExpireDelegationToken,
+    QuotaAlteration,
+    RenewDelegationToken,
+    ScramDeletion,
+    ScramUpsertion,
+)
 from barnabas_quorum.driver.controller_codec import (
     VERB_BY_REQUEST,
     VERBS,
-    error_of,
-    fault_of,
     read_answer,
     read_call,
     write_answer,
@@ -53,15 +107,43 @@ from barnabas_quorum.driver.controller_codec import (
 )
 from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.controller_service import ControllerService
-from barnabas_quorum.records import ConfigResourceType, LeaderRecoveryState
+from barnabas_quorum.driver.controller_verb import error_of, fault_of
+from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
+from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState
+from barnabas_quorum.records_security import (
+    AclOperation,
+    AclPatternType,
+    AclPermission,
+    AclResourceType,
+    DelegationTokenRecord,
+    QuotaEntityPart,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Epoch
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS, SERVER_OPTIONS
 from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver, registration, uuid
 
 ERROR = KafkaError.of(ErrorCode.INVALID_CONFIG, "why")
+ACL = AccessControlEntry(
+    resource_type=AclResourceType.TOPIC,
+    resource_name="t",
+    pattern_type=AclPatternType.PREFIXED,
+    principal="User:a",
+    host="*",
+    operation=AclOperation.READ,
+    permission=AclPermission.DENY,
+)
+TOKEN = DelegationTokenRecord(
+    token_id="id",
+    owner="User:a",
+    requester="User:b",
+    renewers=("User:c",),
+    issue_timestamp_ms=1,
+    max_timestamp_ms=3,
+    expiration_timestamp_ms=2,
+)
 
 REQUESTS: list[ControllerRequest] = [
     registration(7, rack="r", previous_broker_epoch=12),
@@ -105,9 +187,115 @@ REQUESTS: list[ControllerRequest] = [
         ),
     ),
     AllocateProducerIds(broker_id=BrokerId(3), broker_epoch=-1),
+    ElectLeaders(election_type=ElectionType.UNCLEAN, partitions=None),
+    ElectLeaders(election_type=ElectionType.PREFERRED, partitions=()),
+    ElectLeaders(election_type=ElectionType.PREFERRED, partitions=(("t", 3), ("u", 0))),
+    AlterPartitionReassignments(
+        partitions=(
+            PartitionReassignment(topic="t", partition_id=1, replicas=(BrokerId(3), BrokerId(1))),
+            PartitionReassignment(topic="t", partition_id=2, replicas=()),
+            PartitionReassignment(topic="t", partition_id=3, replicas=None),
+        ),
+        allow_replication_factor_change=False,
+        validate_only=True,
+    ),
+    ListPartitionReassignments(),
+    ListPartitionReassignments(partitions=(("t", 1),)),
+    AssignReplicasToDirectories(
+        broker_id=BrokerId(2),
+        broker_epoch=-1,
+        placements=(ReplicaPlacement(topic_id=uuid(3), partition_id=2, directory_id=uuid(900)),),
+    ),
+    UnregisterBroker(broker_id=BrokerId(4)),
+    UpdateFeatures(updates=(FeatureUpdate(name="f", level=2, kind=FeatureUpgrade.SAFE_DOWNGRADE),), validate_only=True),
+    RegisterController(
+        controller_id=BrokerId(3),
+        cluster_id="c",
+        incarnation_id=uuid(1),
+        endpoints=(Endpoint("CONTROLLER", "h", 1),),
+        features=(FeatureRange("f", 1, 2),),
+    ),
+    UnregisterController(controller_id=BrokerId(3)),
+    AlterClientQuotas(
+        alterations=(
+            QuotaAlteration(
+                entity=(QuotaEntityPart("client-id", None), QuotaEntityPart("user", "u")),
+                changes=(("producer_byte_rate", 1.5), ("gone", None)),
+            ),
+        ),
+        validate_only=True,
+    ),
+    CreateAcls(entries=(ACL,)),
+    DeleteAcls(filters=(AclFilter(), AclFilter(resource_name="", principal="User:a", host="h"))),
+    AlterUserScramCredentials(
+        deletions=(ScramDeletion(name="a", mechanism=-1),),
+        upsertions=(
+            ScramUpsertion(name="b", mechanism=1, iterations=4096, salt=b"s", stored_key=b"k", server_key=b"l"),
+        ),
+    ),
+    CreateDelegationToken(owner="User:a", requester="User:b", renewers=("User:c",), max_lifetime_ms=-1),
+    RenewDelegationToken(requester="User:a", hmac=b"h", renew_period_ms=5),
+    ExpireDelegationToken(requester="User:a", hmac=b"h", expiry_period_ms=-1),
+    WriteImageHash(),
+    SignOffRecord(offset=Offset(7), digest=b"d", reason="r"),
 ]
 
 REPLIES: dict[str, list[ControllerReply]] = {
+    "UpdateFeatures": [
+        UpdateFeaturesReply(results=(FeatureUpdateResult(name="f"), FeatureUpdateResult(name="g", error=ERROR)))
+    ],
+    "RegisterController": [RegisterControllerReply()],
+    "UnregisterController": [UnregisterControllerReply()],
+    "WriteImageHash": [WriteImageHashReply(offset=Offset(7))],
+    "SignOffRecord": [SignOffRecordReply(offset=Offset(7))],
+    "AlterClientQuotas": [AlterClientQuotasReply(errors=(None, ERROR))],
+    "CreateAcls": [CreateAclsReply(errors=(ERROR, None))],
+    "DeleteAcls": [DeleteAclsReply(results=(DeletedAcls(entries=(ACL,)), DeletedAcls(error=ERROR)))],
+    "AlterUserScramCredentials": [
+        AlterUserScramCredentialsReply(users=(AlteredUser(name="a"), AlteredUser(name="b", error=ERROR)))
+    ],
+    "CreateDelegationToken": [CreateDelegationTokenReply(token=TOKEN, hmac=b"h")],
+    "RenewDelegationToken": [DelegationTokenExpiry(expiration_timestamp_ms=5)],
+    "ExpireDelegationToken": [DelegationTokenExpiry(expiration_timestamp_ms=5)],
+    "ElectLeaders": [
+        ElectLeadersReply(
+            partitions=(
+                ElectedPartition(topic="t", partition_id=1, leader=BrokerId(2)),
+                ElectedPartition(topic="t", partition_id=2, error=ERROR),
+            )
+        )
+    ],
+    "AlterPartitionReassignments": [
+        AlterPartitionReassignmentsReply(
+            partitions=(
+                ReassignedPartition(topic="t", partition_id=1),
+                ReassignedPartition(topic="t", partition_id=2, error=ERROR),
+            )
+        )
+    ],
+    "ListPartitionReassignments": [
+        ListPartitionReassignmentsReply(
+            partitions=(
+                OngoingReassignment(
+                    topic="t",
+                    partition_id=1,
+                    replicas=(BrokerId(3), BrokerId(1)),
+                    adding=(BrokerId(3),),
+                    removing=(BrokerId(1),),
+                    isr=(BrokerId(1),),
+                ),
+            )
+        )
+    ],
+    "AssignReplicasToDirectories": [
+        AssignReplicasToDirectoriesReply(
+            replicas=(
+                PlacedReplica(topic_id=uuid(1), partition_id=0),
+                PlacedReplica(topic_id=uuid(1), partition_id=1, error=ERROR),
+            )
+        )
+    ],
+    "UnregisterBroker": [UnregisterBrokerReply()],
     "RegisterBroker": [RegisterBrokerReply(broker_epoch=5)],
     "AlterPartition": [
         AlterPartitionReply(
@@ -174,7 +362,9 @@ def test_every_request_arrives_as_it_was_sent(request_: ControllerRequest) -> No
 def test_every_reply_arrives_as_it_was_sent(verb: Any) -> None:
     for reply in REPLIES[verb.method]:
         message = verb.answer_type.FromString(write_answer(verb, reply).SerializeToString())
-        assert plain(read_answer(verb, message)) == plain(reply)
+        arrived: Any = read_answer(verb, message)
+        assert plain(arrived) == plain(reply)
+        assert getattr(arrived, "hmac", None) == getattr(reply, "hmac", None)  # no repr shows it
 
 
 @pytest.mark.parametrize(
@@ -184,6 +374,7 @@ def test_every_reply_arrives_as_it_was_sent(verb: Any) -> None:
         (NotActiveController("no", leader_id=BrokerId(3)), 3),
         (NotActiveController("no", leader_id=BrokerId(0)), 0),
         (NotActiveController("no", leader_id=None), None),
+        (NotActiveController("no", leader_id=None, is_unsettled=True), None),
     ],
 )
 def test_an_error_arrives_with_its_code_message_and_leader(error: KafkaError, leader_id: int | None) -> None:
@@ -191,6 +382,7 @@ def test_an_error_arrives_with_its_code_message_and_leader(error: KafkaError, le
     assert (type(arrived), arrived.code, arrived.message) == (type(error), error.code, error.message)
     if isinstance(arrived, NotActiveController):
         assert arrived.leader_id == leader_id
+        assert isinstance(error, NotActiveController) and arrived.is_unsettled == error.is_unsettled
 
 
 def test_an_error_code_of_the_future_is_an_unknown_error() -> None:
@@ -264,6 +456,36 @@ async def test_the_end_of_a_stream_is_seen_and_the_broker_fenced_long_before_its
         async with asyncio.timeout(20):
             while not controller.is_fenced(1):
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("breaks_in", ["read", "write"])
+async def test_a_stream_that_breaks_is_told_in_one_line(breaks_in: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Breaking:
+        """A server's end of a connection whose other end dies after one heartbeat."""
+
+        def __init__(self, first: Any) -> None:
+            self.incoming = [first]
+
+        async def read(self) -> Any:
+            if self.incoming:
+                return self.incoming.pop()
+            if breaks_in == "read":
+                raise grpc.aio.InternalError("Failed ExecuteBatch")
+            return await asyncio.get_running_loop().create_future()
+
+        async def write(self, message: Any) -> None:
+            if breaks_in == "write":
+                raise grpc.aio.InternalError("Failed ExecuteBatch")
+
+    caplog.set_level("INFO", logger="barnabas_quorum.driver.controller_service")
+    async with served(session_timeout_ms=60_000, disconnect_grace_ms=20) as controller:
+        epoch = await controller.register(1)
+        context: Any = Breaking(beat(1, epoch))
+        await ControllerService(controller.driver).Heartbeats(None, context)
+        (record,) = caplog.records
+        assert f"broker 1 (epoch {epoch}) broke: Failed ExecuteBatch" in record.message and record.exc_info is None
+        session = controller.driver.controller.sessions.get(BrokerId(1))
+        assert session is not None and session.connections == 0
 
 
 async def test_a_stream_ends_after_its_first_error() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_quorum.controller.controller import RECORDS_PER_BATCH_MAX
+from barnabas_quorum.controller.controller import RECORDS_PER_REQUEST_MAX
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
     CreatedTopic,
@@ -114,7 +114,7 @@ def test_names_that_differ_only_in_dot_and_underscore_collide() -> None:
         ({"partitions": -1}, ErrorCode.INVALID_PARTITIONS),
         ({"factor": 0}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"factor": 4}, ErrorCode.INVALID_REPLICATION_FACTOR),
-        ({"partitions": RECORDS_PER_BATCH_MAX}, ErrorCode.POLICY_VIOLATION),
+        ({"partitions": RECORDS_PER_REQUEST_MAX + 1}, ErrorCode.POLICY_VIOLATION),
         ({"configs": {"a": "bad"}}, ErrorCode.INVALID_CONFIG),
         ({"assignments": {0: (1, 2)}}, ErrorCode.INVALID_REQUEST),
     ],

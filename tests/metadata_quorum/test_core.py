@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,14 +18,19 @@ from barnabas_quorum.raft.messages import (
     EpochStart,
     FetchReply,
     FetchRequest,
+    FetchSnapshotReply,
+    FetchSnapshotRequest,
     HardState,
     Ready,
     ReplyError,
+    SnapshotId,
     Unreachable,
+    VoterChange,
+    VoterChangeKind,
     VoteReply,
     VoteRequest,
 )
-from barnabas_quorum.raft.roles import Follower, Leader, Unattached
+from barnabas_quorum.raft.roles import NEVER_MS, Follower, Leader, Resigned, Unattached
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 
@@ -115,10 +121,13 @@ def test_malformed_vote_is_refused_and_changes_nothing() -> None:
     assert core.epoch == 0
 
 
-def test_observer_is_asked_for_no_vote() -> None:
+def test_replica_outside_its_own_voter_set_votes_but_never_runs() -> None:
+    """It may have been added and not know it; the one who asks counts by its own set (Raft thesis 4.1)."""
     core = make_core(voters=VoterSet([Voter(TWO, "localhost", 1)]))
     core.step(vote_request(), 1)
-    assert only_reply(core, VoteReply).error is ReplyError.INVALID_VOTER_KEY
+    reply = only_reply(core, VoteReply)
+    assert (reply.error, reply.is_granted, core.voted) == (ReplyError.NONE, True, TWO)
+    assert isinstance(core.role, Unattached) and core.role.election_deadline_ms == NEVER_MS
     assert core.deadline_ms() < 1 << 60, "it looks for a leader"
 
 
@@ -182,6 +191,179 @@ def test_newer_fetch_of_the_same_replica_answers_the_parked_one() -> None:
     core.step(fetch_request(core), 1)
     core.step(fetch_request(core, correlation=10), 2)
     assert only_reply(core, FetchReply).correlation == 9
+
+
+def test_snapshot_beyond_the_flushed_end_is_not_kept() -> None:
+    """The others may have committed it, but the log must not begin where this disk is not durable yet."""
+    core = make_core(state=HardState(Epoch(0), NO_BROKER, ME))
+    core.tick(0)
+    core.step(VoteReply(1, TWO, ME, Epoch(0), NO_BROKER, ReplyError.NONE, True, False), 1)
+    turn(core)
+    for source in (TWO, THREE):
+        core.step(fetch_request(core, source), 2)
+    assert (core.high_watermark, core.flushed_end) == (1, 0)
+    snapshot_id = SnapshotId(Offset(1), core.epoch)
+    assert core.snapshot_refusal(snapshot_id) is None, "it may be written"
+    assert not core.snapshot_taken(snapshot_id, 3), "and not be kept"
+    core.flushed(Offset(1), 4)
+    assert core.snapshot_taken(snapshot_id, 5) and core.snapshots == [snapshot_id]
+    core.log_start_moved(Offset(1), 6)
+    assert core.log_start == 1
+
+
+def test_slice_of_a_snapshot_is_bounded_and_shows_that_the_follower_lives() -> None:
+    core = leader_alone()
+    snapshot_id = SnapshotId(Offset(1), core.epoch)
+    assert core.snapshot_taken(snapshot_id, 1)
+    request = FetchSnapshotRequest(9, OBSERVER, ME, core.epoch, snapshot_id, 5, 1 << 30)
+    core.step(request, 700)
+    reply = only_reply(core, FetchSnapshotReply)
+    assert (reply.error, reply.position, reply.bytes_max) == (
+        ReplyError.NONE,
+        5,
+        QuorumConfig().fetch_snapshot_bytes_max,
+    )
+    assert isinstance(core.role, Leader) and core.role.observers[OBSERVER].last_fetch_ms == 700
+    for change, error in (
+        ({"snapshot_id": SnapshotId(Offset(2), core.epoch)}, ReplyError.SNAPSHOT_NOT_FOUND),
+        ({"position": -1}, ReplyError.INVALID_REQUEST),
+        ({"bytes_max": 0}, ReplyError.INVALID_REQUEST),
+        ({"epoch": Epoch(0)}, ReplyError.FENCED_LEADER_EPOCH),
+        ({"epoch": Epoch(9)}, ReplyError.UNKNOWN_LEADER_EPOCH),
+        ({"target": STRANGER}, ReplyError.NOT_LEADER_OR_FOLLOWER),
+    ):
+        core.step(replace(request, **change), 701)
+        assert only_reply(core, FetchSnapshotReply).error is error
+
+
+def downloading_core() -> tuple[QuorumCore, FetchSnapshotRequest]:
+    """A follower, and its request for the first slice of snapshot 9-1."""
+    core, fetch = follower_of_two()
+    reply = FetchReply(fetch.correlation, TWO, ME, Epoch(1), TWO.id, ReplyError.NONE, Offset(9), Offset(0), Offset(0))
+    reply.snapshot_id = SnapshotId(Offset(9), Epoch(1))
+    core.step(reply, 10)
+    return core, only_reply(core, FetchSnapshotRequest)
+
+
+def slice_reply(request: FetchSnapshotRequest, **changes: Any) -> FetchSnapshotReply:
+    fields: dict[str, Any] = {
+        "correlation": request.correlation,
+        "source": TWO,
+        "target": ME,
+        "epoch": Epoch(1),
+        "leader_id": TWO.id,
+        "error": ReplyError.NONE,
+        "snapshot_id": request.snapshot_id,
+        "size": 8,
+        "position": request.position,
+        "payload": b"abcd",
+    }
+    return FetchSnapshotReply(**{**fields, **changes})
+
+
+def test_snapshot_replaces_the_log_when_the_driver_has_done_it() -> None:
+    core, first = downloading_core()
+    core.step(slice_reply(first), 20)
+    ready = turn(core)
+    assert [(part.position, part.data) for part in ready.snapshot_parts] == [(0, b"abcd")]
+    assert ready.install is None
+    (second,) = ready.send
+    assert isinstance(second, FetchSnapshotRequest) and second.position == 4
+    core.step(slice_reply(second), 30)
+    ready = core.ready()  # type: ignore[assignment]
+    assert ready.install is not None and core.end_offset == 0, "not before it is done"
+    ready.install.voters = VoterSet([Voter(key, "localhost", 1) for key in (TWO, THREE)], kraft_version=1)
+    core.advance(ready)
+    assert (core.log_start, core.end_offset, core.high_watermark, core.history.last_epoch) == (9, 9, 9, 1)
+    assert core.snapshots == [first.snapshot_id]
+    assert not core.is_voter and core.voters.keys == (TWO, THREE)
+    fetch = only_reply(core, FetchRequest)
+    assert (fetch.fetch_offset, fetch.last_epoch) == (9, 1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"error": ReplyError.SNAPSHOT_NOT_FOUND, "payload": b""},
+        {"error": ReplyError.POSITION_OUT_OF_RANGE, "payload": b""},
+        {"payload": b""},
+        {"payload": b"too long for it"},
+        {"snapshot_id": SnapshotId(Offset(8), Epoch(1))},
+        {"position": 1},
+    ],
+)
+def test_download_that_cannot_go_on_is_dropped(changes: dict[str, Any]) -> None:
+    core, request = downloading_core()
+    core.step(slice_reply(request, **changes), 20)
+    assert core.ready() is None
+    core.tick(core.deadline_ms())
+    assert only_reply(core, FetchRequest).fetch_offset == 0, "the leader tells anew what to do"
+
+
+def test_file_that_changes_its_size_is_another_file() -> None:
+    core, first = downloading_core()
+    core.step(slice_reply(first), 20)
+    second = only_reply(core, FetchSnapshotRequest)
+    core.step(slice_reply(second, size=9), 30)
+    core.tick(core.deadline_ms())
+    assert only_reply(core, FetchRequest).fetch_offset == 0
+
+
+def test_damaged_snapshot_is_downloaded_again_and_the_log_left_alone() -> None:
+    core, request = downloading_core()
+    core.step(slice_reply(request, size=4), 20)
+    ready = core.ready()
+    assert ready is not None and ready.install is not None
+    ready.install.is_damaged = True
+    core.advance(ready)
+    assert (core.end_offset, core.log_start, core.snapshots) == (0, 0, [])
+    core.tick(core.deadline_ms())
+    assert only_reply(core, FetchRequest).fetch_offset == 0
+
+
+def test_snapshot_is_not_installed_by_who_follows_no_more() -> None:
+    core, request = downloading_core()
+    core.step(slice_reply(request, size=4), 20)
+    core.step(vote_request(epoch=2), 21)
+    ready = turn(core)
+    assert ready.install is None and ready.snapshot_parts == []
+    assert core.end_offset == 0
+
+
+def test_download_does_not_go_on_with_another_leader() -> None:
+    """Its file of the same name may differ in its bytes."""
+    core, first = downloading_core()
+    core.step(slice_reply(first), 20)
+    turn(core)
+    core.step(BeginQuorumEpochRequest(7, THREE, ME, Epoch(2)), 30)
+    assert only_reply(core, FetchRequest).target == THREE
+
+
+def test_removed_leader_goes_without_raising_the_epoch() -> None:
+    """No leader serves an observer that is ahead of it."""
+    both = VoterSet([Voter(key, "localhost", 1) for key in (ME, TWO)], kraft_version=1)
+    core = make_core(voters=both, state=HardState(Epoch(0), NO_BROKER, ME))
+    core.tick(0)
+    core.step(VoteReply(1, TWO, ME, Epoch(0), NO_BROKER, ReplyError.NONE, True, False), 1)
+    for now_ms in (2, 3):
+        core.flushed(core.end_offset, now_ms)
+        core.step(fetch_request(core, TWO), now_ms)
+        turn(core)
+        if now_ms == 2:
+            assert core.change_voters(VoterChange(VoterChangeKind.REMOVE, Voter(ME, "", 0), 5), now_ms) is None
+            turn(core)
+    assert isinstance(core.role, Resigned)
+    core.tick(core.role.election_deadline_ms)
+    assert isinstance(core.role, Unattached) and core.epoch == 0
+
+
+def test_leader_outside_the_own_voter_set_is_followed_at_the_address_it_gives() -> None:
+    core = make_core()
+    newcomer = Voter(OBSERVER, "far", 7)
+    core.step(BeginQuorumEpochRequest(7, OBSERVER, ME, Epoch(4), newcomer), 1)
+    ready = turn(core)
+    assert isinstance(core.role, Follower) and core.endpoint_of(OBSERVER) == newcomer
+    assert [m.target for m in ready.send if isinstance(m, FetchRequest)] == [OBSERVER]
 
 
 def test_silent_observer_is_forgotten() -> None:

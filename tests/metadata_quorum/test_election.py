@@ -133,14 +133,23 @@ def test_pre_vote_does_not_depend_on_the_vote() -> None:
     ],
 )
 def test_start_after_restart(state: HardState, last_epoch: int, expected: Start) -> None:
-    assert start_after_restart(state, last_epoch=Epoch(last_epoch), me=ME, voters=VOTERS) is expected
+    assert start_after_restart(state, last_epoch=Epoch(last_epoch), me=ME, voters=VOTERS, may_campaign=True) is expected
+
+
+def test_removed_leader_does_not_resign_again() -> None:
+    """It raises no epoch any more; and it follows nobody in the epoch that it led itself."""
+    others = VoterSet([Voter(key, "localhost", 1) for key in (OTHER, THIRD)])
+    state = HardState(Epoch(3), ME.id, ME)
+    start = start_after_restart(state, last_epoch=Epoch(3), me=ME, voters=others, may_campaign=False)
+    assert start is Start.UNATTACHED
 
 
 def test_wiped_disk_is_another_replica_and_does_not_run() -> None:
     wiped = ReplicaKey(ME.id, Uuid(bytes(16)))
     assert wiped not in VOTERS
     state = HardState(Epoch(3), NO_BROKER, wiped)
-    assert start_after_restart(state, last_epoch=Epoch(0), me=wiped, voters=VOTERS) is Start.UNATTACHED
+    start = start_after_restart(state, last_epoch=Epoch(0), me=wiped, voters=VOTERS, may_campaign=False)
+    assert start is Start.UNATTACHED
 
 
 def test_waits() -> None:

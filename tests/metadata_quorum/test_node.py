@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from barnabas_broker.node.metadata_log import QUORUM_STATE_FILE, decode_hard_state
+from barnabas_quorum.driver.control_batches import voter_sets_in
 from barnabas_quorum.driver.grpc_transport import GrpcTransport
 from barnabas_quorum.driver.node import LeaderAndEpoch
-from barnabas_quorum.errors import BatchTooLarge, NotController, PeerUnreachable
+from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.messages import HardState, VoteReply, VoteRequest
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import iterate_records, read_header
 from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_leader_change
-from tests.metadata_quorum.quorum_cluster import Cluster, until
+from tests.metadata_quorum.quorum_cluster import FAST, Cluster, until
 
 STATE_FILE = f"__cluster_metadata-0/{QUORUM_STATE_FILE}"
 
@@ -65,6 +67,56 @@ async def test_one_voter_commits_only_after_its_flush(tmp_path: Path, monkeypatc
         assert leader.listener.records == []
         may_flush.set()
         await until(lambda: leader.listener.records == [b"x"])
+
+
+async def test_proposals_linger_while_a_flush_is_under_way_and_too_many_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(FAST, append_linger_ms=3_600_000)
+    async with Cluster(tmp_path, voters=1, config=config) as cluster:
+        leader = await cluster.leader()
+        epoch = leader.node.leader_and_epoch.epoch
+        await cluster.commit(leader, [b"alone"])  # within an hour's linger: no flush was under way
+        may_flush = asyncio.Event()
+        flush = leader.log.flush
+        flushes: list[Offset] = []
+
+        async def held_flush() -> Offset:
+            await may_flush.wait()
+            flushes.append(await flush())
+            return flushes[-1]
+
+        monkeypatch.setattr(leader.log, "flush", held_flush)
+        first = leader.node.propose([b"x"], epoch=epoch)
+        await until(lambda: leader.log.end_offset > first)
+        monkeypatch.setattr("barnabas_quorum.driver.node.PROPOSED_BYTES_MAX", 20_000)
+        records = [b"%d" % number + bytes(1000) for number in range(18)]
+        for record in records:
+            leader.node.propose([record], epoch=epoch)
+        with pytest.raises(BufferExhausted):
+            leader.node.propose([bytes(3000)], epoch=epoch)
+        await asyncio.sleep(0.05)
+        assert leader.log.end_offset == first + 1, "held back while the flush is under way"
+        may_flush.set()
+        await until(lambda: leader.listener.records == [b"alone", b"x", *records])
+        assert flushes == [first + 1, first + 1 + len(records)], "one flush carries what waited"
+        leader.node.propose([bytes(3000)], epoch=epoch)
+
+
+async def test_commit_that_is_not_urgent_reaches_the_others_with_what_follows(tmp_path: Path) -> None:
+    held = replace(FAST, fetch_wait_ms_max=5_000, fetch_timeout_ms=10_000)
+    async with Cluster(tmp_path, voters=3, config=held) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"before"])
+        await cluster.all_have([b"before"])
+        epoch = leader.node.leader_and_epoch.epoch
+        offset = leader.node.propose([b"quiet"], epoch=epoch, is_urgent=False)
+        await until(lambda: leader.node.high_watermark > offset)
+        await asyncio.sleep(0.1)
+        others = [member for member in cluster.members if member is not leader]
+        assert all(member.listener.records == [b"before"] for member in others)
+        leader.node.propose([b"after"], epoch=epoch)
+        await cluster.all_have([b"before", b"quiet", b"after"])
 
 
 async def test_leader_killed_others_go_on_and_it_catches_up(tmp_path: Path) -> None:
@@ -118,7 +170,7 @@ async def test_vote_leaves_only_after_it_is_saved(tmp_path: Path, monkeypatch: p
         may_save.set()
         reply = await answer
         assert isinstance(reply, VoteReply) and reply.is_granted
-        stored = decode_hard_state((tmp_path / f"node-{voter.key.id}" / STATE_FILE).read_bytes(), path="")
+        stored = decode_hard_state((tmp_path / f"node-{voter.key}" / STATE_FILE).read_bytes(), path="")
         assert stored == HardState(Epoch(50), NO_BROKER, leader.key)
 
 
@@ -155,6 +207,19 @@ async def test_resigning_leader_hands_over_and_refuses_proposals(tmp_path: Path)
         assert new.node.leader_and_epoch.epoch == epoch + 1, "the best successor runs at once and unopposed"
         await until(lambda: old.listener.leaders[-1][0] == new.node.leader_and_epoch)
         assert (LeaderAndEpoch(None, epoch)) in [leader for leader, _ in old.listener.leaders]
+
+
+async def test_a_leader_hands_over_while_one_voter_is_down(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        old = await cluster.leader()
+        behind, ahead = (member for member in cluster.members if member is not old)
+        await behind.kill()
+        await cluster.commit(old, [b"x"])
+        await old.node.resign()
+        new = await cluster.leader(other_than=old)
+        assert new is ahead
+        await behind.start()
+        await cluster.all_have([b"x"])
 
 
 async def test_new_leader_hears_of_itself_only_with_everything_committed(tmp_path: Path) -> None:
@@ -222,7 +287,7 @@ async def test_log_holds_kafka_batches_with_a_leader_change_first(tmp_path: Path
     async with Cluster(tmp_path, voters=3) as cluster:
         leader = await cluster.leader()
         await cluster.commit(leader, [b"x", b"y"])
-        control, data = leader.log.read(Offset(0), end_offset=leader.node.high_watermark, bytes_max=1 << 20)
+        control, voters, data = leader.log.read(Offset(0), end_offset=leader.node.high_watermark, bytes_max=1 << 20)
         assert read_header(control.data).is_control
         record = next(iterate_records(control.data))
         assert decode_control_key(record.key or b"") == ControlRecordType.LEADER_CHANGE
@@ -230,5 +295,6 @@ async def test_log_holds_kafka_batches_with_a_leader_change_first(tmp_path: Path
         assert change.leader_id == leader.key.id
         assert [voter.voter_id for voter in change.voters] == [1, 2, 3]
         assert len(change.granting_voters) >= 2
+        assert list(voter_sets_in(voters.data)) == [(2, cluster.voters)]
         assert [record.value for record in iterate_records(data.data)] == [b"x", b"y"]
         assert read_header(data.data).partition_leader_epoch == leader.node.leader_and_epoch.epoch

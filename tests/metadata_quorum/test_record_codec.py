@@ -27,7 +27,7 @@ from barnabas_quorum.records import (
     TopicRecord,
     UnregisterBrokerRecord,
 )
-from barnabas_wire.kafka.ids import Endpoint, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 from barnabas_wire.rpc import metadata_records_pb2 as pb
 
 broker_ids = st.integers(0, 2**31 - 1)
@@ -163,3 +163,39 @@ def test_an_enum_value_of_the_future_stops_the_reader() -> None:
 def test_what_is_no_record_cannot_be_written() -> None:
     with pytest.raises(TypeError):
         encode(typing.cast(Record, "a string"))
+
+
+def test_equal_lists_of_brokers_and_directories_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def partition(number: int) -> PartitionRecord:
+        read = decode(
+            encode(
+                PartitionRecord(
+                    topic_id=Uuid(bytes(16)),
+                    partition_id=number,
+                    replicas=(BrokerId(7001), BrokerId(7002)),
+                    directories=(Uuid(b"a" * 16), Uuid(b"b" * 16)),
+                    isr=(BrokerId(7001), BrokerId(7002)),
+                )
+            )
+        )
+        assert isinstance(read, PartitionRecord)
+        return read
+
+    first, second = partition(1), partition(2)
+    assert first.replicas is first.isr is second.replicas is second.isr
+    assert first.directories is second.directories
+    assert all(type(directory) is Uuid for directory in first.directories)
+    monkeypatch.setattr("barnabas_quorum.record_codec.SHARED_MAX", 0)  # full: begun anew, and nothing is lost
+    decode(
+        encode(
+            RegisterBrokerRecord(
+                broker_id=BrokerId(1),
+                incarnation_id=Uuid(bytes(16)),
+                broker_epoch=1,
+                endpoints=(),
+                directories=(Uuid(b"c" * 16),),
+            )
+        )
+    )
+    assert partition(3) == PartitionRecord(**{**{f: getattr(first, f) for f in first.__slots__}, "partition_id": 3})
+    assert partition(3).directories is not first.directories

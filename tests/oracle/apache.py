@@ -24,8 +24,6 @@ from tests.compat.samples import DEADLINE_S
 
 POM = Path(__file__).with_name("pom.xml")
 HOST = "127.0.0.1"
-FEATURES = ("--feature", "eligible.leader.replicas.version=0")
-"""ELR would put min.insync.replicas of every broker under the cluster's default configs, whoever set it."""
 CLUSTER_ID = str(Uuid(b"apache as oracle"))
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -153,7 +151,7 @@ class ApacheBroker:
             self.directory.mkdir(parents=True, exist_ok=True)
             lines = [f"{key}={value}\n" for key, value in self._properties.items()]
             self._properties_file.write_text("".join(lines), encoding="utf-8")
-            arguments = ("format", "--standalone", "-t", CLUSTER_ID, "-c", str(self._properties_file), *FEATURES)
+            arguments = ("format", "--standalone", "-t", CLUSTER_ID, "-c", str(self._properties_file))
             formatted = run_tool("kafka.tools.StorageTool", *arguments)
             assert formatted.exit_code == 0, formatted
         with self._output_file.open("wb") as output:

@@ -41,7 +41,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     own-defaults         socket.listen.backlog.size, max.connections, replica.fetch.response.max.bytes: what was measured to be
                          good here. inter.broker.listener.name is told where Kafka derives it in silence.
     own-keys             log.flush.on.acks is ours: acknowledged means flushed.
-    own-features         metadata.version counts our own levels, and there is nothing to upgrade yet.
+    own-features         metadata.version counts our own levels; features of what is not built are served as level 0.
     no-loggers           Brokers list no loggers: their levels are set at the start.
     no-quorum-told       DescribeQuorum of what is no quorum: numbers are -1 (Kafka 0), the one quorum asked for beside it is
                          described (Kafka fails all), and the voters' addresses are told even then.
@@ -51,9 +51,8 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     no-compaction        Topics of users cannot be compacted yet: refused, so that nobody relies on it.
     no-transactions      Not served yet: InitProducerId with a transactional id gets UNSUPPORTED_VERSION, a transactional
                          batch INVALID_TXN_STATE, the other requests are not advertised.
-    no-security          SASL, ACLs, delegation tokens, SCRAM: not served yet.
-    no-elections         Elections, reassignments, moving between directories, changes of voters by request: not served yet.
-    no-quotas            Not served yet.
+    no-security          SASL: not served yet.
+    no-moves             Moving replicas between directories: not served yet.
     no-new-groups        Groups of KIP-848: not served yet.
     no-share-groups      Share and streams groups and their coordinators: not served yet.
 """

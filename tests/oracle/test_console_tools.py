@@ -87,6 +87,33 @@ def test_configs(tool: Run, topic: str) -> None:
     tool(command, "--alter", "--broker-defaults", "--delete-config", "log.retention.bytes")
 
 
+def test_metadata_quorum(tool: Run, cluster: LocalCluster) -> None:
+    command = TOOLS + "MetadataQuorumCommand"
+    said = dict(re.findall(r"^(\w+):\s+(.*)$", tool(command, "describe", "--status"), re.MULTILINE))
+    assert said["ClusterId"] == cluster.cluster_id
+    assert int(said["LeaderId"]) in cluster.nodes and int(said["HighWatermark"]) > 0
+    voters = {voter["id"]: voter for voter in json.loads(said["CurrentVoters"])}
+    assert set(voters) == set(cluster.nodes) and json.loads(said["CurrentObservers"]) == []
+    port = cluster.nodes[3].controller_port
+    assert voters[3]["endpoints"] == [f"CONTROLLER://127.0.0.1:{port}"]
+    directory_id = voters[3]["directoryId"]
+
+    def roles() -> dict[int, str]:
+        rows = [line.split() for line in tool(command, "describe", "--replication").splitlines()[1:]]
+        assert {row[1] for row in rows if row[0] == "3"} == {directory_id}
+        return {int(row[0]): row[-1] for row in rows}
+
+    assert sorted(roles().values()) == ["Follower", "Follower", "Leader"]
+    removing = ("remove-controller", "--controller-id", "3", "--controller-directory-id")
+    assert f"Removed  KRaft controller 3 with directory id {directory_id}" in tool(command, *removing, directory_id)
+    tool(command, *removing, directory_id, fails="VoterNotFoundException")
+    cluster.wait_until(lambda: roles()[3] == "Observer", what="node 3 to fetch as an observer")
+    properties = ("--command-config", str(cluster.nodes[3].properties_file), "add-controller")
+    assert f"Added controller 3 with directory id {directory_id}" in tool(command, *properties)
+    tool(command, *properties, fails="DuplicateVoterException")
+    cluster.wait_until(lambda: roles()[3] in ("Follower", "Leader"), what="node 3 to vote again")
+
+
 def test_console_producer_and_consumer(tool: Run, topic: str) -> None:
     lines = [f"h1:one,h2:{n}\tkey-{n}\tvalue {n}\n" for n in range(20)] + ["NULL\tkey-0\tno headers\n"]
     tool(

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_quorum.driver.snapshot_content import bootstrap_voters, snapshot_batches
+from barnabas_quorum.raft.voters import ReplicaKey, Voter
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Uuid
 from tests.oracle.apache import ToolOutput, run_tool
 from tests.oracle.conftest import GROUP, RECORDS, TOPIC, Written
 
@@ -151,3 +154,22 @@ def test_the_tool_would_notice(written: Written, tmp_path: Path, damage: str) ->
     broken.write_bytes(content)
     said = run_tool("kafka.tools.DumpLogSegments", "--files", str(broken), "--deep-iteration")
     assert "isvalid: false" in said.stdout or said.exit_code != 0 or "Mismatch" in said.stdout, said
+
+
+def test_snapshots_of_the_metadata_log_are_kafkas(written: Written, tmp_path: Path) -> None:
+    """The voters that format wrote, and a snapshot with voters, a removed one and data."""
+    bootstrap = written.data / "__cluster_metadata-0" / "00000000000000000000-0000000000.checkpoint"
+    said = dump(bootstrap, flags=("--print-data-log",))
+    for kind in ("SnapshotHeader", "KRaftVersion", "KRaftVoters", "SnapshotFooter"):
+        assert said.count(f" {kind} ") == 1
+    voters = bootstrap_voters(bootstrap.read_bytes())
+    changed = voters.with_voter(Voter(ReplicaKey(BrokerId(99), Uuid(b"another one here")), "host", 9)).without_voter(
+        voters.keys[0]
+    )
+    snapshot = tmp_path / "00000000000000000007-0000000003.checkpoint"
+    batches = snapshot_batches([(b"a", b"b"), (b"c",)], epoch=Epoch(3), timestamp_ms=5, voters=changed)
+    snapshot.write_bytes(b"".join(batches))
+    said = dump(snapshot, flags=("--print-data-log",))
+    assert "Snapshot end offset: 7, epoch: 3" in said
+    assert '"voterId":99' in said and f'"voterId":{voters.keys[0].id},' not in said
+    assert [int(offset) for offset, _ in RECORD.findall(said)] == [3, 4, 5]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from contextlib import suppress
 from random import Random
@@ -13,6 +14,7 @@ from barnabas_wire.kafka import schema
 from barnabas_wire.kafka.frame import decode_response_header
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages import fetch as wire
 from barnabas_wire.kafka.messages.fetch import (
     FetchedPartition,
     FetchRequest,
@@ -218,6 +220,50 @@ def test_hostile_bytes_are_malformed_or_harmless_at_both_ends(version: int) -> N
         assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("version", range(15, 19))
+def test_what_a_follower_of_one_partition_says_and_hears_is_what_the_general_way_gives(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(version)
+    asked = FetchRequestPartition(Uuid(b"t" * 16), 3, 5, 1000, 4, 10, 1 << 20)
+    request = bytearray()
+    encode_fetch_request(
+        request, version, [asked], replica_id=2, replica_epoch=77, max_wait_ms=500, min_bytes=1, max_bytes=1 << 21
+    )
+    assert encoded(schema.decode_request(ApiKey.FETCH, version, bytes(request), 0), version) == request
+    general_request = wire._parse_request(memoryview(request), 0, version)
+    answers = []
+    for size in (1, 126, 127, 128, 20_000):
+        records = random.randbytes(size)
+        one = FetchedPartition(Uuid(b"t" * 16), 3, 0, 7, 6, 5, [records], size)
+        parts, total = encode_fetch_response(9, version, [one])
+        frame = b"".join(parts)
+        assert len(frame) == total == 4 + int.from_bytes(frame[:4], "big")
+        assert encoded(schema.decode_response(FetchResponse, version, frame, 9), version) == frame[9:]
+        answers.append((frame, wire._parse_response(memoryview(frame), 9, version)))
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the general way was taken")
+
+    monkeypatch.setattr(wire, "_parse_request", refuse)
+    monkeypatch.setattr(wire, "_parse_response", refuse)
+    assert parse_fetch_request(memoryview(request), 0, version) == general_request
+    for frame, general in answers:
+        assert parse_fetch_response(memoryview(frame), 9, version) == general
+    monkeypatch.undo()
+    for data, parse in ((bytes(request), parse_fetch_request), (answers[0][0][9:], parse_fetch_response)):
+        for position in range(len(data)):  # whatever is changed, both ways agree on it
+            for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
+                other = memoryview(data[:position] + bytes([byte]) + data[position + 1 :])
+                found: list[Any] = []
+                for way in (parse, wire._parse_request if parse is parse_fetch_request else wire._parse_response):
+                    try:
+                        found.append(way(other, 0, version))
+                    except (MalformedMessage, IndexError, struct.error):
+                        found.append(None)
+                assert found[0] == found[1], (position, byte)
 
 
 def test_records_are_slices_of_the_frame_and_not_copies() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from random import Random
 from typing import Any
@@ -64,6 +65,29 @@ def test_records_are_slices_of_the_frame_and_not_copies() -> None:
     frame = bytearray(encoded(request, 9))
     ((_, _, records),) = parse_produce_request(memoryview(frame), 0, 9)[3]
     assert len(records) == 70000 and records.obj is frame
+
+
+@pytest.mark.parametrize("name", ["t", "n" * 126, "n" * 127, "n" * 249])
+@pytest.mark.parametrize("records", [b"", b"r", b"r" * 126, b"r" * 127, b"r" * 20_000])
+def test_a_request_of_one_partition_is_what_the_general_way_reads(name: str, records: bytes) -> None:
+    partition = wire.PartitionProduceData(7, records)
+    request = ProduceRequest(
+        acks=-1, timeout_ms=3000, topic_data=[wire.TopicProduceData(name=name, partition_data=[partition])]
+    )
+    data = encoded(request, 9)
+    general = wire._parse_flexible(memoryview(data), 0, 9)
+    taken = wire._parse_one(memoryview(data), 0)
+    assert taken == (general if len(name) < 127 else None)
+    for position in range(min(len(data), 160)):  # whatever is changed, both ways agree on it
+        for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
+            other = memoryview(data[:position] + bytes([byte]) + data[position + 1 :])
+            found: list[Any] = []
+            for way in (parse_produce_request, wire._parse_flexible):
+                try:
+                    found.append(way(other, 0, 9))
+                except (MalformedMessage, IndexError, struct.error, UnicodeDecodeError):
+                    found.append(None)
+            assert found[0] == found[1], (position, byte)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

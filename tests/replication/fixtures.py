@@ -353,7 +353,16 @@ class MemoryPeer:
         manager = self._reach()
         self._cluster.fetches.append((self._follower, self._leader, [spec.partition for spec in partitions]))
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-        cancel = manager.fetch(request, partitions, answer.set_result)
+
+        def respond(outcomes: list[FetchOutcome]) -> None:
+            if not answer.done():
+                answer.set_result(outcomes)
+                return
+            for outcome in outcomes:  # given up in this very turn
+                for part in outcome.parts:
+                    part.file.release()
+
+        cancel = manager.fetch(request, partitions, respond)
         try:
             outcomes = await answer
         finally:
@@ -400,8 +409,8 @@ class MemoryBroker:
         self.disk = RealDisk()
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Start the process and register it; leading and following begins with the image as it is then."""
+    async def start(self, *, first_image: MetadataImage | None = None) -> None:
+        """Start the process and register it; leading and following begins with the image as it is then, or with an older."""
         cluster = self.cluster
         self.epoch = -1
         self.disk = RealDisk()
@@ -417,7 +426,6 @@ class MemoryBroker:
             broker_epoch=lambda: self.epoch,
             config=cluster.config,
             logs=self.logs,
-            disk=self.disk,
             log_config=lambda topic, image: cluster.log_config,
             controller=cluster.controller,
             peers=lambda leader, endpoint: MemoryPeer(cluster, follower=self.id, leader=leader),
@@ -425,11 +433,14 @@ class MemoryBroker:
             random=Random(self.id),
         )
         controller = cluster.controller
-        whole = MetadataDelta(MetadataImage.EMPTY)
-        for record in controller.image.to_records():
-            whole.replay(record)
-        self.manager.apply_delta(whole.topics, controller.image)
+        for image in (first_image, controller.image):
+            if image is not None:
+                whole = MetadataDelta(MetadataImage.EMPTY)
+                for record in image.to_records():
+                    whole.replay(record)
+                self.manager.apply_delta(whole.topics, image)
         self.epoch = controller.register(self.id)
+        self.manager.apply_delta(None, controller.image)  # as when it is unfenced
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:

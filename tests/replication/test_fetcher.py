@@ -44,7 +44,7 @@ class ScriptedPeer:
 class Bench:
     """A fetcher of broker 1 that follows broker 2 in one partition."""
 
-    def __init__(self, tmp_path: Path, *, is_durable: bool) -> None:
+    def __init__(self, tmp_path: Path, *, is_durable: bool, socket_timeout_ms: int = 30_000) -> None:
         self.bench = PartitionBench(tmp_path, config=FSYNC if is_durable else PAGE_CACHE)
         self.peers: list[ScriptedPeer] = []
         self.flushes: list[UnifiedLog] = []
@@ -55,7 +55,7 @@ class Bench:
             broker_id=BrokerId(1),
             broker_epoch=lambda: 11,
             endpoint=Endpoint("PLAINTEXT", "127.0.0.1", 1),
-            config=ReplicationConfig(replica_fetch_backoff_ms=50),
+            config=ReplicationConfig(replica_fetch_backoff_ms=50, replica_socket_timeout_ms=socket_timeout_ms),
             peers=self._make_peer,
             request_flush=self.flushes.append,
             on_storage_error=lambda partition, error: self.errors.append(error),
@@ -85,8 +85,10 @@ class Bench:
 
 
 @asynccontextmanager
-async def following(tmp_path: Path, *, is_durable: bool = False) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path, is_durable=is_durable)
+async def following(
+    tmp_path: Path, *, is_durable: bool = False, socket_timeout_ms: int = 30_000
+) -> AsyncIterator[Bench]:
+    bench = Bench(tmp_path, is_durable=is_durable, socket_timeout_ms=socket_timeout_ms)
     bench.follow()
     task = asyncio.create_task(bench.fetcher.run())
     yield bench
@@ -181,6 +183,28 @@ async def test_refusals_and_lost_connections_are_tried_again(tmp_path: Path) -> 
             count += 1
         assert (await bench.asked(count)).fetch_offset == 0
         assert bench.stats.replica_fetch_errors == 5
+
+
+async def test_a_leader_that_does_not_answer_is_given_up_and_asked_again_and_again(tmp_path: Path) -> None:
+    async with following(tmp_path, socket_timeout_ms=20) as bench:
+        await bench.asked(3)
+        assert bench.stats.replica_fetch_errors >= 2
+        bench.peer.answers.put_nowait(data(batch(3)))
+        await eventually(lambda: bench.bench.log.log_end_offset == 3)
+
+
+async def test_the_end_of_the_task_is_not_taken_for_a_silent_leader(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, is_durable=False)
+    bench.follow()
+    task = asyncio.create_task(bench.fetcher.run())
+    await bench.asked(1)
+    bench.fetcher.add(bench.bench.partition)  # which gives up the parked fetch, later
+    task.cancel()
+    bench.fetcher.stop()  # gives it up now, in the same turn
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled() and bench.peer.closed == 1
+    bench.bench.close()
 
 
 async def test_a_corrupt_batch_is_not_taken_in(tmp_path: Path) -> None:

@@ -245,6 +245,21 @@ def test_an_earlier_life_of_a_follower_does_not_join(bench: PartitionBench) -> N
     assert not bench.host.proposed, "and this life has not registered yet"
 
 
+@pytest.mark.parametrize("life", [-1, 13])
+def test_a_life_of_a_member_that_the_leader_has_not_heard_of_commits_nothing(bench: PartitionBench, life: int) -> None:
+    bench.lead(isr=(1, 2))
+    bench.append(3)
+    bench.flush()
+    bench.fetch(2, 0)
+    assert bench.fetch(2, 3, broker_epoch=life).error is None, "it is served"
+    assert bench.partition.high_watermark == 0, (
+        "12 is meant: the newer one may be out of the ISR, or its leader, by now"
+    )
+    bench.host.epochs[BrokerId(2)] = 13
+    bench.fetch(2, 3, broker_epoch=13)
+    assert bench.partition.high_watermark == 3
+
+
 def test_a_joiner_must_have_the_start_of_the_epoch(bench: PartitionBench) -> None:
     bench.lead(isr=(1,))
     bench.append(5)
@@ -373,6 +388,18 @@ def test_out_of_range_tells_the_log_start_and_is_no_progress(bench: PartitionBen
     assert bench.partition.remotes[BrokerId(2)].end_offset == 5
     assert isinstance(bench.fetch(-1, 6).error, OffsetOutOfRange)
     assert bench.fetch(-1, 5).error is None
+
+
+def test_a_follower_whose_epoch_retention_has_taken_begins_anew(bench: PartitionBench) -> None:
+    """Told to cut at our start it kept what was never committed below it (seed 529 of the node simulation)."""
+    bench.lead(isr=(1, 2), leader_epoch=3)
+    bench.append(6)
+    bench.fetch(2, 6, last_epoch=3)
+    bench.log.delete_records_before(Offset(2))
+    for offset in (2, 5):
+        outcome = bench.fetch(2, offset, last_epoch=1)
+        assert isinstance(outcome.error, OffsetOutOfRange)
+        assert outcome.log_start_offset == 2
 
 
 def test_a_diverging_follower_is_told_where_and_counts_for_nothing(bench: PartitionBench) -> None:

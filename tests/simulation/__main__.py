@@ -1,8 +1,9 @@
-"""`python -m tests.simulation --seed N --steps N --seeds K`: the consensus core, then whole nodes, through seeds of faults.
+"""`python -m tests.simulation --seed N --steps N --seeds K`: the consensus core, then controllers, then whole nodes.
 
 May touch:  the terminal.             Must not touch: anything else.
-Invariants: `trace hash` depends on seed, steps and code alone; exit status 1 when a law breaks, 2 when every run was void.
-Read next:  cluster.py (whole nodes), raft.py (the core alone).
+Invariants: `trace hash` depends on seed, steps, what is left out and code alone; exit status 1 when a law breaks, 2 when every
+            run was void.
+Read next:  raft.py (the core alone), controllers.py, cluster.py (whole nodes); sweep.py, which runs all by a CPU budget.
 """
 
 from __future__ import annotations
@@ -13,46 +14,67 @@ import logging
 import sys
 import time
 
-from tests.simulation import raft
-from tests.simulation.cluster import Cluster
+from tests.simulation import controllers, raft
+from tests.simulation.cluster import Cluster, shrink_seed
+from tests.simulation.fault_list import FaultList, Without, root_of
 
 
 def main() -> int:
-    """Run both simulations; returns the exit status."""
+    """Run the simulations; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from --seed on")
     parser.add_argument("--steps", type=int, default=20_000, help="steps per seed before everything heals")
-    parser.add_argument("--only", choices=("raft", "nodes"), help="one of the two simulations")
+    parser.add_argument("--only", choices=("raft", "controllers", "nodes"), help="one of the simulations")
     parser.add_argument("--trace", action="store_true", help="print every message")
+    parser.add_argument("--without", default="", help="faults to leave out, such as 3,7-12,40-")
+    parser.add_argument("--shrink", type=float, default=0.0, metavar="CPU_S", help="shrink a failing seed's faults")
     options = parser.parse_args()
+    arguments = ["--seed", str(options.seed), "--seeds", str(options.seeds), "--steps", str(options.steps)]
+    arguments += ["--without", options.without, "--shrink", str(options.shrink)]
+    if options.trace:
+        arguments.append("--trace")
     status = 0
-    if options.only != "nodes":
+    if options.only in (None, "raft"):
         print("consensus core", flush=True)
-        arguments = ["--seed", str(options.seed), "--seeds", str(options.seeds), "--steps", str(options.steps)]
-        status = raft.main([*arguments, "--trace"] if options.trace else arguments)
-    if options.only != "raft" and status == 0:
+        status = raft.main(arguments)
+    if options.only in (None, "controllers") and status == 0:
+        print("controllers", flush=True)
+        status = controllers.main(arguments)
+    if options.only in (None, "nodes") and status == 0:
         print("whole nodes", flush=True)
-        status = run_nodes(seed=options.seed, seeds=options.seeds, steps=options.steps, is_traced=options.trace)
+        status = run_nodes(
+            seed=options.seed,
+            seeds=options.seeds,
+            steps=options.steps,
+            is_traced=options.trace,
+            without=Without.parse(options.without),
+            shrink_cpu_s=options.shrink,
+        )
     return status
 
 
-def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool) -> int:
+def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool, without: Without, shrink_cpu_s: float) -> int:
     """Run seeds of whole nodes and print what they were worth."""
     logging.disable(logging.CRITICAL)
     started = time.process_time()
-    done = voids = events = messages = crashes = partitions = acknowledged = elections = 0
+    done = voids = events = messages = crashes = wipes = partitions = acknowledged = elections = 0
     virtual_s = 0.0
     digest = hashlib.blake2b(digest_size=8)
     for number in range(seed, seed + seeds):
-        cluster = Cluster(number, steps=steps, trace=is_traced)
+        cluster = Cluster(number, steps=steps, trace=is_traced, fault_list=FaultList(without, only_count=True))
         try:
             figures = cluster.run()
-        except Exception as broken:
+        except Exception as error:
+            broken = root_of(error)
             print(f"FOUND seed {number} at {cluster.loop.time():.3f} s: {type(broken).__name__}: {broken}")
-            print(f"again: python -m tests.simulation --only nodes --seed {number} --steps {steps} --trace")
+            command = f"python -m tests.simulation --only nodes --seed {number} --steps {steps}"
+            left_out = f" --without {without}" if str(without) else ""
+            print(f"again: {command}{left_out} --trace")
             if is_traced:
                 raise
+            if shrink_cpu_s:
+                raft.print_shrunken(command, *shrink_seed(number, steps=steps, cpu_limit_s=shrink_cpu_s))
             return 1
         done += 1
         voids += figures.is_void
@@ -60,6 +82,7 @@ def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool) -> int:
         messages += figures.messages
         crashes += figures.crashes
         partitions += figures.partitions
+        wipes += figures.wipes
         acknowledged += figures.acknowledged
         elections += figures.elections
         virtual_s += figures.virtual_s
@@ -69,7 +92,7 @@ def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool) -> int:
     cpu_s = time.process_time() - started
     print(
         f"{done} seeds, {events} events, {messages} messages, {virtual_s / 3600:.2f} simulated hours, {acknowledged} records "
-        f"acknowledged, {elections} leaders, {crashes} crashes, {partitions} partitions, {voids} void runs"
+        f"acknowledged, {elections} leaders, {crashes} crashes ({wipes} with the logs lost), {partitions} partitions, {voids} void runs"
     )
     print(
         f"cpu {cpu_s:.2f} s: {events / cpu_s:,.0f} events/s, {virtual_s / 3600 / cpu_s * 60:.2f} simulated hours per CPU minute"

@@ -3,7 +3,7 @@
 May touch:  the virtual loop.         Must not touch: the real clock, real files, sockets.
 Invariants: one seed gives one run, message for message, in any process (`trace_hash`); a run in which no produce was
             acknowledged or nothing crashed is void, not passed.
-Read next:  invariants.py, workload.py.
+Read next:  swarm.py, faults.py, workload.py, invariants.py.
 
 Phases: start, create the topic, faults under load for so many steps, then heal everything and wait: every node must be up,
 every broker unfenced, every replica in sync and every produce answered within a bound, and the history must be clean.
@@ -13,19 +13,22 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
-from tests.simulation.disk import DiskFaults, SimulatedDisk
-from tests.simulation.invariants import Invariants, LawBroken
+from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, shrink
+from tests.simulation.faults import Faults
+from tests.simulation.invariants import Invariants
 from tests.simulation.loop import VirtualLoop
-from tests.simulation.network import LinkFaults, Network
+from tests.simulation.network import Network
 from tests.simulation.nodes import SimulatedNode
-from tests.simulation.workload import Client
+from tests.simulation.partition_model import LawBroken
+from tests.simulation.swarm import Swarm
+from tests.simulation.workload import ChurningClient, Client
 
 TOPIC = "records"
 PARTITIONS = 2
@@ -33,49 +36,6 @@ SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
 START_S = 30.0
 CLEAN_UP_ROUNDS = 10
-DEEP_CHECK_TURNS = 2_000
-"""Turns of the loop between two comparisons of whole logs and images."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swarm:
-    """The intensities of one seed: some runs have much of one fault and nothing of another."""
-
-    links: LinkFaults
-    disks: DiskFaults
-    crash_every_s: float
-    """Mean virtual time between crashes; also crashes right after an acknowledgement, with probability `crash_on_ack`."""
-    crash_on_ack: float
-    restart_s: float
-    partition_every_s: float
-    partition_s: float
-    is_one_way: bool
-    think_s: float
-    """Most time between an acknowledgement and the next batch of a client."""
-
-    @classmethod
-    def draw(cls, random: Random) -> Swarm:
-        """Draw each intensity; zero is one of its values."""
-        choose = random.choice
-        return cls(
-            links=LinkFaults(
-                loss=choose([0.0, 0.0, 0.01, 0.05]),
-                duplicate=choose([0.0, 0.02, 0.1]),
-                delay_s=choose([0.0002, 0.001, 0.005]),
-                slow=choose([0.0, 0.01, 0.1]),
-                slow_s=choose([0.05, 0.3]),
-            ),
-            disks=DiskFaults(
-                flush_s=choose([0.0002, 0.001, 0.005]), slow=choose([0.0, 0.01, 0.1]), slow_s=choose([0.05, 0.5])
-            ),
-            crash_every_s=choose([0.7, 2.0, 6.0]),
-            crash_on_ack=choose([0.0, 0.001, 0.02]),
-            restart_s=choose([0.01, 0.3, 4.0]),
-            partition_every_s=choose([0.0, 3.0, 10.0]),
-            partition_s=choose([0.3, 2.0, 6.0]),
-            is_one_way=random.random() < 0.5,
-            think_s=choose([0.02, 0.1, 0.3]),
-        )
 
 
 @dataclass(slots=True)
@@ -87,8 +47,8 @@ class Figures:
     virtual_s: float = 0.0
     crashes: int = 0
     partitions: int = 0
+    wipes: int = 0
     acknowledged: int = 0
-    sent: int = 0
     elections: int = 0
     trace_hash: str = ""
 
@@ -101,13 +61,27 @@ class Figures:
 class Cluster:
     """One run."""
 
-    def __init__(self, seed: int, *, steps: int, nodes: int = 3, trace: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        steps: int,
+        nodes: int = 3,
+        trace: bool = False,
+        outcomes_only: bool = False,
+        fault_list: FaultList | None = None,
+    ) -> None:
         self.seed = seed
+        self.fault_list = fault_list or FaultList(only_count=True)
         self.random = Random(seed)
         self.figures = Figures()
         self.loop = VirtualLoop()
         self.swarm = Swarm.draw(self.random)
-        self.network = Network(self.random, self._note)
+        self.network = Network(self.random, self.note)
+        self.faults = Faults(self, self.swarm)
+        self.network.strikes = self.strikes
+        self.network.on_proposal = self.faults.after_proposal
+        self.network.on_double = self.faults.after_double
         self._steps = steps
         self._is_traced = trace
         self._hash = hashlib.blake2b(digest_size=8)
@@ -115,13 +89,14 @@ class Cluster:
             [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, nodes + 1)]
         )
         for key in voters.keys:
-            disk = SimulatedDisk(self.swarm.disks, self.random)
-            self.network.nodes[key.id] = SimulatedNode(self, key.id, voters, disk)
+            self.network.nodes[key.id] = SimulatedNode(self, key.id, voters, replace(self.swarm.disks))
         self.nodes = list(self.network.nodes.values())
-        self.invariants = Invariants(self)
-        self.clients = [Client(self, TOPIC, partition) for partition in range(PARTITIONS)]
-        self._is_calm = False
-        self._turns = 0
+        self.invariants = Invariants(self, outcomes_only=outcomes_only)
+        self.clients = [
+            Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(PARTITIONS)
+        ]
+        if self.swarm.churn_s:
+            self.clients.append(ChurningClient(self))
 
     def run(self) -> Figures:
         """The whole run. Raises LawBroken, and whatever the real code raised where nothing explains it."""
@@ -142,8 +117,7 @@ class Cluster:
         figures = self.figures
         figures.steps = self.loop.steps
         figures.virtual_s = self.loop.time()
-        figures.sent = sum(client.sent for client in self.clients)
-        figures.acknowledged = sum(len(client.acknowledged) for client in self.clients)
+        figures.acknowledged = sum(len(each.acknowledged) for client in self.clients for each in client.producers)
         figures.elections = self.invariants.elections
         figures.trace_hash = self._hash.hexdigest()
         return figures
@@ -155,69 +129,19 @@ class Cluster:
             node.start()
         async with asyncio.timeout(START_S):
             await self._create_topic()
-        self.network.faults = self.swarm.links
         for client in self.clients:
             client.start()
-        trouble = [asyncio.ensure_future(self._crash_now_and_then())]
-        if self.swarm.partition_every_s:
-            trouble.append(asyncio.ensure_future(self._partition_now_and_then()))
+        self.faults.start()
         while self.loop.steps < self._steps:
             await asyncio.sleep(0.05)
-        for task in trouble:
-            task.cancel()
         await self._calm()
-
-    # -- what goes wrong -------------------------------------------------------------------------------------------
-
-    async def _crash_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(self.random.expovariate(1 / self.swarm.crash_every_s))
-            self.crash(self.random.choice(self.nodes))
-
-    def crash(self, node: SimulatedNode) -> None:
-        """Power off a node that is up, and on again later."""
-        if not node.is_up or self._is_calm:
-            return
-        self.figures.crashes += 1
-        self._note("crash", node.id, node.life)
-        node.crash()
-        self.loop.call_later(self.swarm.restart_s * (0.5 + self.random.random()), self._restart, node, node.life)
-
-    def _restart(self, node: SimulatedNode, life: int) -> None:
-        if node.life == life:
-            self._note("restart", node.id, life)
-            node.start()
-
-    def after_acknowledgement(self, leader: SimulatedNode) -> None:
-        """The telling moment: what was just promised must survive this."""
-        if self.swarm.crash_on_ack and self.random.random() < self.swarm.crash_on_ack:
-            victims = self.nodes if self.random.random() < 0.3 else [leader]
-            for victim in victims:  # sometimes the lights go out everywhere
-                self.crash(victim)
-
-    async def _partition_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(self.random.expovariate(1 / self.swarm.partition_every_s))
-            lonely = self.random.choice(self.nodes).id
-            links = [(lonely, node.id) for node in self.nodes if node.id != lonely]
-            if not self.swarm.is_one_way:
-                links += [(target, source) for source, target in links]
-            elif self.random.random() < 0.5:
-                links = [(target, source) for source, target in links]
-            self.figures.partitions += 1
-            self._note("partition", lonely, len(links))
-            self.network.cut(links)
-            await asyncio.sleep(self.random.expovariate(1 / self.swarm.partition_s))
-            self.network.cut_links.clear()
 
     # -- calm ------------------------------------------------------------------------------------------------------
 
     async def _calm(self) -> None:
         """Heal everything; the cluster must come back by itself, and the history must be clean."""
-        self._is_calm = True
-        self._note("calm", 0, 0)
-        self.network.heal()
-        self.swarm.disks.slow = 0.0
+        self.note("calm", 0, 0)
+        self.faults.calm()
         for client in self.clients:
             client.stop()
         deadline = self.loop.time() + SETTLE_S
@@ -247,16 +171,22 @@ class Cluster:
             if error is None or error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return
 
+    def strikes(self, kind: str, source: int, target: int = -1) -> bool:
+        """A fault is about to happen; False when this one is left out."""
+        return self.fault_list.strikes(int(self.loop.time() * 1e6), kind, source, target)
+
     # -- watching --------------------------------------------------------------------------------------------------
 
     def _after_turn(self) -> None:
-        """Cheap laws after every turn of the loop, deep ones now and then."""
+        """All laws, after every turn of the loop."""
         if self.network.failures:
             raise self.network.failures[0] or RuntimeError("a task failed")
-        self._turns += 1
-        self.invariants.check(is_deep=self._turns % DEEP_CHECK_TURNS == 0)
+        if self.faults.wiped is not None:
+            self.faults.look()
+        self.invariants.check()
 
-    def _note(self, kind: str, source: int, target: int) -> None:
+    def note(self, kind: str, source: int, target: int) -> None:
+        """One line of the trace, and of its hash."""
         line = f"{self.loop.time():.6f} {kind} {source} {target}"
         self._hash.update(line.encode())
         self.figures.messages += 1
@@ -267,3 +197,25 @@ class Cluster:
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, KafkaError | OSError):
             self.network.failures.append(error)
+
+
+def find(seed: int, *, steps: int, without: Without, outcomes_only: bool = False) -> Broken | None:
+    """One seed with its list of faults; None when it keeps all laws."""
+    faults = FaultList(without)
+    try:
+        Cluster(seed, steps=steps, fault_list=faults, outcomes_only=outcomes_only).run()
+    except Exception as error:
+        return Broken(law_of(error), faults)
+    return None
+
+
+def shrink_seed(seed: int, *, steps: int, cpu_limit_s: float, outcomes_only: bool = False) -> tuple[Broken, Shrunken]:
+    """The faults of a failing seed, and fewer of them that break the same law. Raises ValueError when it does not fail."""
+    first = find(seed, steps=steps, without=Without(), outcomes_only=outcomes_only)
+    if first is None:
+        raise ValueError(f"seed {seed} keeps all laws in {steps} steps")
+    return first, shrink(
+        lambda without: find(seed, steps=steps, without=without, outcomes_only=outcomes_only),
+        first,
+        cpu_limit_s=cpu_limit_s,
+    )

@@ -1,8 +1,9 @@
 """The network between simulated nodes: calls that are lost, late, doubled, overtaken, cut off in one direction.
 
 May touch:  the virtual loop.         Must not touch: real sockets, gRPC, the codecs.
-Invariants: what a crashed life sent or waits for is dead with it; a message is copied on its way, as bytes would be; every
-            random choice comes from the run's one generator.
+Invariants: what was sent arrives or is lost whatever becomes of its sender, so a message of a past life can reach a node
+            that knows of the next; nobody is answered in a life that did not ask; a message is copied on its way, as bytes
+            would be; every random choice comes from the run's one generator.
 Read next:  nodes.py.
 
 Three interfaces of the real code end here: the quorum's Transport, the brokers' ControllerTransport, a follower's Peer.
@@ -18,8 +19,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from barnabas_broker.controller_client import ControllerUnreachable
-from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
+from barnabas_quorum.controller.requests import AlterPartition, BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.errors import PeerUnreachable
+from barnabas_quorum.raft.messages import FetchReply
 from barnabas_quorum.raft.voters import Voter
 from barnabas_replication.peer import FetchedPartition
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
@@ -42,6 +44,8 @@ class LinkFaults:
     slow: float = 0.0
     """Probability that a message takes up to `slow_s` more: that is what makes it overtaken."""
     slow_s: float = 0.0
+    late_s: float = 0.0
+    """By how much the second copy of a message is late, at most."""
 
 
 class Cut(ConnectionError):
@@ -58,15 +62,24 @@ class Network:
         self.streams: list[SimulatedHeartbeats] = []
         self.failures: list[BaseException | None] = []
         """Errors that no protocol explains: the run fails with them."""
+        self.on_proposal: Callable[[SimulatedNode, AlterPartition], Awaitable[None] | None] = lambda leader, request: (
+            None
+        )
+        """Told that a leader asks the controller for other ISRs; may say what holds the request up."""
+        self.on_double: Callable[[str, SimulatedNode], Awaitable[None] | None] = lambda kind, source: None
+        """Told that a message is copied on its way; may say what holds the copy up."""
+        self.strikes: Callable[[str, int, int], bool] = lambda kind, source, target: True
+        """Asked before a message is lost, late or doubled; False when that fault is left out."""
         self._under_way: set[asyncio.Future[Any]] = set()
         self._random = random
         self._note = note
 
-    def spawn(self, work: Awaitable[Any]) -> None:
+    def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         """Run something on its way by itself; what becomes of it is nobody's business but its receiver's."""
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
         task.add_done_callback(self._forget)
+        return task
 
     def _forget(self, task: asyncio.Future[Any]) -> None:
         self._under_way.discard(task)
@@ -88,6 +101,10 @@ class Network:
             if stream.ends & self.cut_links:
                 stream.break_off()
 
+    def mend(self, links: Sequence[tuple[BrokerId, BrokerId]]) -> None:
+        """Open directed links again."""
+        self.cut_links.difference_update(links)
+
     def heal(self) -> None:
         """Every link is open and good again."""
         self.cut_links.clear()
@@ -97,9 +114,11 @@ class Network:
         """One message on its way. Raises Cut when it is lost."""
         faults, draw = self.faults, self._random.random
         delay_s = faults.delay_s * (0.5 + draw())
-        if faults.slow and draw() < faults.slow:
+        if faults.slow and draw() < faults.slow and self.strikes("late", source, target):
             delay_s += draw() * faults.slow_s
-        if not self.is_open(source, target) or (faults.loss and draw() < faults.loss):
+        if not self.is_open(source, target) or (
+            faults.loss and draw() < faults.loss and self.strikes("lost", source, target)
+        ):
             raise Cut(f"{kind} from {source} to {target} is lost")
         await asyncio.sleep(delay_s)
         if not self.is_open(source, target):
@@ -107,25 +126,48 @@ class Network:
         self._note(kind, source, target)
 
     async def exchange(
-        self, kind: str, source: SimulatedNode, target: BrokerId, handle: Callable[[SimulatedNode], Awaitable[Any]]
+        self,
+        kind: str,
+        source: SimulatedNode,
+        target: BrokerId,
+        handle: Callable[[SimulatedNode], Awaitable[Any]],
+        *,
+        held: Awaitable[None] | None = None,
     ) -> Any:
         """A call: there, the handler, and back. Raises Cut when either way or either end is lost."""
         life = source.life
-        await self.travel(kind, source.id, target)
+        if (
+            self.faults.duplicate
+            and self._random.random() < self.faults.duplicate
+            and self.strikes("doubled", source.id, target)
+        ):
+            # the double is served too, perhaps much later; its answer is thrown away
+            late = self.on_double(kind, source) or asyncio.sleep(self._random.random() * self.faults.late_s)
+            self.spawn(self._deliver(kind, source.id, target, handle, late))
+        target_life, answer = await asyncio.shield(self.spawn(self._deliver(kind, source.id, target, handle, held)))
         node = self.nodes[target]
-        if not node.is_up:
-            raise Cut(f"{target} is down")
-        target_life = node.life
-        if self.faults.duplicate and self._random.random() < self.faults.duplicate:
-            # the double is served too; its answer is thrown away
-            self.spawn(handle(node))
-        answer = await handle(node)
         if not node.is_up or node.life != target_life:
             raise Cut(f"{target} went down before it answered")
         await self.travel(kind + " answer", target, source.id)
         if not source.is_up or source.life != life:
             raise Cut(f"{source.id} went down before it was answered")
         return answer
+
+    async def _deliver(
+        self,
+        kind: str,
+        source: BrokerId,
+        target: BrokerId,
+        handle: Callable[[SimulatedNode], Awaitable[Any]],
+        held: Awaitable[None] | None,
+    ) -> tuple[int, Any]:
+        if held is not None:
+            await held
+        await self.travel(kind, source, target)
+        node = self.nodes[target]
+        if not node.is_up:
+            raise Cut(f"{target} is down")
+        return node.life, await handle(node)
 
 
 class SimulatedTransport:
@@ -148,11 +190,32 @@ class SimulatedTransport:
             raise PeerUnreachable(str(error)) from None
         reply = copy.copy(reply)
         reply.correlation, reply.target = correlation, request.source
-        if hasattr(reply, "payload"):
+        if isinstance(reply, FetchReply):
             reply.base_offset = reply.end_offset = request.fetch_offset
             reply.epochs = ()
             reply.payload = reply.payload or b""
         return reply
+
+    async def describe(self, voter: Voter, *, timeout_s: float) -> Any:
+        """See barnabas_quorum.driver.grpc_transport.Transport."""
+
+        async def ask(node: SimulatedNode) -> Any:
+            return node.quorum.identity
+
+        return await self._ask("DescribeReplica", voter, ask, timeout_s)
+
+    async def change_voters(self, change: Any, leader: Voter, *, timeout_s: float) -> Any:
+        """See barnabas_quorum.driver.grpc_transport.Transport."""
+        return await self._ask("ChangeVoters", leader, lambda node: node.quorum.change_voters(change), timeout_s)
+
+    async def _ask(
+        self, kind: str, voter: Voter, handle: Callable[[SimulatedNode], Awaitable[Any]], timeout_s: float
+    ) -> Any:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._network.exchange(kind, self._node, voter.key.id, handle)
+        except (Cut, TimeoutError) as error:
+            raise PeerUnreachable(str(error)) from None
 
     async def close(self) -> None:
         """Nothing is kept open."""
@@ -174,9 +237,11 @@ class SimulatedControllerTransport:
             except KafkaError as error:
                 return error
 
+        kind = type(request).__name__
+        held = self._network.on_proposal(self._node, request) if isinstance(request, AlterPartition) else None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                answer = await self._network.exchange(type(request).__name__, self._node, controller_id, handle)
+                answer = await self._network.exchange(kind, self._node, controller_id, handle, held=held)
         except Cut as error:
             raise ControllerUnreachable(str(error)) from None
         if isinstance(answer, KafkaError):

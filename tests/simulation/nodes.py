@@ -12,6 +12,7 @@ What is not: the Kafka listener and codec, gRPC, the two lanes (one loop plays b
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -20,25 +21,25 @@ from barnabas_broker.controller_client import ControllerClient
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_log.config import LogConfig
-from barnabas_log.manager import LogManager
+from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.manager import LogManager, LogManagerConfig
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
 from barnabas_quorum.driver.node import QuorumNode
-from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_LATEST
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
-from barnabas_quorum.records import FeatureRange
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
 
 if TYPE_CHECKING:
@@ -46,10 +47,13 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = str(Uuid(b"simulated-cluste"))
 WALL_START_MS = 1_700_000_000_000
-CONTROLLER = ControllerConfig(session_timeout_ms=3000, disconnect_grace_ms=500)
+CONTROLLER = ControllerConfig(session_timeout_ms=3000, disconnect_grace_ms=500, min_insync_replicas=2)
 LIFECYCLE = LifecycleConfig(session_timeout_ms=3000, heartbeat_interval_ms=500)
-REPLICATION = ReplicationConfig(replica_lag_time_ms_max=3000, replica_fetch_backoff_ms=300)
+QUORUM = QuorumConfig(snapshot_after_bytes=900, retention_bytes=4_000, fetch_snapshot_bytes_max=300)
+"""Snapshots every few seconds, fetched in several slices, and a log that soon begins at one."""
+QUORUM_SEGMENT_BYTES = 1_200
 PROPERTIES = {"min.insync.replicas": "2", "log.retention.ms": "-1"}
+FILE_DELETE_DELAY_MS = 300
 
 
 class NoProbe:
@@ -63,11 +67,14 @@ class NoProbe:
 class SimulatedNode:
     """A combined node, through all its lives."""
 
-    def __init__(self, cluster: Cluster, node_id: BrokerId, voters: VoterSet, disk: SimulatedDisk) -> None:
+    def __init__(self, cluster: Cluster, node_id: BrokerId, voters: VoterSet, disk_faults: DiskFaults) -> None:
         self.id = node_id
         self.life = 0
         self.is_up = False
-        self.disk = disk
+        self.directory_id = Uuid(bytes([node_id]) * 16)
+        """Of the partition logs. Another disk has another one, as formatting gives it."""
+        self.disk_faults = disk_faults
+        self.disk = SimulatedDisk(disk_faults, cluster.random)
         self.quorum: QuorumNode
         self.driver: ControllerDriver
         self.replicas: ReplicaManager
@@ -77,6 +84,22 @@ class SimulatedNode:
         self._cluster = cluster
         self._voters = voters
         self._running: asyncio.Task[None] | None = None
+
+    @property
+    def _data_directory(self) -> str:
+        return f"node-{self.id}/data"
+
+    def _log_config(self, settings: TopicSettings, topic: str, image: MetadataImage) -> LogConfig:
+        """What the topic says, with sizes that no operator may choose: so much the sooner something happens."""
+        shape = self._cluster.swarm.logs
+        return replace(
+            settings.log_config(topic, image),
+            segment_bytes=shape.segment_bytes,
+            index_interval_bytes=shape.index_interval_bytes,
+            retention_bytes=shape.retention_bytes,
+            file_delete_delay_ms=FILE_DELETE_DELAY_MS,
+            flush_on_acks=FlushOnAcks.PAGE_CACHE if shape.is_page_cache else FlushOnAcks.FSYNC,
+        )
 
     @property
     def network(self) -> Network:
@@ -89,14 +112,19 @@ class SimulatedNode:
         self._running = asyncio.ensure_future(self._live(self.life))
         self._running.add_done_callback(self._on_end)
 
-    def crash(self) -> None:
-        """Power off: the disk keeps what was durable and part of the rest."""
+    def crash(self, *, is_wiped: bool = False) -> None:
+        """Power off, or a kill where records count when written: then the disk keeps what was durable and part of the rest,
+        or all. is_wiped: the partition logs are gone altogether, a new disk was put in."""
         self.is_up = False
         self.life += 1
         for stream in list(self.network.streams):
             if stream.is_of(self):
                 stream.break_off()
-        self.disk = self.disk.after_crash(self._cluster.random)
+        is_power_cut = not self._cluster.swarm.logs.is_page_cache
+        self.disk = self.disk.after_crash(self._cluster.random, is_power_cut=is_power_cut)
+        if is_wiped:
+            self.disk.wipe(self._data_directory)
+            self.directory_id = Uuid(bytes([self.id]) * 8 + self.life.to_bytes(8, "big"))
         if self._running is not None:
             self._running.cancel()
             self._running = None
@@ -108,6 +136,8 @@ class SimulatedNode:
     async def _live(self, life: int) -> None:
         loop = asyncio.get_running_loop()
         disk = self.disk
+        swarm = self._cluster.swarm
+        checkpoint_ms = int(swarm.logs.checkpoint_s * 1000)
         random = Random(self._cluster.random.random())
 
         def clock_ms() -> int:
@@ -117,7 +147,12 @@ class SimulatedNode:
             return int(loop.time() * 1000)
 
         disk.make_directory(f"node-{self.id}")
-        metadata_log = await MetadataLog.open(disk=disk, metadata_directory=f"node-{self.id}", now_ms=clock_ms())
+        metadata_log = await MetadataLog.open(
+            disk=disk,
+            metadata_directory=f"node-{self.id}",
+            now_ms=clock_ms(),
+            segment_bytes=QUORUM_SEGMENT_BYTES,
+        )
         settings = TopicSettings(broker_id=self.id, properties=PROPERTIES)
         self.loader = loader = MetadataLoader()
         self.driver = driver = ControllerDriver(
@@ -125,7 +160,12 @@ class SimulatedNode:
                 config=CONTROLLER,
                 cluster_id=CLUSTER_ID,
                 random=Random(random.random()),
-                validators=ConfigValidators(topic=settings.validate_topic, broker=lambda *_: None),
+                validators=ConfigValidators(
+                    topic=settings.validate_topic,
+                    broker=lambda *_: None,
+                    group=settings.validate_group,
+                    topic_as_whole=settings.validate_topic_as_whole,
+                ),
             ),
             node_id=self.id,
             clock_ms=clock_ms,
@@ -133,7 +173,7 @@ class SimulatedNode:
         )
         listener = MetadataListener(loader, leader_observers=())
         self.quorum = quorum = QuorumNode(
-            config=QuorumConfig(),
+            config=QUORUM,
             replica=ReplicaKey(self.id, self._voters.by_id(self.id).key.directory_id),  # type: ignore[union-attr]
             voters=self._voters,
             log=metadata_log,
@@ -152,10 +192,12 @@ class SimulatedNode:
         )
         self.logs = logs = LogManager(
             disk=disk,
-            directories=[f"node-{self.id}/data"],
+            directories=[self._data_directory],
+            directory_ids={self._data_directory: self.directory_id},
             default_config=LogConfig.from_overrides({"min.insync.replicas": "2"}, {}),
             clock_ms=clock_ms,
-            topic_config=lambda topic: settings.log_config(topic, MetadataImage.EMPTY),
+            config=LogManagerConfig(recovery_point_checkpoint_interval_ms=checkpoint_ms),
+            topic_config=lambda topic: self._log_config(settings, topic, MetadataImage.EMPTY),
         )
         await logs.load()
         self.lifecycle = lifecycle = BrokerLifecycle(
@@ -165,8 +207,8 @@ class SimulatedNode:
                 incarnation_id=Uuid(random.randbytes(16)),
                 endpoints=(Endpoint("PLAINTEXT", "simulated", 9000 + self.id),),
                 rack=None,
-                directories=(Uuid(bytes([self.id]) * 16),),
-                features=(FeatureRange(METADATA_VERSION, 0, METADATA_VERSION_LATEST),),
+                directories=(self.directory_id,),
+                features=SUPPORTED_FEATURES,
                 previous_broker_epoch=logs.previous_broker_epoch,
             ),
             config=LIFECYCLE,
@@ -177,15 +219,21 @@ class SimulatedNode:
         self.replicas = replicas = ReplicaManager(
             broker_id=self.id,
             broker_epoch=lambda: lifecycle.broker_epoch,
-            config=REPLICATION,
+            config=ReplicationConfig(
+                replica_lag_time_ms_max=swarm.replica_lag_ms,
+                replica_fetch_bytes_max=swarm.replica_fetch_bytes,
+                replica_fetch_backoff_ms=300,
+                high_watermark_checkpoint_interval_ms=checkpoint_ms,
+            ),
             logs=logs,
-            disk=disk,
-            log_config=settings.log_config,
+            log_config=lambda topic, image: self._log_config(settings, topic, image),
             controller=client,
             peers=lambda broker_id, endpoint: SimulatedPeer(self.network, self, broker_id),
             clock_ms=clock_ms,
             random=Random(random.random()),
         )
+        placements = Placements(client)
+        replicas.on_placed = placements.note
         failure: asyncio.Future[None] = loop.create_future()
         publisher = BrokerMetadataPublisher(
             broker_id=self.id,
@@ -200,10 +248,17 @@ class SimulatedNode:
         )
         loader.publishers = (driver, publisher)
         listener.leader_observers = (driver.on_leader_change, lifecycle.on_leader_change)
-        driver.attach(quorum)
+        driver.attach(quorum, loader=loader)
         self.is_up = True
         async with asyncio.TaskGroup() as tasks:
-            for part in (quorum.run(), driver.run(), lifecycle.run(), logs.run(), replicas.run()):
+            brokers = (lifecycle.run(), placements.run(), logs.run(), replicas.run(), self._retire(logs))
+            for part in (quorum.run(), driver.run(), *brokers):
                 tasks.create_task(part)
             lifecycle.set_ready()
             await failure
+
+    async def _retire(self, logs: LogManager) -> None:
+        """Retention, sooner than the manager's own first look after half a minute: few lives last that long."""
+        while True:
+            await asyncio.sleep(self._cluster.swarm.logs.checkpoint_s)
+            await logs.apply_retention()

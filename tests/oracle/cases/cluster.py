@@ -27,13 +27,11 @@ ALL_VERSIONS_MAX = 20
 
 @case(
     {
-        **{f"v?.api_keys.<{key}>": "no-security" for key in (17, 29, 30, 31, 36, 38, 39, 40, 41, 50, 51)},
+        **{f"v?.api_keys.<{key}>": "no-security" for key in (17, 36)},
         **{f"v?.api_keys.<{key}>": "no-transactions" for key in (24, 25, 26, 27, 28, 61, 65, 66)},
-        **{f"v?.api_keys.<{key}>": "no-elections" for key in (34, 43, 45, 46, 64, 80, 81)},
-        **{f"v?.api_keys.<{key}>": "no-quotas" for key in (48, 49)},
+        "v?.api_keys.<34>": "no-moves",
         **{f"v?.api_keys.<{key}>": "no-new-groups" for key in (68, 69)},
         **{f"v?.api_keys.<{key}>": "no-share-groups" for key in (*range(76, 80), *range(83, 93))},
-        "v?.api_keys.<57>": "own-features",
         "v?.supported_features.*": "own-features",
         "v?.finalized_features.*": "own-features",
         "v3 *": "any-client",

@@ -65,16 +65,8 @@ def describe(
         "* synonyms.*.<retention.ms>.synonyms.*": "one-unit",
         "* synonyms.*.<segment.*ms>.synonyms.*": "one-unit",
         "keys.log.flush.on.acks": "own-keys",
-        "keys.compression.*": "opaque-batch",
-        "keys.*compaction.lag.ms": "no-compaction",
-        "keys.min.cleanable.dirty.ratio": "no-compaction",
-        "keys.delete.retention.ms": "no-compaction",
-        "keys.local.retention.*": "unserved-keys",
         "keys.remote.*": "unserved-keys",
         "keys.*.replication.throttled.replicas": "unserved-keys",
-        "keys.flush.*": "unserved-keys",
-        "keys.preallocate": "unserved-keys",
-        "keys.unclean.leader.election.enable": "unserved-keys",
     }
 )
 def topic_configs(side: Side) -> Iterator[tuple[str, Any]]:

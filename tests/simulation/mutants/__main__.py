@@ -1,60 +1,107 @@
-"""`python -m tests.simulation.mutants [--seed N]`: hunt every seeded bug from a random seed, and print what it took.
+"""`python -m tests.simulation.mutants [--seed N] [--json FILE]`: hunt every seeded bug from a random seed; print what it took.
 
-May touch:  the terminal.             Must not touch: anything else.
-Invariants: exit status 1 when a bug survives the CPU limit or the clean code is accused.
+May touch:  the terminal, the file named.     Must not touch: anything else.
+Invariants: exit status 1 when a bug survives the CPU limit or the clean code is accused; the clean code is searched for as
+            long as the slowest bug took to be found.
 Read next:  __init__.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
-from tests.simulation.mutants import CPU_LIMIT_S, MUTANTS, Hunt, Mutant, hunt
+from tests.simulation.mutants import CPU_LIMIT_S, MUTANTS, STEPS, Hunt, Mutant, hunt
 
-SEEDS_PER_SEARCH = 200
+LAW_WIDTH = 60
+CLEAN_CPU_S_MIN = 10.0
 
 
-def search(mutant: Mutant | None, *, seed: int, cpu_limit_s: float, outcomes_only: bool) -> Hunt:
-    """Search on until it is found or the CPU time is used up."""
-    cpu_s = 0.0
-    tried = 0
-    while True:
-        part = hunt(mutant, seed=seed + tried, seeds=SEEDS_PER_SEARCH, outcomes_only=outcomes_only)
-        cpu_s += part.cpu_s
-        tried += part.seeds_tried
-        if part.is_found or cpu_s >= cpu_limit_s:
-            return Hunt(is_found=part.is_found, seed=part.seed, seeds_tried=tried, cpu_s=cpu_s, law=part.law)
+def search(mutant: Mutant, *, seed: int, cpu_limit_s: float) -> tuple[Hunt, str]:
+    """The hunt, and by which kind of law: outcomes alone where they suffice."""
+    kind = "mechanism" if mutant.needs_mechanisms else "outcome"
+    return hunt(mutant, seed=seed, cpu_limit_s=cpu_limit_s, outcomes_only=not mutant.needs_mechanisms), kind
+
+
+def row_of(mutant: Mutant, result: Hunt, kind: str) -> dict[str, Any]:
+    """What the table and the JSON say of one bug."""
+    return {
+        "bug": mutant.bug,
+        "patch": mutant.patch.name,
+        "simulation": mutant.simulation,
+        "found": result.is_found,
+        "laws": kind,
+        "law": result.law,
+        "seed": result.seed,
+        "seeds_tried": result.seeds_tried,
+        "cpu_s": result.cpu_s,
+    }
+
+
+def law_in_short(law: str) -> str:
+    """The law without the state that broke it."""
+    return law.removeprefix("LawBroken: ").replace("\n", " ")[:LAW_WIDTH]
 
 
 def main() -> int:
     """Print the table, return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, help="where the search starts; random when not given")
+    parser.add_argument("--cpu", type=float, default=CPU_LIMIT_S, help="CPU seconds for each bug")
+    parser.add_argument("--only", default="", help="bugs whose words or patch hold this")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="hunts at the same time")
+    parser.add_argument("--json", type=Path, help="write the table there too")
     options = parser.parse_args()
     start = options.seed if options.seed is not None else SystemRandom().randrange(1 << 30)
-    print(f"searching from seed {start}, at most {CPU_LIMIT_S} CPU seconds each")
-    failed = False
-    slowest_s = 0.0
-    for outcomes_only in (True, False):
-        print("outcome laws only:" if outcomes_only else "all laws:")
-        for mutant in MUTANTS:
-            result = search(mutant, seed=start, cpu_limit_s=CPU_LIMIT_S, outcomes_only=outcomes_only)
-            failed |= not result.is_found
-            slowest_s = max(slowest_s, result.cpu_s)
+    chosen = [mutant for mutant in MUTANTS if options.only in mutant.bug or options.only in mutant.name]
+    print(f"{len(chosen)} bugs of the control plane, from seed {start}, at most {options.cpu:.0f} CPU seconds each")
+    print(f"  {'bug':62} {'':9} {'seed':>10} {'seeds':>6} {'CPU s':>6}  law")
+    rows: list[dict[str, Any]] = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for mutant, (result, kind) in zip(
+            chosen, pool.map(lambda each: search(each, seed=start, cpu_limit_s=options.cpu), chosen), strict=True
+        ):
+            rows.append(row_of(mutant, result, kind))
+            word = "found" if result.is_found else "NOT FOUND"
+            seed = result.seed if result.seed is not None else "-"
             print(
-                f"  {mutant.bug:46} {'found' if result.is_found else 'NOT FOUND':9} seed {result.seed} "
-                f"after {result.seeds_tried} seeds, {result.cpu_s:.1f} CPU s: {result.law}",
+                f"  {mutant.bug:62} {word:9} {seed:>10} {result.seeds_tried:6} {result.cpu_s:6.1f}  {law_in_short(result.law)}",
                 flush=True,
             )
-    clean = search(None, seed=start, cpu_limit_s=max(slowest_s, 10.0), outcomes_only=False)
-    failed |= clean.is_found
-    print(
-        f"  {'clean code, all laws':46} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} "
-        f"in {clean.seeds_tried} seeds, {clean.cpu_s:.1f} CPU s"
-    )
-    return 1 if failed else 0
+        found = sum(row["found"] for row in rows)
+        print(f"{found} of {len(rows)} found, {sum(row['cpu_s'] for row in rows):.0f} CPU s in all")
+        clean = list(
+            pool.map(lambda name: _search_clean(name, rows, start), sorted({row["simulation"] for row in rows}))
+        )
+    for simulation, result in clean:
+        verdict = f"ACCUSED: {result.law}" if result.is_found else "no alarm"
+        print(
+            f"  clean code, {simulation}: {verdict} in {result.seeds_tried} seeds, {result.cpu_s:.1f} CPU s", flush=True
+        )
+    is_accused = any(result.is_found for _, result in clean)
+    if options.json is not None:
+        content = {
+            "start": start,
+            "steps": STEPS,
+            "mutants": rows,
+            "clean": {
+                name: {"accused": each.is_found, "seeds": each.seeds_tried, "cpu_s": each.cpu_s} for name, each in clean
+            },
+        }
+        options.json.write_text(json.dumps(content, indent=1) + "\n")
+    return 1 if found < len(rows) or is_accused else 0
+
+
+def _search_clean(simulation: str, rows: list[dict[str, Any]], start: int) -> tuple[str, Hunt]:
+    slowest_s = max(row["cpu_s"] for row in rows if row["simulation"] == simulation)
+    limit_s = max(CLEAN_CPU_S_MIN, slowest_s)
+    return simulation, hunt(None, seed=start, cpu_limit_s=limit_s, outcomes_only=False, simulation=simulation)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,69 @@
+"""`barnabas quorum add-voter|remove-voter`, through the admin service, down to what the quorum is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
+from barnabas_quorum.raft.voters import Voter
+from tests.admin.admin_server import AdminServer
+from tests.admin.images import make_quorum
+from tests.admin.test_main import Run
+
+
+@pytest.fixture
+def run(admin_server: AdminServer, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.setenv("BARNABAS_ADMIN", admin_server.address)
+    admin_server.node.quorum = make_quorum(observers=(4,))
+    return Run()
+
+
+def test_an_observer_is_added_with_the_directory_it_fetches_with(run: Run, admin_server: AdminServer) -> None:
+    key = admin_server.node.quorum.observers[0].key
+    done = run.json("quorum", "add-voter", "4@10.0.0.4:9093")
+    assert done == {"id": 4, "directory_id": str(key.directory_id), "is_voter": True}
+    (asked,) = admin_server.node.voter_changes
+    assert (asked.kind, asked.voter, asked.joiner) == (VoterChangeKind.ADD, Voter(key, "10.0.0.4", 9093), None)
+
+
+def test_a_directory_may_be_named(run: Run, admin_server: AdminServer) -> None:
+    assert "votes now" in run("quorum", "add-voter", "9@[::1]:9093:AQEBAQEBAQEBAQEBAQEBAQ").stdout
+    (asked,) = admin_server.node.voter_changes
+    assert str(asked.voter) == "9@[::1]:9093:AQEBAQEBAQEBAQEBAQEBAQ"
+
+
+def test_that_a_node_votes_already_is_for_the_leader_to_say(run: Run, admin_server: AdminServer) -> None:
+    admin_server.node.voter_error = ReplyError.DUPLICATE_VOTER
+    assert "because of a rule" in run("quorum", "add-voter", "2@h:1", exit_code=3).stderr
+
+
+def test_a_voter_is_removed_by_its_id(run: Run, admin_server: AdminServer) -> None:
+    key = admin_server.node.quorum.voters[1].key
+    assert run.json("quorum", "remove-voter", "2")["directory_id"] == str(key.directory_id)
+    (asked,) = admin_server.node.voter_changes
+    assert (asked.kind, asked.voter.key) == (VoterChangeKind.REMOVE, key)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "exit_code"),
+    [
+        (("add-voter", "7@h:1"), "format it with --no-initial-controllers and start it", 1),
+        (("remove-voter", "7"), "node 7 is no voter", 3),
+        (("add-voter", "4@h:70000"), "host and port", 1),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_way_out(
+    run: Run, arguments: tuple[str, ...], said: str, exit_code: int
+) -> None:
+    assert said in run("quorum", *arguments, exit_code=exit_code).stderr
+
+
+@pytest.mark.parametrize("arguments", [("add-voter", "4"), ("add-voter", "4@h"), ("remove-voter", "x")])
+def test_what_cannot_be_read_is_a_usage_error(run: Run, arguments: tuple[str, ...]) -> None:
+    assert "write ID" in run("quorum", *arguments, exit_code=2).stderr
+
+
+def test_the_leaders_words_come_through(run: Run, admin_server: AdminServer) -> None:
+    admin_server.node.voter_error = ReplyError.DUPLICATE_VOTER
+    result = run("quorum", "add-voter", "4@h:1", exit_code=3)
+    assert "because of a rule" in result.stderr and "DUPLICATE_VOTER" in result.stderr

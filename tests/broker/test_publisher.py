@@ -1,0 +1,69 @@
+"""The crossing to the data lane: what crosses, and in which order it is told to have been applied."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.records import NoOpRecord, ProducerIdsRecord, Record
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+
+
+class Stand:
+    """A publisher on one loop, and what its parts were told."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.image = MetadataImage.EMPTY
+        self.applied: list[int] = []
+        self.crossed: list[int] = []
+        self.cache = MetadataCache(self.image)
+        self.publisher = BrokerMetadataPublisher(
+            broker_id=1,
+            replicas=self,
+            coordinators=[],
+            update_configs=lambda delta, image: None,
+            cache=self.cache,
+            control_loop=loop,
+            data_loop=loop,
+            on_applied=self.applied.append,
+            on_error=lambda error: self.applied.append(-1),
+        )
+
+    def apply_delta(self, delta: Any, image: MetadataImage) -> None:
+        self.crossed.append(image.offset)
+
+    def publish(self, record: Record) -> None:
+        delta = MetadataDelta(self.image)
+        delta.replay(record)
+        self.image = delta.apply(Offset(self.image.offset + 1), Epoch(1), 0)
+        self.publisher.on_metadata_update(delta, self.image)
+
+
+def a_change(first: int) -> Record:
+    return ProducerIdsRecord(broker_id=BrokerId(1), broker_epoch=1, next_producer_id=first)
+
+
+async def test_a_no_op_counts_as_applied_and_wakes_nobody() -> None:
+    stand = Stand()
+    stand.publish(a_change(1000))
+    await asyncio.sleep(0.01)
+    stand.publish(NoOpRecord())
+    assert stand.applied == [0, 1]
+    await asyncio.sleep(0.01)
+    assert (stand.crossed, stand.cache.image.offset) == ([0], 0)
+    stand.publish(a_change(2000))
+    await asyncio.sleep(0.01)
+    assert (stand.crossed, stand.applied, stand.cache.image) == ([0, 2], [0, 1, 2], stand.image)
+
+
+async def test_a_no_op_behind_a_change_on_its_way_waits_for_it() -> None:
+    stand = Stand()
+    stand.publish(a_change(1000))
+    stand.publish(NoOpRecord())
+    assert stand.applied == []
+    await asyncio.sleep(0.01)
+    assert stand.applied == [0, 1]

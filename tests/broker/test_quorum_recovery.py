@@ -1,0 +1,180 @@
+"""The rules of a recovery: who is ranked first, what is told as lost, who follows whom afterwards, and what a crash leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from barnabas_broker.node.incarnation_file import (
+    StoredIncarnation,
+    go_over,
+    load_incarnation,
+    note_superseded,
+    open_log,
+    own_incarnation,
+    save_incarnation,
+)
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.storage import StorageError
+from barnabas_broker.quorum_recovery import EPOCH_GAP, SurvivorReport, lost_voters, plan_recovery, rank
+from barnabas_log.disk import RealDisk
+from barnabas_quorum.driver.committed import data_batch
+from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard, Verdict, judge
+from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
+
+A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
+IDS = {number: str(Uuid(bytes([number]) * 16)) for number in range(1, 6)}
+
+
+def report(node: int, *, of: int = 3, epoch: int = 5, end: int = 100, **fields: object) -> SurvivorReport:
+    made = SurvivorReport(
+        directory=f"/m{node}",
+        cluster_id="c",
+        node_id=node,
+        directory_id=IDS[node],
+        incarnation="",
+        voters=",".join(f"{n}@h:{9000 + n}:{IDS[n]}" for n in range(1, of + 1)),
+        is_voter=True,
+        epoch=epoch + 1,
+        last_epoch=epoch,
+        log_start_offset=0,
+        log_end_offset=end,
+        committed_offset=60,
+        last_record_ms=1,
+    )
+    return replace(made, **fields)  # type: ignore[arg-type]
+
+
+def test_the_last_epoch_ranks_before_the_length_and_the_incarnation_before_both() -> None:
+    recovered = report(4, epoch=1, end=1, incarnation=f"1:{A}")
+    ordered = rank([report(1, epoch=5, end=900), report(2, epoch=6, end=10), recovered, report(3, epoch=6, end=11)])
+    assert [each.node_id for each in ordered] == [4, 3, 2, 1]
+
+
+PLANS = {
+    # name: (reports, chosen, missing, can have lost)
+    "one of three": ([report(1)], 1, 0, True),
+    "two of five": ([report(1, of=5), report(2, of=5, end=90)], 1, 0, True),
+    "two of four: no majority without them": ([report(1, of=4), report(2, of=4)], 1, 0, False),
+    "the poorer one is chosen": ([report(1, of=5), report(2, of=5, end=90)], 2, 10, True),
+    "shorter but of a later epoch": ([report(1, of=5, epoch=6, end=80), report(2, of=5, end=90)], 2, 1, True),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_what_a_recovery_costs(name: str) -> None:
+    reports, chosen, missing, can_have_lost = PLANS[name]
+    plan = plan_recovery(reports, directory=f"/m{chosen}", recovery_id=A)
+    assert (plan.missing_records, plan.can_have_lost) == (missing, can_have_lost)
+    assert plan.uncertain_records == plan.chosen.log_end_offset - 60
+    assert [voter.key.id for voter in plan.voters] == [chosen]
+    assert chosen not in lost_voters(plan)
+    assert plan.incarnation == Incarnation(1, A)
+    assert plan.epoch == max(each.epoch for each in reports) + EPOCH_GAP
+
+
+REFUSED = {
+    "a majority is there": ([report(1), report(2)], "a majority: nothing needs to be given up"),
+    "no voter": ([report(1, is_voter=False)], "does not vote in its own log"),
+    "two clusters": ([report(1), report(2, cluster_id="d")], "belong to different clusters"),
+    "no epoch is left": ([report(1, epoch=2**31 - 10)], "does not fit"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_recovery_that_is_refused(name: str) -> None:
+    reports, why = REFUSED[name]
+    with pytest.raises(StorageError, match=why):
+        plan_recovery(reports, directory="/m1", recovery_id=A)
+
+
+def test_a_second_recovery_is_a_later_incarnation() -> None:
+    plan = plan_recovery([report(1, incarnation=f"3:{A}")], directory="/m1", recovery_id=B)
+    assert plan.incarnation == Incarnation(4, B)
+
+
+JUDGED = [
+    (FIRST, FIRST, True, Verdict.SAME),
+    (FIRST, Incarnation(1, A), False, Verdict.ADOPT),
+    (FIRST, Incarnation(1, A), True, Verdict.SUPERSEDED),
+    (Incarnation(1, A), FIRST, False, Verdict.OUTDATED_PEER),
+    (Incarnation(1, A), FIRST, True, Verdict.OUTDATED_PEER),
+    (Incarnation(1, A), Incarnation(1, B), False, Verdict.CONFLICT),
+    (Incarnation(1, A), Incarnation(2, B), True, Verdict.SUPERSEDED),
+]
+
+
+@pytest.mark.parametrize(("mine", "theirs", "is_voter", "verdict"), JUDGED)
+def test_who_follows_whom(mine: Incarnation, theirs: Incarnation, is_voter: bool, verdict: Verdict) -> None:
+    assert judge(mine, theirs, is_voter=is_voter) is verdict
+
+
+def test_a_guard_goes_over_once_and_never_back() -> None:
+    told: list[Incarnation] = []
+    guard = IncarnationGuard(is_voter=lambda: False, on_adopted=told.append)
+    assert guard.hear(f"1:{A}") is None
+    assert guard.hear("") is not None
+    assert guard.hear(f"1:{B}") is not None
+    assert (guard.current, told) == (Incarnation(1, A), [Incarnation(1, A)])
+
+
+def test_a_superseded_voter_deals_with_nobody_of_the_recovered_quorum() -> None:
+    told: list[Incarnation] = []
+    guard = IncarnationGuard(on_superseded=told.append)
+    assert guard.hear(f"1:{A}") is not None
+    assert guard.hear(f"1:{A}") is not None
+    assert (guard.current, told) == (FIRST, [Incarnation(1, A)])
+
+
+@pytest.mark.parametrize("text", ["x", "1:", "0:" + str(A), "1", "-1:" + str(A)])
+def test_nonsense_is_no_incarnation(text: str) -> None:
+    with pytest.raises(ValueError):
+        Incarnation.parse(text)
+    assert Incarnation.parse(str(Incarnation(7, A))) == Incarnation(7, A)
+
+
+@pytest.fixture
+def disk() -> Iterator[RealDisk]:
+    made = RealDisk()
+    yield made
+    made.close()
+
+
+def test_the_file_keeps_what_a_node_belongs_to(disk: RealDisk, tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    assert load_incarnation(disk, directory) == StoredIncarnation()
+    save_incarnation(disk, directory, StoredIncarnation(current=Incarnation(2, A)))
+    assert own_incarnation(disk, directory) == Incarnation(2, A)
+    note_superseded(disk, directory, Incarnation(3, B))
+    with pytest.raises(StorageError, match="quorum rejoin"):
+        own_incarnation(disk, directory)
+    (tmp_path / "quorum-incarnation").write_text("{")
+    with pytest.raises(StorageError, match="damaged"):
+        load_incarnation(disk, directory)
+
+
+@pytest.mark.parametrize(("epochs", "is_set_aside"), [((1, 5), True), ((1, 5, 1_000_007), False), ((), False)])
+async def test_only_a_log_that_still_is_of_a_former_incarnation_is_set_aside(
+    disk: RealDisk, tmp_path: Path, epochs: tuple[int, ...], is_set_aside: bool
+) -> None:
+    directory = str(tmp_path)
+
+    async def open_it() -> MetadataLog:
+        return await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=0)
+
+    log = await open_it()
+    for offset, epoch in enumerate(epochs):
+        log.append([data_batch([b"x"], base_offset=Offset(offset), epoch=Epoch(epoch), timestamp_ms=0)])
+    await log.flush()
+    await log.close()
+    go_over(disk, directory, Incarnation(1, A), former_epoch=5)
+    log, was_former = await open_log(directory, open_it=open_it)
+    assert was_former is is_set_aside
+    assert log.end_offset == (0 if is_set_aside else len(epochs))
+    await log.close()
+    log, was_former = await open_log(directory, open_it=open_it)
+    assert not was_former
+    await log.close()

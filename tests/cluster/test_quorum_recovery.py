@@ -1,0 +1,180 @@
+"""A controller quorum that has lost two of three disks is recovered from the third: brokers go on, metadata is as it was, and the
+old voters that come back can neither lead nor be followed, with the recovered one up or down."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas_admin.client import AdminClient
+from barnabas_admin.errors import AdminError
+
+SERVER = str(Path(sys.executable).parent / "barnabas-server")
+WAIT_S = 40
+CONTROLLERS = (1, 2, 3)
+BROKER = 9
+
+pytestmark = pytest.mark.cluster
+
+
+class Nodes:
+    """Three controllers and a broker, as processes of their own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ports = {node: _free_port() for node in (*CONTROLLERS, BROKER)}
+        self.admin_ports = {node: _free_port() for node in (*CONTROLLERS, BROKER)}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        bootstrap = ",".join(f"127.0.0.1:{self.ports[node]}" for node in CONTROLLERS)
+        for node in self.ports:
+            role, listener = ("broker", "PLAINTEXT") if node == BROKER else ("controller", "CONTROLLER")
+            (directory / f"{node}.properties").write_text(
+                f"process.roles={role}\nnode.id={node}\nlisteners={listener}://127.0.0.1:{self.ports[node]}\n"
+                f"log.dirs={self.data(node)}\ncontroller.quorum.bootstrap.servers={bootstrap}\n"
+                "controller.listener.names=CONTROLLER\nlistener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\n"
+                f"admin.listeners=127.0.0.1:{self.admin_ports[node]}\nmetrics.listeners=\n"
+            )
+
+    def data(self, node: int) -> Path:
+        return self.directory / f"data-{node}"
+
+    def format(self) -> None:
+        ids = {node: self.server("random-uuid").stdout.strip() for node in CONTROLLERS}
+        voters = ",".join(f"{node}@127.0.0.1:{self.ports[node]}:{ids[node]}" for node in CONTROLLERS)
+        cluster_id = self.server("random-uuid").stdout.strip()
+        for node in CONTROLLERS:
+            config = str(self.directory / f"{node}.properties")
+            done = self.server("format", "-c", config, "--cluster-id", cluster_id, "--initial-controllers", voters)
+            assert done.returncode == 0, done.stderr
+
+    def server(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([SERVER, *arguments], capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+    def start(self, *nodes: int) -> None:
+        for node in nodes:
+            with (self.directory / f"{node}.out").open("wb") as output:
+                command = [SERVER, "-c", str(self.directory / f"{node}.properties")]
+                self.processes[node] = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def kill(self, *nodes: int) -> None:
+        for node in nodes:
+            self.processes[node].send_signal(signal.SIGKILL)
+            self.processes.pop(node).wait(WAIT_S)
+
+    def ends(self, node: int) -> str:
+        """Wait for it to end by itself; its output."""
+        status = self.processes.pop(node).wait(WAIT_S)
+        output = (self.directory / f"{node}.out").read_text()
+        assert status != 0, output
+        return output
+
+    def ask(self, node: int, question: Callable[[AdminClient], Any]) -> Any:
+        with AdminClient(f"127.0.0.1:{self.admin_ports[node]}", timeout_s=WAIT_S) as client:
+            return question(client)
+
+    def until(self, node: int, what: Callable[[AdminClient], bool]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            try:
+                if self.ask(node, what):
+                    return
+            except AdminError:
+                pass
+            assert time.monotonic() < deadline, (self.directory / f"{node}.out").read_text()[-3000:]
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    made = Nodes(tmp_path)
+    yield made
+    made.kill(*made.processes)
+
+
+def leader(client: AdminClient) -> int:
+    found: int = client.describe_quorum().leader_id
+    return found
+
+
+def topics(client: AdminClient) -> list[tuple[str, str, int]]:
+    return [(topic.name, topic.id, topic.partitions) for topic in client.list_topics(include_internal=True)]
+
+
+@pytest.mark.timeout(180)
+def test_one_disk_of_three_is_enough_to_recover_and_old_voters_stay_out(nodes: Nodes) -> None:
+    nodes.format()
+    nodes.start(*CONTROLLERS, BROKER)
+    nodes.until(BROKER, lambda admin: any(not broker.fenced for broker in admin.list_brokers().brokers))
+    nodes.ask(BROKER, lambda admin: admin.create_topics(["before", "too"], partitions=3, replication_factor=1))
+    before = nodes.ask(BROKER, topics)
+    broker = nodes.processes[BROKER].pid
+
+    nodes.kill(*CONTROLLERS)
+    for node in (2, 3):
+        shutil.move(nodes.data(node), nodes.directory / f"old-disk-{node}")
+    survivor = str(nodes.data(1))
+    dry = json.loads(nodes.server("quorum", "recover", survivor, "-o", "json").stdout)
+    assert dry["is_dry_run"]
+    assert dry["can_have_lost"]
+    assert not (nodes.data(1) / "quorum-incarnation").exists(), "a dry run writes nothing"
+    refused = nodes.server("quorum", "recover", survivor, "--yes", "A" * 22)
+    assert refused.returncode == 2
+    done = nodes.server("quorum", "recover", survivor, "--yes", dry["chosen_directory_id"], "-o", "json")
+    assert done.returncode == 0, done.stderr
+
+    nodes.start(1)
+    nodes.until(BROKER, lambda admin: leader(admin) == 1)
+    nodes.until(BROKER, lambda admin: any(not broker.fenced for broker in admin.list_brokers().brokers))
+    assert nodes.ask(BROKER, topics) == before, "what was committed is there"
+    nodes.ask(BROKER, lambda admin: admin.create_topics(["after"], partitions=1, replication_factor=1))
+    assert nodes.processes[BROKER].pid == broker
+    assert nodes.processes[BROKER].poll() is None, "the broker went on through it all"
+
+    # The old disks come back while the recovered quorum is out of sight. The two may elect each other for a moment, but nobody
+    # follows them, and the first word of the broker ends them. They do not start again.
+    nodes.kill(1)
+    for node in (2, 3):
+        shutil.copytree(nodes.directory / f"old-disk-{node}", nodes.data(node))
+    nodes.start(2, 3)
+    for node in (2, 3):
+        assert "the quorum was recovered without this voter" in nodes.ends(node)
+    assert nodes.ask(BROKER, leader) not in (2, 3)
+    for node in (2, 3):
+        nodes.start(node)
+        assert "barnabas-server quorum rejoin" in nodes.ends(node)
+    # Without any broker in sight, too: the recovered controller is enough.
+    shutil.rmtree(nodes.data(3))
+    shutil.copytree(nodes.directory / "old-disk-3", nodes.data(3))
+    nodes.start(1, 3)
+    assert "the quorum was recovered without this voter" in nodes.ends(3)
+    nodes.until(BROKER, lambda admin: leader(admin) == 1)
+    assert {name for name, _, _ in nodes.ask(BROKER, topics)} == {"before", "too", "after"}
+
+    # And they come back as what they are now: nobody, until they are given a vote.
+    assert nodes.server("quorum", "rejoin", str(nodes.data(2))).returncode == 0
+    nodes.start(2)
+    nodes.until(1, lambda admin: any(replica.id == 2 for replica in admin.describe_quorum().replicas))
+    nodes.until(1, lambda admin: bool(admin.add_voter(2, host="127.0.0.1", port=nodes.ports[2]).id))
+    nodes.until(2, lambda admin: topics(admin) == nodes.ask(1, topics))
+    # A voter of the recovered quorum keeps its log through a restart, or it could vote twice.
+    nodes.kill(2)
+    nodes.start(2)
+    nodes.until(2, lambda admin: leader(admin) in (1, 2))
+    assert len(list(nodes.data(2).glob("set-aside-metadata-log*"))) == 1
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,145 @@
+"""Flushes by io_uring: told once and later, errors as they are, and threads wherever the kernel does not take one."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas_log import disk as disk_module
+from barnabas_log.disk import RealDisk, RealFile
+from barnabas_log.flush_ring import ENTRIES, FlushRing, OnFlushed
+
+
+@pytest.fixture
+async def ring() -> Iterator[FlushRing]:  # type: ignore[misc]
+    try:
+        ring = FlushRing(asyncio.get_running_loop())
+    except OSError as error:
+        pytest.skip(f"no io_uring here: {error}")
+    yield ring
+    ring.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[RealFile]:
+    opened = RealDisk(wants_ring=False).open(tmp_path / "f", create=True)
+    assert isinstance(opened, RealFile)
+    yield opened
+    opened.close()
+
+
+class Told:
+    """What a ring told, and a wait for it."""
+
+    def __init__(self) -> None:
+        self.errors: list[OSError | None] = []
+
+    def __call__(self, error: OSError | None) -> None:
+        self.errors.append(error)
+
+    async def wait(self, count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(self.errors) < count:
+                await asyncio.sleep(0.001)
+
+
+async def test_every_flush_is_told_once_and_later(ring: FlushRing, file: RealFile) -> None:
+    told = Told()
+    for count in range(1, 3 * ENTRIES):  # around both rings
+        file.append([b"x"])
+        assert ring.fdatasync(file.send_descriptor(), told)
+        assert len(told.errors) == count - 1, "within the call nobody is told"
+        await told.wait(count)
+    assert set(told.errors) == {None} and len(ring._free) == ENTRIES and not ring._waiting
+
+
+async def test_many_in_flight_and_no_more_than_there_is_room_for(ring: FlushRing, file: RealFile) -> None:
+    told = Told()
+    taken = [ring.fdatasync(file.send_descriptor(), told) for _ in range(ENTRIES + 5)]
+    assert taken == [True] * ENTRIES + [False] * 5
+    await told.wait(ENTRIES)
+    assert ring.fdatasync(file.send_descriptor(), told)
+    await told.wait(ENTRIES + 1)
+    assert set(told.errors) == {None}
+
+
+async def test_an_error_is_that_of_its_own_file(ring: FlushRing, file: RealFile) -> None:
+    good, bad = Told(), Told()
+    assert ring.fdatasync(file.send_descriptor(), good) and ring.fdatasync(1 << 20, bad)
+    await good.wait(1)
+    await bad.wait(1)
+    assert good.errors == [None] and bad.errors[0] is not None and bad.errors[0].errno == errno.EBADF
+
+
+async def test_a_flush_that_the_kernel_does_not_take_was_not_begun(ring: FlushRing, file: RealFile) -> None:
+    told, real = Told(), ring._syscall
+
+    def busy(*arguments: int) -> int:
+        ctypes.set_errno(errno.EBUSY)
+        return -1
+
+    ring._syscall = busy  # type: ignore[assignment]
+    assert not ring.fdatasync(file.send_descriptor(), told)
+    ring._syscall = real
+    assert ring.fdatasync(file.send_descriptor(), told)
+    await told.wait(1)
+    await asyncio.sleep(0.01)
+    assert told.errors == [None] and len(ring._free) == ENTRIES
+
+
+async def test_the_disk_flushes_by_ring_and_what_has_no_room_by_threads(
+    ring: FlushRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(RealFile, "sync", lambda self: synced.append(self.path))
+    disk = RealDisk()
+    files = [disk.open(tmp_path / str(n), create=True) for n in range(ENTRIES + 3)]
+    files.append(disk.directory(tmp_path))
+    await disk.flush(files)
+    assert synced == [file.path for file in files[ENTRIES:]] or sorted(synced) == sorted(
+        f.path for f in files[ENTRIES:]
+    )
+    for file in files:
+        assert file._holders == 1  # type: ignore[attr-defined]
+        file.close()
+    disk.close()
+
+
+async def test_a_flush_by_ring_holds_its_files_and_raises_their_error(
+    ring: FlushRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    sound, broken = disk.open(tmp_path / "sound", create=True), disk.open(tmp_path / "broken", create=True)
+    told = Told()
+    disk.begin_flush([sound], told)
+    sound.close()
+    assert sound.read(0, 1) == b"", "still open"
+    await told.wait(1)
+    with pytest.raises(OSError, match="Bad file"):
+        sound.read(0, 1)
+    monkeypatch.setattr(RealFile, "send_descriptor", lambda self: 1 << 20)
+    with pytest.raises(OSError, match="Bad file"):
+        await disk.flush([broken])
+    disk.close()
+
+
+async def test_where_there_is_no_ring_threads_flush(
+    file: RealFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refused:
+        def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+            raise PermissionError(errno.EPERM, "a sandbox")
+
+    monkeypatch.setattr(disk_module, "FlushRing", Refused)
+    disk = RealDisk()
+    told: list[object] = []
+    on_done: OnFlushed = told.append
+    disk.begin_flush([file], on_done)
+    await disk.flush([file])
+    assert told == [None] and disk._ring is None
+    disk.close()

@@ -1,0 +1,183 @@
+"""Voters that come and go, with real gRPC and real files: 3 → 5 → 3, replaced disks, who may join by itself, refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
+from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind
+from barnabas_quorum.raft.voters import ReplicaKey, Voter
+from barnabas_wire.kafka.ids import Uuid
+from tests.metadata_quorum.quorum_cluster import FAST, Cluster, Member, free_ports, until
+
+AUTO_JOIN = dataclasses.replace(FAST, auto_join=True)
+
+
+async def change(member: Member, kind: VoterChangeKind, voter: Voter) -> VoterChangeAnswer:
+    return await member.node.ask_for_voters(VoterChange(kind, voter, 0))
+
+
+async def make(cluster: Cluster, kind: VoterChangeKind, voter: Voter) -> None:
+    """Once it may begin: the replica has caught up, and no other change is under way."""
+    answer = VoterChangeAnswer(ReplyError.REQUEST_TIMED_OUT, "", None)
+    while answer.error is ReplyError.REQUEST_TIMED_OUT:
+        leader = await cluster.leader()
+        answer = await change(leader, kind, voter)
+    assert answer.error is ReplyError.NONE, answer
+
+
+def ids(member: Member) -> list[int]:
+    return [key.id for key in member.node.voters.keys]
+
+
+async def test_three_five_three_with_commits_between(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3, spares=2) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"three"])
+        for spare in cluster.members[3:]:
+            await make(cluster, VoterChangeKind.ADD, spare.voter)
+            assert spare.node.voters is not None
+        await until(lambda: all(ids(member) == [1, 2, 3, 4, 5] for member in cluster.members))
+        assert all(member.node.is_voter for member in cluster.members)
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"five"])
+        # two of five down: three still are a majority, which two of the first three would not be
+        followers = [member for member in cluster.members if member is not leader][:2]
+        for member in followers:
+            await member.kill()
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"three of five"])
+        for member in followers:
+            await member.start()
+        await cluster.all_have([b"three", b"five", b"three of five"])
+        # the first three leave, the leader among them: it goes on until its own removal is committed
+        for member in cluster.members[:2]:
+            await make(cluster, VoterChangeKind.REMOVE, member.voter)
+        await until(lambda: all(ids(member) == [3, 4, 5] for member in cluster.members))
+        leader = await cluster.leader()
+        assert leader.key.id in (3, 4, 5)
+        await cluster.commit(leader, [b"the others"])
+        await cluster.all_have([b"three", b"five", b"three of five", b"the others"])
+        # what was decided survives a restart of all
+        for member in cluster.members:
+            await member.kill()
+        for member in cluster.members:
+            await member.start()
+        leader = await cluster.leader()
+        assert all(ids(member) == [3, 4, 5] for member in cluster.members)
+        await cluster.commit(leader, [b"after"])
+
+
+async def test_a_wiped_disk_is_replaced_by_removing_the_old_and_adding_the_new(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"kept"])
+        victim = next(member for member in cluster.members if member is not leader)
+        await victim.kill()
+        old = victim.voter
+        fresh = Member(cluster, ReplicaKey(victim.key.id, Uuid(b"a new directory!")), port=victim.port, is_spare=True)
+        cluster.members[cluster.members.index(victim)] = fresh
+        await fresh.start()
+        await until(lambda: fresh.listener.records == [b"kept"])
+        leader = await cluster.leader()
+        duplicate = await change(leader, VoterChangeKind.ADD, fresh.voter)
+        assert duplicate.error is ReplyError.DUPLICATE_VOTER
+        assert f"remove {old.key} first" in duplicate.reason
+        assert (await change(leader, VoterChangeKind.REMOVE, old)).error is ReplyError.NONE
+        await make(cluster, VoterChangeKind.ADD, fresh.voter)
+        await until(lambda: all(fresh.key in member.node.voters for member in cluster.members))
+        leader = await cluster.leader()
+        other = next(member for member in cluster.members if member not in (leader, fresh))
+        await other.kill()
+        await cluster.commit(leader, [b"counts"])
+
+
+async def test_a_replaced_disk_joins_by_itself_and_one_that_was_removed_does_not(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3, spares=1, config=AUTO_JOIN) as cluster:
+        await until(lambda: ids(cluster.members[0]) == [1, 2, 3, 4])
+        leader = await cluster.leader()
+        spare = cluster.members[3]
+        if spare is leader:
+            await spare.node.resign()
+            leader = await cluster.leader(other_than=spare)
+        await make(cluster, VoterChangeKind.REMOVE, spare.voter)
+        await until(lambda: ids(spare) == [1, 2, 3])
+        victim = next(member for member in cluster.members[:3] if member is not leader)
+        await victim.kill()
+        fresh = Member(cluster, ReplicaKey(victim.key.id, Uuid(b"a new directory!")), port=victim.port, is_spare=True)
+        cluster.members[cluster.members.index(victim)] = fresh
+        await fresh.start()
+        await until(lambda: fresh.key in cluster.members[3].node.voters)
+        assert ids(spare) == [1, 2, 3], "an operator removed it; it has had as many chances as the other"
+        assert spare.key in spare.node.voters.removed
+
+
+async def test_a_voter_that_moved_tells_the_leader_its_new_address(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"x"])
+        mover = next(member for member in cluster.members if member is not leader)
+        await mover.kill()
+        mover.port = free_ports(1)[0]
+        await mover.start()
+        await until(lambda: all(member.node.voters.by_id(mover.key.id) == mover.voter for member in cluster.members))
+
+
+async def test_refusals_name_the_rule_and_the_way_out(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=1, spares=1) as cluster:
+        leader = await cluster.leader()
+        spare = cluster.members[1]
+        await until(lambda: spare.node.leader_endpoint is not None)
+
+        async def reason(kind: VoterChangeKind, voter: Voter) -> tuple[ReplyError, str]:
+            answer = await change(spare, kind, voter)  # an observer brings it to the leader
+            return answer.error, answer.reason
+
+        nobody = Voter(spare.key, "127.0.0.1", free_ports(1)[0])
+        error, said = await reason(VoterChangeKind.ADD, nobody)
+        assert error is ReplyError.REQUEST_TIMED_OUT and "nobody answers" in said and "start the controller" in said
+        wrong = Voter(ReplicaKey(spare.key.id, Uuid(b"another disk....")), "127.0.0.1", spare.voter.port)
+        error, said = await reason(VoterChangeKind.ADD, wrong)
+        assert error is ReplyError.INVALID_REQUEST and "barnabas storage info" in said
+        error, said = await reason(VoterChangeKind.REMOVE, leader.voter)
+        assert error is ReplyError.INVALID_REQUEST and "last voter" in said
+        error, said = await reason(VoterChangeKind.REMOVE, spare.voter)
+        assert error is ReplyError.VOTER_NOT_FOUND
+        answer = await spare.node.change_voters(VoterChange(VoterChangeKind.ADD, spare.voter, 0))
+        assert answer.error is ReplyError.NOT_LEADER_OR_FOLLOWER and answer.leader == leader.voter
+
+
+async def test_a_static_voter_set_is_upgraded_when_asked_and_every_voter_speaks_it(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3, spares=1, kraft_version=0) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"static"])
+        spare = cluster.members[3]
+        answer = await change(leader, VoterChangeKind.ADD, spare.voter)
+        assert answer.error is ReplyError.UNSUPPORTED_VERSION and "kraft.version" in answer.reason
+        away = next(member for member in cluster.members[:3] if member is not leader)
+        await away.kill()
+        answer = await change(leader, VoterChangeKind.UPGRADE, leader.voter)
+        assert answer.error is ReplyError.REQUEST_TIMED_OUT and str(away.key) in answer.reason
+        assert leader.node.voters.kraft_version == 0, "a voter that cannot be asked may not speak it"
+        await away.start()
+        follower = next(member for member in cluster.members[:3] if member not in (leader, away))
+        await make_upgrade(cluster, follower)
+        await until(lambda: all(member.node.voters.kraft_version == 1 for member in cluster.members[:3]))
+        await make_upgrade(cluster, follower)  # again: nothing is to be done
+        await make(cluster, VoterChangeKind.ADD, spare.voter)
+        await until(lambda: all(ids(member) == [1, 2, 3, 4] for member in cluster.members))
+        for member in cluster.members:
+            await member.kill()
+            await member.start()
+        await cluster.leader()
+        await until(lambda: all(ids(member) == [1, 2, 3, 4] for member in cluster.members))
+
+
+async def make_upgrade(cluster: Cluster, asked: Member) -> None:
+    """By way of a node that does not lead."""
+    answer = VoterChangeAnswer(ReplyError.REQUEST_TIMED_OUT, "", None)
+    while answer.error in (ReplyError.REQUEST_TIMED_OUT, ReplyError.NOT_LEADER_OR_FOLLOWER):
+        await cluster.leader()
+        answer = await change(asked, VoterChangeKind.UPGRADE, asked.voter)
+    assert answer.error is ReplyError.NONE, answer

@@ -1,0 +1,474 @@
+"""A committed record that cannot be replayed: nodes stand before it, an operator signs, all pass over it alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from barnabas_quorum.controller.requests import (
+    BrokerHeartbeat,
+    CreatableTopic,
+    CreateTopics,
+    DeleteTopics,
+    TopicReference,
+)
+from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteImageHash
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.driver.controller_driver import ControllerDriver
+from barnabas_quorum.image.hashing import FORMAT
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.image.quarantine import Fault, digest_of_record
+from barnabas_quorum.raft.messages import CommittedBatch
+from barnabas_quorum.record_codec import decode, encode
+from barnabas_quorum.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    ConfigResourceType,
+    EndTransactionRecord,
+    NoOpRecord,
+    Record,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, QuarantineRecord
+from barnabas_quorum.records_security import ScramMechanism, UserScramCredentialRecord
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver, registration, uuid
+
+GARBAGE = b"\xd2\x09\x00"
+
+
+def config(key: str, value: str | None = "1") -> ConfigRecord:
+    return ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="t", key=key, value=value)
+
+
+class Log:
+    """Committed batches one after the other, each read by whoever asks for it."""
+
+    def __init__(self) -> None:
+        self.batches: list[CommittedBatch] = []
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].last_offset + 1 if self.batches else 0
+
+    def add(self, *records: Record | bytes) -> int:
+        """Returns the offset of the first."""
+        values = tuple(one if isinstance(one, bytes) else encode(one) for one in records)
+        base = self.end
+        self.batches.append(CommittedBatch(Offset(base), Epoch(1), base * 10, values))
+        return base
+
+    def sign(self, offset: int, data: bytes = GARBAGE) -> int:
+        return self.add(
+            QuarantineRecord(
+                offset=Offset(offset),
+                epoch=Epoch(1),
+                digest=digest_of_record(data),
+                principal="User:ops",
+                reason="why",
+            )
+        )
+
+    def read_by(self, *loaders: MetadataLoader, pieces: Sequence[int] = ()) -> None:
+        """All of it, in calls that end after so many batches."""
+        for loader in loaders:
+            at = 0
+            for end in (*pieces, len(self.batches)):
+                loader.on_commit(self.batches[at:end])
+                at = end
+
+
+def keys(loader: MetadataLoader) -> set[str]:
+    return set(loader.image.configs.topic("t"))
+
+
+class Recorder:
+    name = "recorder"
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        self.offsets.append(image.offset)
+
+
+# --- the loader -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault"),
+    [
+        (GARBAGE, Fault.UNREADABLE),
+        (b"\xff\xff\xff", Fault.UNREADABLE),
+        (encode(RemoveTopicRecord(topic_id=uuid(9))), Fault.DOES_NOT_FIT),
+        (encode(EndTransactionRecord()), Fault.DOES_NOT_FIT),
+    ],
+)
+def test_a_bad_record_stops_the_image_before_its_batch_and_its_neighbours_wait(bad: bytes, fault: Fault) -> None:
+    log = Log()
+    log.add(config("a"))
+    offset = log.add(config("b"), bad, config("c")) + 1
+    log.add(config("d"))
+    loader = MetadataLoader()
+    log.read_by(loader)
+    assert keys(loader) == {"a"} and loader.image.offset == 0
+    assert loader.hold is not None and not loader.may_be_written
+    record = loader.hold.record
+    assert (record.offset, record.batch_offset, record.batch_end_offset, record.fault) == (offset, 1, 4, fault)
+    assert loader.hold.read_offset == 4
+
+
+@pytest.mark.parametrize("pieces", [(), (1,), (2,), (3,), (1, 2, 3), (2, 4)])
+def test_a_signed_record_alone_is_passed_over_however_the_log_is_read(pieces: Sequence[int]) -> None:
+    log = Log()
+    log.add(config("a"))
+    offset = log.add(config("b"), GARBAGE, config("c")) + 1
+    log.add(config("d"))
+    log.sign(offset)
+    recorder = Recorder()
+    loader = MetadataLoader([recorder])
+    log.read_by(loader, pieces=pieces)
+    assert loader.hold is None and loader.may_be_written
+    assert keys(loader) == {"a", "b", "c", "d"}
+    assert loader.image.offset == log.end - 1
+    assert recorder.offsets == sorted(set(recorder.offsets))
+    assert [each.record.offset for each in loader.passed_over] == [offset]
+    assert loader.stats.records_passed_over == 1
+    # nobody saw an image that ends between the bad record and the sign-off: a snapshot of it could not be told apart
+    assert not [at for at in recorder.offsets if offset <= at < log.end - 1]
+    log.add(config("e"))
+    loader.on_commit(log.batches[-1:])
+    assert "e" in keys(loader)
+
+
+def test_a_sign_off_for_other_bytes_releases_nobody() -> None:
+    log = Log()
+    offset = log.add(GARBAGE)
+    log.sign(offset, b"other")
+    loader = MetadataLoader()
+    log.read_by(loader)
+    assert loader.hold is not None
+    log.sign(offset)
+    loader.on_commit(log.batches[-1:])
+    assert loader.hold is None
+
+
+def test_a_bad_record_in_a_transaction_stops_the_image_before_the_transaction() -> None:
+    log = Log()
+    log.add(config("a"))
+    log.add(BeginTransactionRecord(name="x"), config("b"))
+    offset = log.add(config("c"), GARBAGE) + 1
+    log.add(config("d"), EndTransactionRecord())
+    log.add(config("e"))
+    loader, late = MetadataLoader(), MetadataLoader()
+    log.read_by(loader, pieces=(1, 2, 3, 4))
+    assert keys(loader) == {"a"} and loader.image.offset == 0 and loader.hold is not None
+    log.sign(offset)
+    loader.on_commit(log.batches[-1:])
+    log.read_by(late)
+    assert keys(loader) == keys(late) == {"a", "b", "c", "d", "e"}
+    assert loader.image.content_hash() == late.image.content_hash()
+
+
+def test_an_aborted_transaction_with_a_passed_over_record_leaves_nothing() -> None:
+    log = Log()
+    log.add(config("a"))
+    offset = log.add(BeginTransactionRecord(name="x"), config("b"), GARBAGE) + 2
+    log.add(AbortTransactionRecord(reason="r"))
+    log.sign(offset)
+    loader = MetadataLoader()
+    log.read_by(loader)
+    assert keys(loader) == {"a"} and loader.hold is None and loader.image.offset == log.end - 1
+
+
+def test_what_builds_on_a_bad_record_is_told_beforehand_and_held_in_turn() -> None:
+    log = Log()
+    topic = encode(TopicRecord(name="u", topic_id=uuid(5)))[:-3]  # cut short: its id has 13 bytes
+    first = log.add(topic)
+    second = log.add(RemoveTopicRecord(topic_id=uuid(5)))
+    log.add(config("z"))
+    loader = MetadataLoader()
+    log.read_by(loader)
+    assert [record.offset for record in loader.held_records] == [first, second]
+    log.sign(first, topic)
+    loader.on_commit(log.batches[-1:])
+    assert loader.hold is not None and loader.hold.record.offset == second
+    log.sign(second, encode(RemoveTopicRecord(topic_id=uuid(5))))
+    loader.on_commit(log.batches[-1:])
+    assert loader.hold is None and keys(loader) == {"z"}
+    assert loader.stats.bad_records == 2
+
+
+def test_whoever_replayed_a_record_that_others_passed_over_says_that_it_differs() -> None:
+    log = Log()
+    offset = log.add(config("a"))
+    log.sign(offset, encode(config("a")))
+    loader = MetadataLoader()
+    log.read_by(loader)
+    assert keys(loader) == {"a"} and "passed over" in loader.divergence and not loader.may_be_written
+
+
+def test_a_bad_record_that_holds_a_secret_does_not_show_it() -> None:
+    secret = UserScramCredentialRecord(
+        name="alice",
+        mechanism=ScramMechanism.SCRAM_SHA_256,
+        salt=b"SALT",
+        stored_key=b"STORED",
+        server_key=b"SERVER",
+        iterations=4096,
+    )
+    log = Log()
+    log.add(encode(secret) + b"\x08")
+    loader = MetadataLoader()
+    log.read_by(loader)
+    assert loader.hold is not None
+    shown = str(loader.hold.record)
+    assert "STORED" not in shown and "SERVER" not in shown
+
+
+# --- hashes ---------------------------------------------------------------------------------------------------------------
+
+
+def hash_record(loader: MetadataLoader) -> ImageHashRecord:
+    return loader.image.hash.to_record()
+
+
+def test_a_hash_is_compared_with_the_image_of_right_before_it() -> None:
+    log, writer, loader = Log(), MetadataLoader(), MetadataLoader()
+    log.add(config("a"))
+    log.read_by(writer)
+    log.add(hash_record(writer), config("b"))
+    log.add(config("c"))
+    log.read_by(loader)
+    assert (loader.stats.hashes_compared, loader.stats.hash_mismatches) == (1, 0)
+    assert [(each.offset, each.differing) for each in loader.comparisons] == [(1, [])]
+    compared = loader.compared_image(Offset(1))
+    assert compared is not None and compared.offset == 0
+    assert keys(loader) == {"a", "b", "c"}
+
+
+def test_a_hash_that_differs_is_counted_named_and_keeps_the_image_out_of_snapshots_until_they_agree(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log, writer, loader = Log(), MetadataLoader(), MetadataLoader()
+    log.add(config("a"))
+    log.read_by(writer)
+    log.add(hash_record(writer))
+    loader.on_commit([CommittedBatch(Offset(0), Epoch(1), 0, (encode(config("a", "2")),)), log.batches[1]])
+    assert loader.stats.hash_mismatches == 1
+    assert loader.comparisons[-1].differing == ["configs"]
+    assert "configs" in loader.divergence and not loader.may_be_written
+    own = dict(loader.image.hash.parts())["configs"].hex()
+    assert "offset 0" in caplog.text and own in caplog.text and "barnabas quorum verify" in caplog.text
+    loader.on_commit([CommittedBatch(Offset(2), Epoch(1), 0, (encode(config("a", "1")),))])
+    loader.on_commit([CommittedBatch(Offset(3), Epoch(1), 0, (encode(hash_record(writer)),))])
+    assert loader.divergence == "" and loader.may_be_written
+
+
+def test_a_hash_of_another_format_is_not_compared() -> None:
+    loader = MetadataLoader()
+    log = Log()
+    log.add(config("a"))
+    log.add(ImageHashRecord(format=FORMAT + 1, parts=(PartHash("configs", bytes(16)),)))
+    log.read_by(loader)
+    assert loader.stats.hashes_compared == 0 and not loader.divergence
+
+
+# --- the controller -------------------------------------------------------------------------------------------------------
+
+
+class Stand:
+    """An active controller over a quorum of one, and a follower's loader that reads the same log."""
+
+    def __init__(self, **settings: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.driver: ControllerDriver
+        self.quorum: HeldQuorum
+        self.driver, self.quorum = make_driver(loop.call_soon, image_hash_interval_ms=0, **settings)
+        assert self.quorum.listener is not None
+        self.loader = self.quorum.listener.loader
+        self.quorum.elect()
+
+    def follower(self) -> MetadataLoader:
+        """A node that starts now and reads all that is committed."""
+        loader = MetadataLoader()
+        loader.on_commit(self.quorum.committed)
+        return loader
+
+    def commit(self, *values: bytes) -> int:
+        """A batch that some older controller wrote; returns the offset of its first record."""
+        quorum = self.quorum
+        batch = CommittedBatch(quorum.next_offset, quorum.epoch, 0, tuple(values))
+        quorum.next_offset = Offset(batch.last_offset + 1)
+        quorum.batches.append(batch)
+        quorum.commit_all()
+        return batch.base_offset
+
+    async def ask(self, request: Any) -> Any:
+        return await self.driver.handle(request, principal="User:ops")
+
+    async def add_broker(self) -> int:
+        """Broker 1, in service; returns its epoch."""
+        epoch: int = (await self.ask(registration(1))).broker_epoch
+        connection = self.driver.connect(BrokerId(1), epoch, lambda item: None)
+        assert not (await connection.heartbeat(heartbeat(1, epoch, offset=epoch))).is_fenced
+        return epoch
+
+    async def make(self, name: str) -> None:
+        """A topic, for good."""
+        (made,) = (await self.ask(topic(name))).topics
+        assert made.error is None and self.loader.image.topics.get(name) is not None
+
+    async def refusal(self, request: Any) -> KafkaError:
+        with pytest.raises(KafkaError) as caught:
+            await self.ask(request)
+        return caught.value
+
+
+def heartbeat(broker_id: int, epoch: int, *, offset: int) -> BrokerHeartbeat:
+    return BrokerHeartbeat(
+        broker_id=BrokerId(broker_id),
+        broker_epoch=epoch,
+        metadata_offset=Offset(offset),
+        want_fence=False,
+        want_shutdown=False,
+    )
+
+
+def topic(name: str) -> CreateTopics:
+    return CreateTopics(topics=(CreatableTopic(name=name, assignments={0: (BrokerId(1),)}),))
+
+
+async def test_while_held_a_controller_takes_nothing_but_the_sign_off_and_goes_on_after_it() -> None:
+    stand = Stand()
+    await stand.add_broker()
+    bad = stand.commit(GARBAGE)
+    assert stand.loader.hold is not None
+
+    refused = await stand.refusal(topic("t"))
+    assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR and "quarantine list" in refused.message
+    before = len(stand.quorum.committed)
+    reply = await stand.ask(SignOffRecord(offset=Offset(bad), digest=digest_of_record(GARBAGE), reason="garbage"))
+    assert len(stand.quorum.committed) == before + 1
+    assert stand.loader.hold is None and reply.offset == stand.loader.image.offset
+
+    await stand.make("t")
+    assert stand.follower().image.content_hash() == stand.loader.image.content_hash()
+    sign_off = decode(stand.quorum.committed[before].records[0])
+    assert isinstance(sign_off, QuarantineRecord)
+    assert (sign_off.principal, sign_off.reason) == ("User:ops", "garbage")
+
+
+async def test_whoever_waited_for_a_commit_behind_a_bad_record_is_told_and_the_next_leader_releases() -> None:
+    stand = Stand()
+    await stand.add_broker()
+    stand.quorum.is_held = True
+    waiting = asyncio.ensure_future(stand.ask(topic("t")))
+    await asyncio.sleep(0)
+    (proposed,) = stand.quorum.batches
+    stand.quorum.batches[0] = proposed._replace(records=(GARBAGE, *proposed.records[1:]))
+    stand.quorum.commit_all()
+    with pytest.raises(KafkaError, match="cannot be replayed"):
+        await waiting
+    stand.quorum.is_held = False
+
+    stand.quorum.elect()  # a new leadership that begins held
+    assert (await stand.refusal(topic("u"))).code is ErrorCode.KAFKA_STORAGE_ERROR
+    for held in list(stand.loader.held_records):  # the partition of the topic that is not there is bad too
+        await stand.ask(SignOffRecord(offset=held.offset, digest=b"", reason="lost"))
+    assert stand.loader.hold is None
+    await stand.make("t")
+    assert stand.follower().image.content_hash() == stand.loader.image.content_hash()
+
+
+async def test_a_transaction_that_was_open_behind_a_bad_record_is_aborted_after_the_release() -> None:
+    stand = Stand()
+    await stand.add_broker()
+    stand.quorum.is_leader = False
+    bad = stand.commit(encode(BeginTransactionRecord(name="x")), encode(config("a")), GARBAGE) + 2
+    stand.quorum.elect()
+    await stand.ask(SignOffRecord(offset=Offset(bad), digest=b"", reason="garbage"))
+    await stand.make("t")
+    assert not stand.loader.is_in_transaction and keys(stand.loader) == set()
+    assert stand.follower().image.content_hash() == stand.loader.image.content_hash()
+
+
+async def test_a_broker_that_heartbeats_while_the_controller_is_held_is_not_dead_afterwards() -> None:
+    stand = Stand()
+    epoch = await stand.add_broker()
+    bad = stand.commit(GARBAGE)
+    beat = heartbeat(1, epoch, offset=epoch)
+    connection = stand.driver.connect(BrokerId(1), epoch, lambda item: None)
+    reply = await connection.heartbeat(beat)
+    assert reply.is_caught_up and not reply.is_fenced
+    session = stand.driver.sessions()[BrokerId(1)]
+    assert session.metadata_offset == epoch
+    assert (await stand.refusal(SignOffRecord(offset=Offset(bad), digest=b"", reason=" "))).message.startswith(
+        "a sign-off"
+    )
+
+
+@pytest.mark.parametrize(
+    ("request_of", "words"),
+    [
+        (lambda bad: SignOffRecord(offset=Offset(bad), digest=b"x" * 16, reason="r"), "has the digest"),
+        (lambda bad: SignOffRecord(offset=Offset(bad - 1), digest=b"", reason="r"), "has replayed the record"),
+        (lambda bad: SignOffRecord(offset=Offset(bad + 1), digest=b"", reason="r"), "is not bad"),
+        (lambda bad: SignOffRecord(offset=Offset(bad), digest=b"", reason="r" * 1001), "1001 characters"),
+    ],
+)
+async def test_a_sign_off_that_means_another_record_is_refused(request_of: Any, words: str) -> None:
+    stand = Stand()
+    await stand.add_broker()
+    bad = stand.commit(GARBAGE, encode(NoOpRecord()))
+    assert words in (await stand.refusal(request_of(bad))).message
+    assert stand.loader.hold is not None
+
+
+async def test_a_record_that_the_controller_or_a_broker_can_replay_is_not_signed_off() -> None:
+    stand = Stand()
+    epoch = await stand.add_broker()
+    refused = await stand.refusal(SignOffRecord(offset=Offset(1), digest=b"", reason="r"))
+    assert "none is bad" in refused.message and "upgrade" in refused.message
+    bad = stand.commit(GARBAGE)
+    connection = stand.driver.connect(BrokerId(1), epoch, lambda item: None)
+    newer = heartbeat(1, epoch, offset=bad)
+    await connection.heartbeat(newer)
+    refused = await stand.refusal(SignOffRecord(offset=Offset(bad), digest=b"", reason="r"))
+    assert "broker 1 has replayed" in refused.message and "Upgrade" in refused.message
+
+
+async def test_a_decision_that_does_not_fit_is_refused_before_it_is_written_and_nobody_dies_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stand = Stand()
+    await stand.add_broker()
+    await stand.make("t")
+    end = stand.quorum.next_offset
+    monkeypatch.setattr(
+        "barnabas_quorum.controller.topics.delete_topics",
+        lambda image, request: ControllerResult(records=[RemoveTopicRecord(topic_id=uuid(77))], response=None),
+    )
+    refused = await stand.refusal(DeleteTopics(topics=(TopicReference(name="t"),)))
+    assert refused.code is ErrorCode.UNKNOWN_SERVER_ERROR and "nothing was written" in refused.message
+    assert stand.quorum.next_offset <= end + 1
+    await stand.make("u")
+
+
+async def test_the_active_controllers_hash_is_compared_by_all_at_its_offset() -> None:
+    stand = Stand(image_hash_interval_records=4)
+    await stand.add_broker()
+    for name in "abcd":
+        await stand.make(name)
+    reply = await stand.ask(WriteImageHash())
+    assert stand.loader.comparisons[-1].offset == reply.offset
+    follower = stand.follower()
+    assert follower.stats.hashes_compared == stand.loader.stats.hashes_compared >= 3  # two by count, one asked for
+    assert follower.stats.hash_mismatches == stand.loader.stats.hash_mismatches == 0

@@ -1,0 +1,168 @@
+"""Snapshots of running nodes, with real gRPC and real files: taken, cleaned, downloaded in slices, resumed, loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_quorum.driver.grpc_transport import Transport
+from barnabas_quorum.errors import PeerUnreachable
+from barnabas_quorum.raft.messages import FetchSnapshotReply, FetchSnapshotRequest, SnapshotId
+from barnabas_wire.kafka.ids import BrokerId
+from tests.metadata_quorum.quorum_cluster import FAST, Cluster, Member, until
+
+SMALL = dataclasses.replace(
+    FAST, snapshot_after_bytes=3_000, retention_bytes=6_000, fetch_snapshot_bytes_max=500, snapshot_interval_ms=0
+)
+RECORDS = [b"record %03d of many " % number + Random(number).randbytes(100) for number in range(120)]
+"""Which compression makes no smaller."""
+
+
+async def commit_all(cluster: Cluster, records: list[bytes]) -> Member:
+    leader = await cluster.leader()
+    for start in range(0, len(records), 4):
+        await cluster.commit(leader, records[start : start + 4])
+    return leader
+
+
+async def test_a_follower_behind_the_log_start_downloads_and_loads_a_snapshot(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3, observers=1, config=SMALL, segment_bytes=2_000) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"first"])
+        await until(lambda: all(member.listener.records == [b"first"] for member in cluster.members))
+        late = [cluster.members[3], next(m for m in cluster.members[:3] if m is not leader)]
+        for member in late:
+            await member.kill()
+        await commit_all(cluster, RECORDS)
+        await until(lambda: leader.node.log_start_offset > 10)
+        for member in late:
+            await member.start()
+            assert member.node.log_start_offset == 0
+        await until(lambda: all(member.listener.records == [b"first", *RECORDS] for member in late))
+        for member in late:
+            assert member.listener.snapshots_loaded == 1
+            assert member.node.log_start_offset > 10
+            assert member.node.snapshot_stats.loaded == 1
+        assert sum(member.node.snapshot_stats.sent for member in cluster.members) >= len(late)
+        assert 1 <= leader.node.stats.elections_won <= leader.node.stats.elections_begun
+        assert leader.node.snapshot_stats.last_timestamp_ms > 0
+        # and all goes on, from snapshot and log, after a restart of everybody
+        for member in cluster.members:
+            await member.kill()
+        for member in cluster.members:
+            await member.start()
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"last"])
+        await cluster.all_have([b"first", *RECORDS, b"last"])
+        assert all(member.listener.snapshots_loaded == 1 for member in cluster.members), "no proof from offset 0"
+        assert all(ids == [1, 2, 3] for ids in ([key.id for key in m.node.voters.keys] for m in cluster.members))
+
+
+class Broken:
+    """Loses the reply of every third slice."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.asked: list[tuple[SnapshotId, int]] = []
+        self.describe = inner.describe
+        self.change_voters = inner.change_voters
+        self.close = inner.close
+
+    async def call(self, request: Any, voter: Any, *, timeout_s: float) -> Any:
+        reply = await self.inner.call(request, voter, timeout_s=timeout_s)
+        if isinstance(request, FetchSnapshotRequest):
+            self.asked.append((request.snapshot_id, request.position))
+            if len(self.asked) % 3 == 0:
+                raise PeerUnreachable("the connection was reset")
+        return reply
+
+
+async def test_a_download_goes_on_where_a_lost_reply_left_it(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=1, observers=1, config=SMALL, segment_bytes=2_000) as cluster:
+        late = cluster.members[1]
+        await late.kill()
+        broken: list[Broken] = []
+
+        def wrap(transport: Transport, node_id: BrokerId) -> Transport:
+            if node_id != late.key.id:
+                return transport
+            broken.append(Broken(transport))
+            return broken[-1]
+
+        cluster.wrap = wrap
+        leader = await commit_all(cluster, RECORDS)
+        await until(lambda: leader.node.log_start_offset > 10)
+        await late.start()
+        await until(lambda: late.listener.records == RECORDS)
+        # the leader may have taken a newer snapshot meanwhile and dropped the first: then that one is begun
+        last_id = broken[0].asked[-1][0]
+        positions = [position for snapshot_id, position in broken[0].asked if snapshot_id == last_id]
+        assert len(positions) > 6
+        assert positions == sorted(positions), "never back to the beginning"
+        again = [position for number, position in enumerate(positions[1:]) if position == positions[number]]
+        assert again, "a lost slice is asked for again, at the same byte"
+
+
+async def test_the_download_of_a_leader_that_changed_is_not_mixed_with_another(tmp_path: Path) -> None:
+    """Whatever snapshot each leader has, what is loaded is whole and right."""
+    async with Cluster(tmp_path, voters=3, config=SMALL, segment_bytes=2_000) as cluster:
+        leader = await cluster.leader()
+        late = next(member for member in cluster.members if member is not leader)
+        await late.kill()
+        await commit_all(cluster, RECORDS[:80])
+        await late.start()
+        await asyncio.sleep(0.02)
+        await leader.node.resign()
+        other = await cluster.leader(other_than=leader)
+        for start in range(80, 120, 4):
+            await cluster.commit(other, RECORDS[start : start + 4])
+        await until(lambda: all(member.listener.records == RECORDS for member in cluster.members))
+
+
+async def test_nothing_is_taken_while_the_listener_has_nothing_to_give(tmp_path: Path) -> None:
+    """Within a metadata transaction the listener gives None; the snapshot comes when it ends."""
+    async with Cluster(tmp_path, voters=1, config=SMALL) as cluster:
+        member = cluster.members[0]
+        take = member.listener.take_snapshot
+        member.node._snapshots._source = lambda: None
+        leader = await commit_all(cluster, RECORDS[:40])
+        assert not leader.log.snapshots()
+        member.node._snapshots._source = take
+        await until(lambda: bool(leader.log.snapshots()))
+
+
+async def test_a_snapshot_is_taken_by_time_alone_when_something_was_committed(tmp_path: Path) -> None:
+    config = dataclasses.replace(FAST, snapshot_interval_ms=50)
+    async with Cluster(tmp_path, voters=1, config=config) as cluster:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"one"])
+        await until(lambda: bool(leader.log.snapshots()))
+        log: MetadataLog = leader.log
+        taken = list(log.snapshots())
+        await asyncio.sleep(0.2)
+        assert list(log.snapshots()) == taken, "nothing new was committed"
+
+
+async def test_the_leader_keeps_the_snapshot_that_somebody_downloads(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=1, observers=1, config=SMALL, segment_bytes=2_000) as cluster:
+        leader = await cluster.leader()
+        observer = cluster.members[1]
+        await observer.kill()
+        await commit_all(cluster, RECORDS[:60])
+        await until(lambda: leader.node.log_start_offset > 10)
+        first = leader.log.snapshots()[0]
+        epoch = leader.node.leader_and_epoch.epoch
+        request = FetchSnapshotRequest(0, observer.key, leader.key, epoch, first, 0, 100)
+        reply = await leader.node.handle(request)
+        assert isinstance(reply, FetchSnapshotReply) and len(reply.payload) == 100
+        taken = leader.node.snapshot_stats.taken
+        await commit_all(cluster, RECORDS[60:])
+        await until(lambda: leader.node.snapshot_stats.taken >= taken + 2)
+        assert leader.log.snapshots()[0] == first
+        request = FetchSnapshotRequest(0, observer.key, leader.key, epoch, first, 100, 100)
+        reply = await leader.node.handle(request)
+        assert isinstance(reply, FetchSnapshotReply) and len(reply.payload) == 100, "and it goes on"

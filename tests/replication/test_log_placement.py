@@ -1,0 +1,65 @@
+"""No empty log takes the place of one that may hold what the cluster counts on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas_quorum.image.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.records import LeaderRecoveryState
+from barnabas_replication.log_placement import refusal_of_new_log
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Uuid
+
+HERE, BROKEN = Uuid(b"h" * 16), Uuid(b"b" * 16)
+ME, OTHER = BrokerId(1), BrokerId(2)
+
+
+def refusal(directory: Uuid, *, has_offline: bool = False, **more: Any) -> str | None:
+    """For a partition of broker 1 and 2 that 2 leads alone, changed some times."""
+    fields: dict[str, Any] = {
+        "replicas": (ME, OTHER),
+        "directories": (directory, Uuid(b"o" * 16)),
+        "isr": (OTHER,),
+        "leader": OTHER,
+        "leader_recovery_state": LeaderRecoveryState.RECOVERED,
+        "leader_epoch": Epoch(3),
+        "partition_epoch": 4,
+        "adding_replicas": (),
+        "removing_replicas": (),
+        "elr": (),
+        "last_known_elr": (),
+    }
+    return refusal_of_new_log(PartitionRegistration(**(fields | more)), ME, online=[HERE], has_offline=has_offline)
+
+
+@pytest.mark.parametrize("has_offline", [False, True])
+def test_in_a_directory_that_works_a_log_may_be_made(has_offline: bool) -> None:
+    assert refusal(HERE, has_offline=has_offline) is None
+    assert refusal(HERE, has_offline=has_offline, isr=(ME,), leader=ME) is None
+
+
+def test_while_a_directory_is_offline_nothing_is_made_in_place_of_what_may_be_in_it() -> None:
+    for more in ({}, {"isr": (ME,)}, {"leader": ME}, {"adding_replicas": (ME,)}):
+        found = refusal(BROKEN, has_offline=True, **more)
+        assert found is not None and str(BROKEN) in found
+    for directory in (UNASSIGNED_DIRECTORY, LOST_DIRECTORY):
+        assert refusal(directory, has_offline=True) is not None
+        assert refusal(directory, has_offline=True, adding_replicas=(ME,), isr=(ME, OTHER)) is not None
+        assert refusal(directory, has_offline=True, leader_epoch=Epoch(0)) is not None
+        assert refusal(directory, has_offline=True, partition_epoch=0) is not None
+
+
+def test_what_is_new_is_made_also_while_a_directory_is_offline() -> None:
+    assert refusal(UNASSIGNED_DIRECTORY, has_offline=True, leader_epoch=Epoch(0), partition_epoch=0, isr=(ME,)) is None
+    assert refusal(UNASSIGNED_DIRECTORY, has_offline=True, adding_replicas=(ME,)) is None
+
+
+@pytest.mark.parametrize(
+    "counts", [{"isr": (ME,)}, {"elr": (ME,)}, {"leader": ME}, {"isr": (), "leader": NO_BROKER, "elr": (ME, OTHER)}]
+)
+def test_a_replaced_disk_is_filled_once_nobody_counts_on_the_old_one(counts: dict[str, Any]) -> None:
+    assert refusal(BROKEN, **counts) is not None
+    assert refusal(BROKEN) is None
+    assert refusal(UNASSIGNED_DIRECTORY, **counts) is None, "where it was nobody knows; all directories are there"

@@ -1,0 +1,165 @@
+"""What must hold in a quorum of real controllers: after every turn, at every image, and at the end.
+
+May touch:  the state of the simulated controllers, read only.   Must not touch: anything it judges.
+Invariants: none of its own.
+Read next:  controllers.py; raft_invariants.py, the laws of the core alone.
+
+Outcome laws, which a client or an operator could see
+  R1   one leader per epoch
+  R4   the high watermark of a node never falls within one life
+  R11  the committed voter set is the same wherever the same offset is committed
+  R13  a node that comes back has what it needs: its log opens, its snapshots load (whatever the code raises there)
+  R17  after everything healed there is one active controller, all nodes have its image, and it takes new work
+  C1   nodes with equal applied offset have equal image hashes, snapshots or not (with C2: a snapshot holds the whole image)
+  C3   the partition epoch that an accepted AlterPartition names is the present one, and rises by one with each change
+  C4   the leader is in the ISR, the ISR among the replicas; a fenced broker leads nothing
+  C6   no acknowledged operation is ever absent later: topics, deletions, configs, ISRs, registrations
+  C7   broker epochs rise; who speaks with an older one is refused
+  C8   producer id blocks are disjoint
+  C9   no image shows a part of a metadata transaction: a topic has all its partitions at once
+  C11  a topic id never comes back after its deletion, and names one topic
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.raft.voters import VoterSet
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+from tests.simulation.partition_model import LawBroken
+
+if TYPE_CHECKING:
+    from tests.simulation.controller_node import ControllerNode
+    from tests.simulation.controllers import Quorum
+
+
+class ControllerLaws:
+    """Remembers what later states must not contradict."""
+
+    def __init__(self, quorum: Quorum, *, checks_mechanisms: bool) -> None:
+        self._run = quorum
+        self._checks_mechanisms = checks_mechanisms
+        self._leaders: dict[int, BrokerId] = {}
+        self._high_watermarks: dict[tuple[BrokerId, int], int] = {}
+        self._hashes: dict[int, bytes] = {}
+        self._voter_sets: dict[int, VoterSet] = {}
+        self._seen_sets: dict[tuple[BrokerId, int], tuple[int, int]] = {}
+        self._topic_names: dict[Uuid, str] = {}
+        self._partition_epochs: dict[tuple[Uuid, int, int], bytes] = {}
+        self._broker_epochs: dict[int, dict[Uuid, int]] = {}
+        self.producer_blocks: set[int] = set()
+        self.newest: MetadataImage = MetadataImage.EMPTY
+        """The image with the highest offset that any node has published."""
+
+    @property
+    def epochs_led(self) -> int:
+        """How many epochs had a leader."""
+        return len(self._leaders)
+
+    def check(self) -> None:
+        """After every turn of the loop."""
+        for node in self._run.nodes:
+            if not node.is_up:
+                continue
+            leader = node.quorum.leader_and_epoch
+            if leader.leader_id is not None:
+                known = self._leaders.setdefault(leader.epoch, leader.leader_id)
+                if known != leader.leader_id:
+                    raise LawBroken("R1 one leader per epoch", f"{known} and {leader.leader_id} in {leader.epoch}")
+            key = (node.id, node.life)
+            now = node.quorum.high_watermark
+            before = self._high_watermarks.get(key, 0)
+            if now != before:
+                if now < before:
+                    raise LawBroken("R4 the high watermark never falls", f"node {node.id}: {before} to {now}")
+                self._high_watermarks[key] = now
+                self._check_voters(node, now)
+
+    def _check_voters(self, node: ControllerNode, high_watermark: int) -> None:
+        """R11. An entry stands at the offset of its record; a snapshot's set stands before the snapshot's end."""
+        core = node.quorum._core  # the driver tells no history: nobody but a judge needs one
+        entries = core.voter_history.entries()
+        key = (node.id, node.life)
+        seen = (len(entries), entries[-1][0])
+        if self._seen_sets.get(key) == seen and entries[-1][0] < high_watermark - 1:
+            return
+        self._seen_sets[key] = seen
+        mine_at, mine = next((entry for entry in reversed(entries) if entry[0] < high_watermark), entries[0])
+        ends = {each.end_offset - 1 for each in core.snapshots}
+        if mine_at >= 0 and mine_at not in ends:
+            self._voter_sets.setdefault(mine_at, mine)
+        theirs_at = max((offset for offset in self._voter_sets if offset < high_watermark), default=-1)
+        if theirs_at < 0 or self._voter_sets[theirs_at] == mine:
+            return
+        if mine_at > theirs_at and len(set(mine.keys) ^ set(self._voter_sets[theirs_at].keys)) <= 1:
+            # Whoever committed the record crashed before a look at it, and only its snapshot tells: that binds the others.
+            self._voter_sets[mine_at] = mine
+        else:
+            raise LawBroken(
+                "R11 one committed voter set",
+                f"node {node.id} has {mine} of offset {mine_at} below {high_watermark}, others {self._voter_sets[theirs_at]} "
+                f"of offset {theirs_at}",
+            )
+
+    # -- images ----------------------------------------------------------------------------------------------------
+
+    def on_image(self, node: ControllerNode, image: MetadataImage) -> None:
+        """A node has published one."""
+        known = self._hashes.setdefault(image.offset, image.content_hash())
+        if known != image.content_hash():
+            raise LawBroken("C1 equal images at equal offset", f"node {node.id} at offset {image.offset}")
+        for topic in image.topics.sorted_topics():
+            if self._topic_names.setdefault(topic.id, topic.name) != topic.name:
+                raise LawBroken("C11 a topic id names one topic", f"{topic.id}: {topic.name}")
+            for index, partition in topic.partitions.items():
+                if partition.has_leader and partition.leader not in partition.isr:
+                    raise LawBroken("C4 the leader is in the ISR", f"{topic.name}-{index}: {partition}")
+                if not set(partition.isr) <= set(partition.replicas):
+                    raise LawBroken("C4 the ISR is among the replicas", f"{topic.name}-{index}: {partition}")
+                leader = image.cluster.broker(partition.leader) if partition.has_leader else None
+                if partition.has_leader and (leader is None or leader.is_fenced):
+                    raise LawBroken("C4 a fenced broker leads nothing", f"{topic.name}-{index}: {partition}")
+                key = (topic.id, index, partition.partition_epoch)
+                state = repr((partition.isr, partition.leader, partition.leader_epoch)).encode()
+                if self._partition_epochs.setdefault(key, state) != state:
+                    raise LawBroken("C3 one state per partition epoch", f"{topic.name}-{index}: {partition}")
+        for broker in image.cluster.sorted_brokers():
+            epochs = self._broker_epochs.setdefault(broker.id, {})
+            if epochs.setdefault(broker.incarnation_id, broker.epoch) != broker.epoch:
+                raise LawBroken("C7 one epoch per life of a broker", f"{broker}")
+        for asker in self._run.askers:
+            asker.judge(image, where=f"node {node.id} at offset {image.offset}")
+        if image.offset > self.newest.offset:
+            self.newest = image
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def unsettled(self) -> str | None:
+        """Why the quorum has not come back to order yet; None when it has."""
+        nodes = self._run.nodes
+        down = [node.id for node in nodes if not node.is_up]
+        if down:
+            return f"nodes {down} are down"
+        active = [node for node in nodes if node.driver.is_active]
+        if len(active) != 1:
+            return f"{len(active)} controllers are active"
+        leader = active[0]
+        if leader.quorum.leader_and_epoch.epoch != max(node.quorum.leader_and_epoch.epoch for node in nodes):
+            return "a node knows of a later epoch"
+        busy = [asker.number for asker in self._run.askers if not asker.is_done]
+        if busy:
+            return f"operations of askers {busy} get no answer"
+        # the leader goes on writing no-ops, so equal offsets are a matter of luck: near is enough
+        lag = max(leader.loader.image.offset - node.loader.image.offset for node in nodes)
+        if lag > 4 or leader.loader.image.offset < self.newest.offset:
+            return f"images lag by {lag} records behind {leader.loader.image.offset}"
+        if leader.loader.is_in_transaction:
+            return "a metadata transaction stays open"
+        return None
+
+    def at_end(self) -> None:
+        """C6 once more, on every node."""
+        for node in self._run.nodes:
+            for asker in self._run.askers:
+                asker.judge(node.loader.image, where=f"node {node.id} at the end")

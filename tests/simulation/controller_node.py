@@ -1,0 +1,192 @@
+"""One simulated controller: the real quorum member, metadata log, loader, controller and driver of one node, through its lives.
+
+May touch:  the rooms it builds, as node.py does.    Must not touch: gRPC, sockets, threads, real files.
+Invariants: a crash loses what was not flushed and everything in memory; nothing of a past life reaches the next.
+Read next:  controllers.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_log.disk import File
+from barnabas_quorum.config import QuorumConfig
+from barnabas_quorum.controller.config import ControllerConfig
+from barnabas_quorum.controller.configs import ConfigValidators
+from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
+from barnabas_quorum.driver.node import QuorumNode
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.raft.voters import Voter, VoterSet
+from barnabas_wire.kafka.ids import Uuid
+from tests.simulation.disk import DiskFaults, SimulatedDisk
+from tests.simulation.network import SimulatedTransport
+from tests.simulation.nodes import NoProbe
+
+if TYPE_CHECKING:
+    from tests.simulation.controllers import Quorum
+
+CLUSTER_ID = str(Uuid(b"simulated-cluste"))
+WALL_START_MS = 1_700_000_000_000
+CONTROLLER = ControllerConfig(session_timeout_ms=2000, disconnect_grace_ms=500, min_insync_replicas=1)
+QUORUM = QuorumConfig(
+    election_timeout_ms=300,
+    fetch_timeout_ms=600,
+    election_backoff_ms_max=200,
+    request_timeout_ms=600,
+    fetch_wait_ms_max=150,
+    snapshot_after_bytes=700,
+    retention_bytes=2_500,
+    fetch_snapshot_bytes_max=300,
+)
+SEGMENT_BYTES = 900
+
+
+class TellingDisk(SimulatedDisk):
+    """Says when something became durable, or half of something: the moment at which a crash tells most."""
+
+    def __init__(self, faults: DiskFaults, random: Random, moment: Callable[[], None]) -> None:
+        super().__init__(faults, random)
+        self._moment = moment
+
+    async def _answer_later(self, files: Sequence[File], delay_s: float) -> None:
+        await super()._answer_later(files, delay_s)
+        self._moment()
+
+    def flush(self, files: Sequence[File]) -> Awaitable[None]:
+        """See Disk.flush."""
+        self._moment()
+        return super().flush(files)
+
+    def rename(self, source: Any, target: Any) -> None:
+        """See Disk.rename."""
+        super().rename(source, target)
+        self._moment()
+
+    def write_file_atomically(self, path: Any, data: bytes) -> None:
+        """See Disk.write_file_atomically."""
+        super().write_file_atomically(path, data)
+        self._moment()
+
+    def after_power_cut(self, random: Random) -> TellingDisk:
+        """What the next life finds."""
+        left = self.after_crash(random, is_power_cut=True)
+        after = TellingDisk(self._faults, self._draw, self._moment)
+        after.names, after.directories, after.durable_names = left.names, left.directories, left.durable_names
+        return after
+
+
+class ControllerNode:
+    """A controller, voter or observer."""
+
+    def __init__(self, quorum: Quorum, member: Voter, voters: VoterSet) -> None:
+        self.member = member
+        self.id = member.key.id
+        self.life = 0
+        self.is_up = False
+        self.is_starting = False
+        self.disk_faults = replace(quorum.swarm.disks)
+        self.disk = TellingDisk(self.disk_faults, quorum.random, lambda: quorum.at_disk(self))
+        self.quorum: QuorumNode
+        self.driver: ControllerDriver
+        self.loader: MetadataLoader
+        self._run = quorum
+        self._voters = voters
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin a life; `is_up` follows when its log is read."""
+        self.life += 1
+        self.is_starting = True
+        self._running = asyncio.ensure_future(self._live())
+        self._running.add_done_callback(self._on_end)
+
+    def crash(self) -> None:
+        """Power off: the disk keeps what was durable and part of the rest."""
+        self.is_up = self.is_starting = False
+        self.life += 1
+        self.disk = self.disk.after_power_cut(self._run.random)
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None and task is self._running:
+            self._run.network.failures.append(task.exception())
+
+    async def _live(self) -> None:
+        run = self._run
+        loop = asyncio.get_running_loop()
+        disk = self.disk
+        random = Random(run.random.random())
+
+        def clock_ms() -> int:
+            return WALL_START_MS + int(loop.time() * 1000)
+
+        disk.make_directory(f"node-{self.id}")
+        log = await MetadataLog.open(
+            disk=disk, metadata_directory=f"node-{self.id}", now_ms=clock_ms(), segment_bytes=SEGMENT_BYTES
+        )
+        loader = MetadataLoader()
+        validators = ConfigValidators(
+            topic=lambda *_: None, broker=lambda *_: None, group=lambda *_: None, topic_as_whole=lambda *_: None
+        )
+        driver = ControllerDriver(
+            Controller(config=CONTROLLER, cluster_id=CLUSTER_ID, random=Random(random.random()), validators=validators),
+            node_id=self.id,
+            clock_ms=clock_ms,
+            probe=NoProbe(),
+        )
+        listener = MetadataListener(loader, leader_observers=(driver.on_leader_change,))
+        config = QUORUM if run.swarm.has_cleaning else replace(QUORUM, retention_bytes=-1)
+        quorum = QuorumNode(
+            config=config,
+            replica=self.member.key,
+            voters=self._voters,
+            log=log,
+            transport=SimulatedTransport(run.network, self),  # type: ignore[arg-type]
+            clock_ms=clock_ms,
+            random=Random(random.random()),
+            listener=listener,
+            endpoint=(self.member.host, self.member.port),
+        )
+        loader.publishers = (driver, _Watcher(self))
+        driver.attach(quorum, loader=loader)
+        self.loader, self.driver, self.quorum = loader, driver, quorum
+        self.is_up, self.is_starting = True, False
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(quorum.run())
+            tasks.create_task(driver.run())
+            tasks.create_task(self._count_snapshots(loader))
+
+    async def _count_snapshots(self, loader: MetadataLoader) -> None:
+        seen = 0
+        while True:
+            await asyncio.sleep(1.0)
+            self._run.figures.snapshots_loaded += loader.stats.snapshots - seen
+            seen = loader.stats.snapshots
+
+    def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """A new image is published here."""
+        self._run.laws.on_image(self, image)
+
+
+class _Watcher:
+    """A publisher that shows each image to the laws."""
+
+    name = "watcher"
+
+    def __init__(self, node: ControllerNode) -> None:
+        self._node = node
+        self._life = node.life
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """See Publisher."""
+        if self._node.life == self._life:
+            self._node.on_image(delta, image)

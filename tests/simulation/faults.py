@@ -1,0 +1,228 @@
+"""Who breaks what, and when: crashes, lost disks, cut and clogged links, stalled disks, and crashes at telling moments.
+
+May touch:  the nodes' power, the network, the disks.   Must not touch: the state of a node in any other way.
+Invariants: a node comes back without its logs only while two others are up, the network is whole and nothing else breaks
+            until the controllers know of its new life: nothing less can be survived with three replicas and min ISR 2.
+Read next:  swarm.py for how often; cluster.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from barnabas_quorum.controller.requests import AlterPartition
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_wire.kafka.ids import BrokerId
+from tests.simulation.swarm import Swarm
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.nodes import SimulatedNode
+
+ALL_NODES_SHARE = 0.3
+"""Of the crashes after an acknowledgement, how many put out every light."""
+HELD_BACK_AFTER_WIPE = 0.7
+LATE_S = 3.0
+LATE_STEP_S = 0.01
+STALL_SHARE = 0.3
+"""Of the followers held back, how many have a slow disk instead of a bad way to their leader."""
+
+
+class Faults:
+    """The trouble of one run. `calm` ends it for good."""
+
+    def __init__(self, cluster: Cluster, swarm: Swarm) -> None:
+        self.is_calm = True
+        """Until `start`, and again after `calm`."""
+        self.wiped: SimulatedNode | None = None
+        """Without its logs, and somebody may not know it yet: then the laws do not ask what it should hold."""
+        self._cluster = cluster
+        self._swarm = swarm
+        self._trouble: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Let it begin."""
+        self.is_calm = False
+        swarm = self._swarm
+        self._cluster.network.faults = swarm.links
+        self._trouble.append(asyncio.ensure_future(self._crash_now_and_then()))
+        if swarm.partition_every_s:
+            self._trouble.append(asyncio.ensure_future(self._isolate_now_and_then()))
+        if swarm.lag_every_s:
+            self._trouble.append(asyncio.ensure_future(self._hold_back_now_and_then()))
+
+    def calm(self) -> None:
+        """No more of it, and everything that was broken is whole."""
+        self.is_calm = True
+        for task in self._trouble:
+            task.cancel()
+        self._cluster.network.heal()
+        for node in self._cluster.nodes:
+            node.disk_faults.slow = 0.0
+            node.disk_faults.stalled_until_s = 0.0
+
+    # -- power -----------------------------------------------------------------------------------------------------
+
+    def crash(self, node: SimulatedNode) -> None:
+        """Power off a node that is up, and on again later."""
+        cluster = self._cluster
+        if not node.is_up or self.is_calm or self.wiped is not None or not cluster.strikes("crash", node.id):
+            return
+        is_wiped = bool(self._swarm.wipe) and cluster.random.random() < self._swarm.wipe and self._may_wipe(node)
+        cluster.figures.crashes += 1
+        cluster.figures.wipes += is_wiped
+        cluster.note("wipe" if is_wiped else "crash", node.id, node.life)
+        node.crash(is_wiped=is_wiped)
+        if is_wiped:
+            self.wiped = node
+            self._hold_back_wiped(node)
+        delay_s = self._swarm.restart_s * (0.5 + cluster.random.random())
+        cluster.loop.call_later(delay_s, self._restart, node, node.life)
+
+    def _restart(self, node: SimulatedNode, life: int) -> None:
+        if node.life == life:
+            self._cluster.note("restart", node.id, life)
+            node.start()
+
+    def _may_wipe(self, node: SimulatedNode) -> bool:
+        """Whether what it holds is safe elsewhere, and stays so until everybody knows that it lost it."""
+        nodes = self._cluster.nodes
+        if self._cluster.network.cut_links or not all(other.is_up and self._is_known(other) for other in nodes):
+            return False
+        newest = self._cluster.invariants.newest_registrations()
+        return all(set(registration.isr) - {node.id} for registration in newest)
+
+    def _is_known(self, node: SimulatedNode) -> bool:
+        """Whether every node that is up knows the broker's present life."""
+        epoch = node.lifecycle.broker_epoch
+        images = [other.loader.image for other in self._cluster.nodes if other.is_up]
+        known = [image.cluster.brokers.get(node.id) for image in images]
+        return epoch >= 0 and all(broker is not None and broker.epoch == epoch for broker in known)
+
+    def look(self) -> None:
+        """After every turn: whether everybody knows by now of the node that lost its logs."""
+        if self.wiped is not None and self.wiped.is_up and self._is_known(self.wiped):
+            self.wiped = None
+
+    def _hold_back_wiped(self, node: SimulatedNode) -> None:
+        """It may have a bad way to a leader, so that what others still say of its past is heard before it has its logs again.
+        Not to a controller: it would be fenced for that."""
+        cluster = self._cluster
+        others = [other for other in cluster.nodes if other is not node and not other.driver.is_active]
+        if others and cluster.random.random() < HELD_BACK_AFTER_WIPE:
+            link = (cluster.random.choice(others).id, node.id)
+            span_s = self._swarm.restart_s * 1.5 + cluster.random.expovariate(1 / self._swarm.lag_s)
+            self._trouble.append(asyncio.ensure_future(self._cut(node.id, [link], span_s)))
+
+    async def _crash_now_and_then(self) -> None:
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.crash_every_s))
+            self.crash(cluster.random.choice(cluster.nodes))
+
+    def _crash_soon(self, node: SimulatedNode) -> None:
+        delay_s = self._swarm.moments.delay_s * self._cluster.random.random()
+        self._cluster.loop.call_later(delay_s, self.crash, node)
+
+    # -- telling moments -------------------------------------------------------------------------------------------
+
+    def _strikes(self, probability: float) -> bool:
+        return not self.is_calm and bool(probability) and self._cluster.random.random() < probability
+
+    def after_acknowledgement(self, leader: SimulatedNode) -> None:
+        """What was just promised must survive this."""
+        if self._strikes(self._swarm.moments.acknowledged):
+            everywhere = self._cluster.random.random() < ALL_NODES_SHARE
+            for victim in self._cluster.nodes if everywhere else [leader]:
+                self.crash(victim)
+
+    def after_proposal(self, leader: SimulatedNode, request: AlterPartition) -> Awaitable[None] | None:
+        """A leader asks for other ISRs. When the request arrives, who it wants in may live another life."""
+        if not self._strikes(self._swarm.moments.proposed):
+            return None
+        models = self._cluster.invariants.models
+        joiners: set[BrokerId] = set()
+        for item in request.partitions:
+            registration = models[(item.topic_id, item.partition_id)].registration
+            joiners |= {member.broker_id for member in item.new_isr} - set(registration.isr if registration else ())
+        candidates = [node for node in self._cluster.nodes if node.id in joiners]
+        victim = self._cluster.random.choice([leader, *candidates, *candidates])
+        self._crash_soon(victim)
+        return self._until_reborn(victim)
+
+    def after_double(self, kind: str, source: SimulatedNode) -> Awaitable[None] | None:
+        """A copy of what a follower says now is heard when it lives another life."""
+        if kind != "Fetch" or not self._strikes(self._swarm.moments.doubled):
+            return None
+        self._crash_soon(source)
+        return self._until_reborn(source)
+
+    def _is_back(self, node: SimulatedNode) -> bool:
+        images = [other.loader.image for other in self._cluster.nodes if other.is_up]
+        return node.is_up and self._is_known(node) and all(image.cluster.brokers[node.id].is_active for image in images)
+
+    async def _until_reborn(self, node: SimulatedNode) -> None:
+        """Hold a message up until the node's next life is known and unfenced everywhere, or for LATE_S."""
+        life = node.life
+        loop = self._cluster.loop
+        until_s = loop.time() + LATE_S
+        while loop.time() < until_s and not (node.life > life and self._is_back(node)):
+            await asyncio.sleep(LATE_STEP_S)
+        await asyncio.sleep(LATE_STEP_S * self._cluster.random.random())
+
+    def after_registration(self, before: PartitionRegistration, after: PartitionRegistration) -> None:
+        """A partition changed. Whoever joined may be elected now."""
+        if not after.has_leader:
+            return
+        leader = self._cluster.network.nodes[after.leader]
+        if after.leader_epoch > before.leader_epoch:
+            if self._strikes(self._swarm.moments.elected):
+                self._crash_soon(leader)
+        elif set(after.isr) - set(before.isr) and self._strikes(self._swarm.moments.joined):
+            self._crash_soon(leader)
+
+    # -- network and disks -----------------------------------------------------------------------------------------
+
+    async def _isolate_now_and_then(self) -> None:
+        """One node is cut off from all others, or only hears, or is only heard."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.partition_every_s))
+            if self.wiped is not None:
+                continue
+            lonely = cluster.random.choice(cluster.nodes).id
+            links = [(lonely, node.id) for node in cluster.nodes if node.id != lonely]
+            if not self._swarm.is_one_way:
+                links += [(target, source) for source, target in links]
+            elif cluster.random.random() < 0.5:
+                links = [(target, source) for source, target in links]
+            span_s = cluster.random.expovariate(1 / self._swarm.partition_s)
+            if cluster.strikes("isolated", lonely):
+                await self._cut(lonely, links, span_s)
+
+    async def _hold_back_now_and_then(self) -> None:
+        """One follower falls behind one leader and nobody else, so that neither is fenced for it."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.lag_every_s))
+            leader, follower = cluster.random.sample(cluster.nodes, 2)
+            span_s = cluster.random.expovariate(1 / self._swarm.lag_s)
+            is_stall = cluster.random.random() < STALL_SHARE
+            if not cluster.strikes("disk stalls" if is_stall else "answers lost", follower.id, leader.id):
+                continue
+            if is_stall:
+                cluster.note("stall", follower.id, follower.life)
+                follower.disk_faults.stalled_until_s = cluster.loop.time() + span_s
+                await asyncio.sleep(span_s)
+            else:  # it asks, the answer is lost: the leader still hears where it stands
+                await self._cut(follower.id, [(leader.id, follower.id)], span_s)
+
+    async def _cut(self, lonely: BrokerId, links: list[tuple[BrokerId, BrokerId]], span_s: float) -> None:
+        self._cluster.figures.partitions += 1
+        self._cluster.note("partition", lonely, len(links))
+        network = self._cluster.network
+        network.cut(links)
+        await asyncio.sleep(span_s)
+        network.mend(links)

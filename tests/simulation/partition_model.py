@@ -1,0 +1,170 @@
+"""What a partition's replicas hold, followed batch by batch as they write, and what of it is committed.
+
+May touch:  the bytes of the replicas' logs, read only.   Must not touch: a log's own look-ups, which are what is judged.
+Invariants: a batch is read once when it is written and once per life of its replica; committed offsets are never taken back.
+Read next:  invariants.py, which asks this for every law of P.
+
+A batch is known by (leader epoch, base offset). Its chain is a hash over all bytes from the log's beginning to its end, so two
+replicas with an equal chain at an offset are equal byte for byte below it, and comparing them costs nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
+from barnabas_wire.records.batch import iterate_records, read_header
+
+ROOT_CHAIN = 0
+
+
+class LawBroken(AssertionError):
+    """One law, and what broke it."""
+
+    def __init__(self, law: str, what: str) -> None:
+        super().__init__(f"{law}: {what}")
+        self.law = law
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBatch:
+    """The first sight of a batch, which every later one must equal."""
+
+    end_offset: int
+    chain: int
+    records: tuple[tuple[int, int], ...]
+    """(offset, id) of each."""
+
+
+class PartitionModel:
+    """One partition of one incarnation of a topic, over all its replicas and all their lives."""
+
+    def __init__(self, topic: str, topic_id: Uuid, number: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.number = number
+        self.registration: PartitionRegistration | None = None
+        """The newest that any node has heard of."""
+        self.is_deleted = False
+        self.committed_end = 0
+        self.committed: dict[int, int] = {}
+        """Offset -> id of every committed record."""
+        self.chains: dict[int, int] = {0: ROOT_CHAIN}
+        """Committed batch boundary -> chain there."""
+        self.leaders: dict[Epoch, int] = {}
+        """Who led each leader epoch."""
+        self._known: dict[tuple[int, int], KnownBatch] = {}
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+    def learn(self, header_epoch: int, base_offset: int, end_offset: int, chain: int, data: bytes, who: str) -> None:
+        """A replica has written a batch."""
+        key = (header_epoch, base_offset)
+        known = self._known.get(key)
+        if known is None:
+            records = tuple((record.offset, int(record.value or b"-1")) for record in iterate_records(data))
+            self._known[key] = KnownBatch(end_offset, chain, records)
+        elif known.end_offset != end_offset or known.chain != chain:
+            raise LawBroken(
+                "one content per offset and epoch, and one history before it (P4)",
+                f"{who} has another batch at {base_offset} in leader epoch {header_epoch} of {self}",
+            )
+
+    def commit(self, replica: FollowedLog, high_watermark: int) -> None:
+        """A leader's high watermark has passed what nobody's had: from now on this is the truth."""
+        first = bisect_right(replica.ends, self.committed_end)
+        for number in range(first, len(replica.ends)):
+            end = replica.ends[number]
+            if end > high_watermark:
+                break
+            self.chains[end] = replica.chains[number]
+            self.committed.update(self._known[replica.keys[number]].records)
+            self.committed_end = end
+
+
+class FollowedLog:
+    """What one life of one replica holds, kept up by reading only what is new."""
+
+    def __init__(self, model: PartitionModel, log: UnifiedLog, who: str) -> None:
+        self.model = model
+        self.log = log
+        self.who = who
+        self.high_watermark = -1
+        self.isr_size = 0
+        """Both as last looked at."""
+        self.ends: list[int] = []
+        self.chains: list[int] = []
+        self.keys: list[tuple[int, int]] = []
+        self.start = 0
+        self.end = 0
+        self._chain: int | None = ROOT_CHAIN
+        self._segment_base = -1
+        self._position = 0
+        self._read_all()
+
+    def is_behind(self) -> bool:
+        """Whether the log has changed since the last look."""
+        return self.log.written_end_offset != self.end
+
+    def catch_up(self) -> None:
+        """Read what is new; everything again if something was cut."""
+        if self.log.written_end_offset < self.end or self.log.log_start_offset > self.end:
+            self._read_all()
+        else:
+            self._read_on()
+
+    def chain_at(self, offset: int) -> int | None:
+        """The chain at a batch boundary; None where this replica has none."""
+        number = bisect_right(self.ends, offset) - 1
+        if number >= 0 and self.ends[number] == offset:
+            return self.chains[number]
+        return self.model.chains.get(offset) if offset == self.start else None
+
+    def _read_all(self) -> None:
+        self.ends, self.chains, self.keys = [], [], []
+        self._segment_base, self._position = -1, 0
+        first: Offset = self.log._segments[0].base_offset
+        self.start = self.end = first
+        self._chain = self.model.chains.get(first)
+        if self._chain is None:
+            raise LawBroken(
+                "a log starts at a committed batch (P9)",
+                f"{self.who} starts {self.model} at {first}, committed up to {self.model.committed_end}",
+            )
+        self._read_on()
+
+    def _read_on(self) -> None:
+        segments = self.log._segments
+        for number in range(len(segments)):
+            segment = segments[number]
+            if segment.base_offset < self._segment_base:
+                continue
+            if segment.base_offset > self._segment_base:
+                self._segment_base, self._position = segment.base_offset, 0
+            size = segment.file.size_bytes
+            if size > self._position:
+                self._read_batches(segment.file.read(self._position, size - self._position))
+                self._position = size
+
+    def _read_batches(self, data: bytes) -> None:
+        position = 0
+        while position < len(data):
+            header = read_header(data, position)
+            batch = data[position : position + header.size_bytes]
+            if header.base_offset != self.end:
+                raise LawBroken(
+                    "offsets have no gap (S1)",
+                    f"{self.who}: {self.model} goes on at {header.base_offset} after {self.end}",
+                )
+            position += header.size_bytes
+            self.end = header.next_offset
+            self._chain = hash((self._chain, batch))
+            key = (header.partition_leader_epoch, header.base_offset)
+            self.model.learn(*key, self.end, self._chain, batch, self.who)
+            self.ends.append(self.end)
+            self.chains.append(self._chain)
+            self.keys.append(key)

@@ -1,0 +1,434 @@
+"""What goes wrong around the consensus core, and what operators do to it meanwhile.
+
+May touch:  the Simulation it belongs to.     Must not touch: asyncio, clock, files, other random generators.
+Invariants: intensities come from the swarm alone; in calm nothing goes wrong any more; operators and lost disks leave each
+            voter set that any replica may come back to a majority of disks, or the cluster would rightly stand still.
+Read next:  raft_simulator.py.
+
+Messages are lost, delayed, duplicated, overtaken in raft_simulator._send. Here: partitions, also in one direction and in
+rings of overlapping majorities; clogged links; a leader cut off at the moment of its election or of a voter change;
+pauses; clocks that drift and jump; fsyncs that fail; crashes at random and, more often, right after a *telling moment* (a
+vote given, a log written but not flushed, a hard state saved, a snapshot frozen), with a restart within 20 ms so that the
+peers have noticed nothing. Uniform faults alone find neither a lost vote nor figure 8 of Raft.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+from tests.simulation.raft_disk import SimulatedNode
+from tests.simulation.raft_swarm import NEVER_US
+
+if TYPE_CHECKING:
+    from tests.simulation.raft_simulator import Simulation
+
+VOTERS_MAX = 7
+TRIES_MAX = 10
+FROZEN_ONLY = 3
+"""Stages of a Ready that are done when a snapshot is frozen and the log not yet restarted."""
+ASK = 5  # as in raft_simulator
+CRASH, PARTITION, HEAL, PAUSE, RESIGN, CLOG, CLOCK, SNAPSHOT, MEMBER, JOIN, DISK = range(9, 20)
+
+
+class Faults:
+    """Draws what happens next, and lets it happen."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._random = simulation.random
+        self._swarm = simulation.swarm
+        self.doomed: SimulatedNode | None = None
+        """Crashes as soon as the present event is over."""
+        self._moments_left = NEVER_US
+        self._disks = 100
+        self._changes = 0
+        self._tries: dict[int, int] = {}
+        """Correlation of a voter change -> how often it will still be asked for."""
+
+    def begin(self) -> None:
+        """Draw the first of each kind."""
+        swarm = self._swarm
+        for kind, mean_us in (
+            (CRASH, swarm.crash_us),
+            (PARTITION, swarm.partition_us),
+            (PAUSE, swarm.pause_us),
+            (RESIGN, swarm.resign_us),
+            (CLOG, swarm.clog_us),
+            (CLOCK, swarm.clock_jump_us),
+            (SNAPSHOT, swarm.snapshot_us),
+            (MEMBER, swarm.member_us),
+            (DISK, swarm.replace_disk_us),
+        ):
+            self._later(kind, mean_us)
+        if swarm.auto_join:
+            self._later(JOIN, swarm.config.fetch_timeout_ms * 250)
+        self._draw_moments()
+
+    def happen(self, kind: int) -> bool:
+        """One of the kinds above; False when it met nobody, which is no event."""
+        swarm = self._swarm
+        simulation = self._simulation
+        if simulation.is_quiet:
+            return False
+        if kind == SNAPSHOT:
+            self._later(SNAPSHOT, swarm.snapshot_us)
+            return self._snapshot_or_clean()
+        if kind == JOIN:
+            self._later(JOIN, swarm.config.fetch_timeout_ms * 250)
+            return self._join()
+        if simulation.is_calm:
+            return False
+        if kind == CRASH:
+            self._later(CRASH, swarm.crash_us)
+            node = self._any_node()
+            if node.is_alive and simulation.strikes("crash", node.id):
+                self.crash(node)
+        elif kind == PARTITION:
+            self._later(HEAL, swarm.partition_length_us)
+            self._partition()
+        elif kind == HEAL:
+            self._later(PARTITION, swarm.partition_us)
+            self.heal()
+        elif kind == PAUSE:
+            self._later(PAUSE, swarm.pause_us)
+            self._pause(self._any_node())
+        elif kind == RESIGN:
+            self._later(RESIGN, swarm.resign_us)
+            for node in simulation.ready_leaders():
+                if not simulation.strikes("resign", node.id):
+                    continue
+                node.core.resign(simulation.clock_ms(node))
+                simulation.pump(node)
+                simulation.arm(node)
+        elif kind == CLOG:
+            self._later(CLOG, swarm.clog_us)
+            until_us = simulation.now_us + int(self._random.expovariate(1.0) * swarm.partition_length_us)
+            source, target = self._any_node().id, self._any_node().id
+            if simulation.strikes("clog", source, target):
+                simulation.clogged_until_us[source][target] = until_us
+        elif kind == CLOCK:
+            self._later(CLOCK, swarm.clock_jump_us)
+            self._jump_clock(self._any_node())
+        elif kind == MEMBER:
+            self._later(MEMBER, swarm.member_us)
+            return self._operate()
+        elif kind == DISK:
+            self._later(DISK, swarm.replace_disk_us)
+            return self._replace_disk(self._any_node())
+        return True
+
+    def _later(self, kind: int, mean_us: int) -> None:
+        if mean_us != NEVER_US:
+            self._simulation.push(int(self._random.expovariate(1.0) * mean_us), kind)
+
+    def _any_node(self) -> SimulatedNode:
+        return self._random.choice(self._simulation.nodes)
+
+    # --- crashes ------------------------------------------------------------------------------------------------------
+
+    def _draw_moments(self) -> None:
+        mean = self._swarm.crash_moments
+        self._moments_left = 1 + int(self._random.expovariate(1.0) * mean) if mean else NEVER_US
+
+    def moment(self, node: SimulatedNode) -> None:
+        """A telling one: this replica may crash right after it."""
+        self._moments_left -= 1
+        if self._moments_left <= 0 and not self._simulation.is_calm:
+            self.doomed = node
+
+    def on_loading(self, node: SimulatedNode) -> None:
+        """A snapshot is about to replace a log: freeze and restart are two steps, and a crash may come between."""
+        rate = self._swarm.crash_loading_rate
+        if rate and not self._simulation.is_calm and self._random.random() < rate:
+            self.doomed = node
+
+    def crash_doomed(self) -> None:
+        """The event is over."""
+        node, self.doomed = self.doomed, None
+        self._draw_moments()
+        if (
+            node is not None
+            and node.is_alive
+            and not self._simulation.is_calm
+            and self._simulation.strikes("crash at a telling moment", node.id)
+        ):
+            self._simulation.figures.telling_crashes += 1
+            self.crash(node)
+
+    def crash(self, node: SimulatedNode, *, keeps_unflushed: bool = True) -> None:
+        """The process dies, or the machine."""
+        if not node.is_alive:
+            return
+        simulation = self._simulation
+        random = self._random
+        simulation.figures.crashes += 1
+        ready = simulation.die(node)
+        if ready is not None:
+            # The disk had finished some of it, only the answer had not come.
+            stages = int(random.random() * 5)
+            if ready.install is not None and random.random() < 0.5:
+                stages = FROZEN_ONLY
+            simulation.persist(node, ready, stages=stages)
+        if not keeps_unflushed:
+            node.truncate(node.durable_end)
+        node.lose_what_is_not_durable(random)
+        self.set_clock(node)
+        if random.random() < self._swarm.quick_restart_rate:
+            delay_us = int(random.random() * 20_000)
+        else:
+            delay_us = int(random.expovariate(1.0) * self._swarm.restart_us)
+        simulation.restart_later(node, delay_us)
+
+    def flush_fails(self, node: SimulatedNode) -> bool:
+        """An fsync error: the pages are gone, the journal is poisoned, the node stops."""
+        rate = self._swarm.flush_failure_rate
+        if not rate or self._simulation.is_calm or self._random.random() >= rate:
+            return False
+        if not self._simulation.strikes("flush fails", node.id):
+            return False
+        self.crash(node, keeps_unflushed=False)
+        return True
+
+    def is_download_damaged(self, node: SimulatedNode) -> bool:
+        """Whether a downloaded snapshot fails its checks."""
+        rate = self._swarm.damaged_snapshot_rate
+        return (
+            bool(rate)
+            and not self._simulation.is_calm
+            and self._random.random() < rate
+            and self._simulation.strikes("download damaged", node.id)
+        )
+
+    def _pause(self, node: SimulatedNode) -> None:
+        if node.is_alive and not node.is_paused and self._simulation.strikes("pause", node.id):
+            node.is_paused = True
+            delay_us = int(self._random.expovariate(1.0) * self._swarm.config.fetch_timeout_ms * 1000)
+            self._simulation.push_to(node, delay_us, 7, None)  # RESUME
+
+    # --- clocks -------------------------------------------------------------------------------------------------------
+
+    def set_clock(self, node: SimulatedNode) -> None:
+        """At a start: monotonic clocks of two machines, or of two boots, have nothing in common."""
+        drift = self._swarm.clock_drift
+        node.clock_us = self._simulation.now_us
+        node.clock_ms = 1000 + int(self._random.random() * 1_000_000)
+        node.clock_rate = 1.0 + drift * (2 * self._random.random() - 1) if drift else 1.0
+
+    def _jump_clock(self, node: SimulatedNode) -> None:
+        """A monotonic clock only jumps ahead (a machine that was suspended)."""
+        simulation = self._simulation
+        by_ms = int(self._random.expovariate(1.0) * self._swarm.config.fetch_timeout_ms)
+        if not simulation.strikes("clock jumps", node.id):
+            return
+        node.clock_ms = simulation.clock_ms(node) + by_ms
+        node.clock_us = simulation.now_us
+        if simulation.is_ready(node):
+            simulation.arm(node)
+
+    # --- the network --------------------------------------------------------------------------------------------------
+
+    def on_new_leader(self, node: SimulatedNode) -> None:
+        """Cut it off at the moment of its election."""
+        rate = self._swarm.cut_new_leader_rate
+        if rate and self._random.random() < rate and self._simulation.strikes("new leader cut off", node.id):
+            self._isolate(node, one_way=False)
+            self._later(HEAL, self._swarm.partition_length_us)
+        self.moment(node)
+
+    def on_voters_written(self, node: SimulatedNode) -> None:
+        """Cut a leader off when it has just written a voter set, so that it may be lost."""
+        rate = self._swarm.cut_changing_leader_rate
+        if (
+            rate
+            and not self._simulation.is_calm
+            and self._random.random() < rate
+            and self._simulation.strikes("changing leader cut off", node.id)
+        ):
+            self._isolate(node, one_way=False)
+            self._later(HEAL, self._swarm.partition_length_us)
+
+    def _partition(self) -> None:
+        simulation = self._simulation
+        simulation.figures.partitions += 1
+        random = self._random
+        one_way = random.random() < self._swarm.one_way_rate
+        luck = random.random()
+        if luck < 0.45:
+            node = self._any_node()
+            if simulation.strikes("isolated one way" if one_way else "isolated", node.id):
+                self._isolate(node, one_way=one_way)
+            return
+        if luck < 0.6:
+            if simulation.strikes("ring of majorities", 0):
+                self._ring()
+            return
+        side = [random.random() < 0.5 for _ in range(len(simulation.nodes) + 1)]
+        if not simulation.strikes(
+            "split one way" if one_way else "split", sum(side[1:]), len(side) - 1 - sum(side[1:])
+        ):
+            return
+        for a in range(1, len(side)):
+            for b in range(1, len(side)):
+                if side[a] and not side[b]:
+                    simulation.blocked[a][b] = True
+                    if not one_way:
+                        simulation.blocked[b][a] = True
+
+    def _ring(self) -> None:
+        """Every replica sees a majority, no two see the same one; three make a chain."""
+        count = len(self._simulation.nodes)
+        order = list(range(1, count + 1))
+        self._random.shuffle(order)
+        reach = max(1, (count // 2 + 1) // 2)
+        for i, a in enumerate(order):
+            for j, b in enumerate(order):
+                distance = min(abs(i - j), count - abs(i - j)) if count > 3 else abs(i - j)
+                if distance > reach:
+                    self._simulation.blocked[a][b] = True
+
+    def _isolate(self, node: SimulatedNode, *, one_way: bool) -> None:
+        blocked = self._simulation.blocked
+        is_deaf = one_way and self._random.random() < 0.5
+        for other in range(1, len(blocked)):
+            if other != node.id:
+                if not is_deaf:
+                    blocked[node.id][other] = True
+                if is_deaf or not one_way:
+                    blocked[other][node.id] = True
+
+    def heal(self) -> None:
+        """All links work."""
+        for row in self._simulation.blocked:
+            for index in range(len(row)):
+                row[index] = False
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _snapshot_or_clean(self) -> bool:
+        simulation = self._simulation
+        node = self._any_node()
+        if not simulation.is_ready(node):
+            return False
+        # Not in calm: who cleans faster than a follower downloads keeps it from ever being served, and no bound holds then.
+        if node.snapshots and self._random.random() < self._swarm.clean_rate and not simulation.is_calm:
+            offset = self._random.choice(node.snapshots).snapshot_id.end_offset
+            if offset > node.base:
+                simulation.clean(node, offset)
+        end: int = node.core.high_watermark
+        luck = self._random.random()
+        if luck < 0.5:
+            end -= end % 8  # so that two replicas often have snapshots of one name
+        elif luck < 0.7 and end > node.base:
+            end = node.base + 1 + int(self._random.random() * (end - node.base))
+        elif luck < 0.8:
+            end = node.end  # which is refused unless all is committed
+        if end > node.base:
+            simulation.take_snapshot(node, end)
+        return True
+
+    # --- the voter set ------------------------------------------------------------------------------------------------
+
+    def _next_change(self) -> int:
+        self._changes += 1
+        return self._changes
+
+    def _endpoint(self, node: SimulatedNode, *, port: int | None = None) -> Voter:
+        return Voter(node.key, "localhost", port or 9000 + node.id)
+
+    def _ask(self, leader: SimulatedNode, change: VoterChange) -> None:
+        """Through the network, so that it may reach a leader that is none any more."""
+        self._simulation.push_to(leader, self._swarm.delay_us, ASK, change)
+
+    def _operate(self) -> bool:
+        """An operator adds, removes or updates a voter, or raises kraft.version."""
+        leaders = self._simulation.ready_leaders()
+        if not leaders:
+            return False
+        leader = self._random.choice(leaders)
+        voters = leader.voters
+        luck = self._random.random()
+        if voters.kraft_version == 0 and luck < 0.5:
+            self._ask(leader, VoterChange(VoterChangeKind.UPGRADE, self._endpoint(leader), self._next_change()))
+        elif luck < 0.5 or (len(voters) == 1 and luck < 0.9):
+            joining = [node for node in self._simulation.nodes if voters.by_id(node.key.id) is None]
+            if joining and len(voters) < VOTERS_MAX:
+                node = self._random.choice(joining)
+                if self._is_left_alive(voters.with_voter(self._endpoint(node))):
+                    self._ask(leader, VoterChange(VoterChangeKind.ADD, self._endpoint(node), self._next_change()))
+        elif luck < 0.9:
+            # A lost disk is what operators remove first.
+            dead = [voter for voter in voters if self._owner(voter.key) is None]
+            voter = self._random.choice(dead) if dead else self._random.choice(voters.voters)
+            if self._is_left_alive(voters.without_voter(voter.key)):
+                self._ask(leader, VoterChange(VoterChangeKind.REMOVE, voter, self._next_change()))
+        else:
+            voter = self._random.choice(voters.voters)
+            port = 9000 + int(self._random.random() * 1000)
+            self._ask(leader, VoterChange(VoterChangeKind.UPDATE, voter._replace(port=port), self._next_change()))
+        return True
+
+    def try_again(self, change: VoterChange) -> None:
+        """An operator that was told to does so, soon and often: that is when a leader is new."""
+        leaders = self._simulation.ready_leaders()
+        left = self._tries.setdefault(change.correlation, TRIES_MAX)
+        if leaders and left and change.joiner is None:
+            self._tries[change.correlation] = left - 1
+            delay_us = int(self._random.expovariate(1.0) * self._swarm.member_us / 20)
+            self._simulation.push_to(self._random.choice(leaders), delay_us, ASK, change)
+
+    def is_wise(self, leader: SimulatedNode, change: VoterChange) -> bool:
+        """Whether the cluster could live with it: while the wish was on its way a disk may have been lost."""
+        voters = leader.voters
+        if change.kind is VoterChangeKind.ADD:
+            return self._is_left_alive(voters.with_voter(change.voter))
+        if change.kind is VoterChangeKind.REMOVE and len(voters) > 1:
+            return self._is_left_alive(voters.without_voter(change.voter.key))
+        return True
+
+    def _join(self) -> bool:
+        """What the driver of every observer controller does now and then."""
+        asked = False
+        for node in self._simulation.nodes:
+            if not self._simulation.is_ready(node):
+                continue
+            change = node.core.auto_join(self._endpoint(node))
+            leader = node.core.leader_endpoint
+            if change is None or leader is None:
+                continue
+            target = self._simulation.nodes[leader.key.id - 1]
+            voters = target.voters
+            if target.is_alive and (change.kind is VoterChangeKind.REMOVE or len(voters) < VOTERS_MAX):
+                self._ask(target, change._replace(correlation=self._next_change()))
+                asked = True
+        return asked
+
+    def _owner(self, key: ReplicaKey) -> SimulatedNode | None:
+        """The replica that has this disk, None when the disk is lost."""
+        return next((node for node in self._simulation.nodes if node.key == key), None)
+
+    def _is_left_alive(self, voters: VoterSet, *, without: SimulatedNode | None = None) -> bool:
+        """Whether a majority of this set has its disks, also without one more."""
+        owners = [self._owner(key) for key in voters.keys]
+        return not voters.keys or sum(node is not None and node is not without for node in owners) >= voters.majority
+
+    def _replace_disk(self, node: SimulatedNode) -> bool:
+        """A disk is lost; the node comes back with an empty one, which has a directory id of its own."""
+        simulation = self._simulation
+        sets = [voters for other in simulation.nodes for _, voters in other.sets[-2:]]
+        sets += [voters for _, voters in simulation.invariants.committed_sets[-1:]]
+        if not all(self._is_left_alive(voters, without=node) for voters in sets):
+            return False
+        if not simulation.strikes("disk lost", node.id):
+            return False
+        if node.is_alive:
+            self.crash(node)
+        simulation.figures.new_disks += 1
+        self._disks += 1
+        simulation.invariants.on_lost_disk(node)
+        key = ReplicaKey(BrokerId(node.id), Uuid(self._disks.to_bytes(16, "big")))
+        node.wipe(key, VoterSet.unknown())
+        simulation.invariants.on_new_disk(node)
+        return True

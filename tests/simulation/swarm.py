@@ -1,0 +1,131 @@
+"""What one seed is like: how bad network, disks and power are, and how the logs are cut.
+
+May touch:  the random generator it is given.   Must not touch: anything else.
+Invariants: zero is a value of every fault; what is drawn stays inside what the design promises to survive.
+Read next:  faults.py, which obeys.
+
+Uniform faults find little: a rule about a lagging follower needs one that lags, for long, while others do not. So each seed
+has much of some faults and nothing of others, and crashes go for moments at which the protocol has just decided something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from tests.simulation.disk import DiskFaults
+from tests.simulation.network import LinkFaults
+
+FOREVER_S = 1e9
+WHOLE_LOG_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashMoments:
+    """Probability that a node loses power right after something telling happened."""
+
+    acknowledged: float
+    """A produce was acknowledged: its leader, or all nodes at once."""
+    proposed: float
+    """A leader asked the controller for another ISR, and its request is held up: the leader, or who it wants in."""
+    doubled: float
+    """A second copy of a follower's fetch is under way and late: the follower."""
+    joined: float
+    """The controllers agreed that a follower joins an ISR: the leader."""
+    elected: float
+    """A new leader was made: the new leader."""
+    delay_s: float
+    """Most time between the moment and the crash."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogShape:
+    """How the logs are cut and kept; small sizes make rolls and truncation across segments everyday."""
+
+    segment_bytes: int
+    index_interval_bytes: int
+    retention_bytes: int
+    """-1 keeps everything."""
+    is_page_cache: bool
+    """Records count when written, as in Kafka; then processes are killed, but the power stays on."""
+    checkpoint_s: float
+    """Between two checkpoints of high watermarks and of recovery points, and between two looks of retention."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swarm:
+    """The intensities of one seed."""
+
+    links: LinkFaults
+    disks: DiskFaults
+    crash_every_s: float
+    """Mean virtual time between crashes that follow nothing."""
+    moments: CrashMoments
+    restart_s: float
+    wipe: float
+    """Probability that a crashed node comes back without its logs, where the others can bear it."""
+    partition_every_s: float
+    partition_s: float
+    is_one_way: bool
+    lag_every_s: float
+    """Mean time between two followers that are held back from one leader alone, by the network or by their disk."""
+    lag_s: float
+    think_s: float
+    """Most time between an acknowledgement and the next batch of a producer."""
+    idle_factor: float
+    """How much longer the producers of one of the partitions think."""
+    producers: int
+    """Producers per partition."""
+    churn_s: float
+    """Most lifetime of the topic that is deleted and made again; 0: there is none."""
+    replica_lag_ms: int
+    replica_fetch_bytes: int
+    logs: LogShape
+
+    @classmethod
+    def draw(cls, random: Random) -> Swarm:
+        """Draw each intensity; zero is one of its values."""
+        choose = random.choice
+        is_page_cache = random.random() < 0.15
+        return cls(
+            links=LinkFaults(
+                loss=choose([0.0, 0.0, 0.01, 0.05]),
+                duplicate=choose([0.0, 0.02, 0.1]),
+                delay_s=choose([0.0002, 0.001, 0.005]),
+                slow=choose([0.0, 0.01, 0.1]),
+                slow_s=choose([0.05, 0.3]),
+                late_s=choose([0.05, 0.5, 2.0]),
+            ),
+            disks=DiskFaults(
+                flush_s=choose([0.0002, 0.001, 0.005]), slow=choose([0.0, 0.01, 0.1]), slow_s=choose([0.05, 0.5])
+            ),
+            crash_every_s=choose([0.7, 2.0, 6.0]),
+            moments=CrashMoments(
+                acknowledged=choose([0.0, 0.001, 0.02]),
+                proposed=choose([0.0, 0.0, 0.3]),
+                doubled=choose([0.0, 0.1]),
+                joined=choose([0.0, 0.0, 0.4]),
+                elected=choose([0.0, 0.0, 0.3]),
+                delay_s=choose([0.0, 0.003, 0.02]),
+            ),
+            restart_s=choose([0.01, 0.01, 0.3, 4.0]),
+            wipe=choose([0.0, 0.0, 0.5, 1.0]),
+            partition_every_s=choose([0.0, 3.0, 10.0]),
+            partition_s=choose([0.3, 2.0, 6.0]),
+            is_one_way=random.random() < 0.5,
+            lag_every_s=choose([0.0, 1.0, 4.0]),
+            lag_s=choose([0.5, 2.0, 5.0]),
+            think_s=choose([0.005, 0.02, 0.1, 0.3, 1.0]),
+            idle_factor=choose([1.0, 30.0]),
+            producers=choose([1, 2, 3]),
+            churn_s=choose([0.0, 0.0, 0.5, 3.0]),
+            replica_lag_ms=choose([600, 1500, 3000]),
+            replica_fetch_bytes=choose([150, 400, 1 << 20, 1 << 20]),
+            logs=LogShape(
+                segment_bytes=choose([400, 1500, 6000, WHOLE_LOG_BYTES]),
+                index_interval_bytes=choose([0, 300, 4096]),
+                retention_bytes=choose([-1, -1, 3000, 300]),
+                is_page_cache=is_page_cache,
+                checkpoint_s=choose([0.3, 1.0, 5.0]),
+            ),
+        )
