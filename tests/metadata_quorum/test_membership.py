@@ -124,6 +124,16 @@ async def test_a_voter_that_moved_tells_the_leader_its_new_address(tmp_path: Pat
         await until(lambda: all(member.node.voters.by_id(mover.key.id) == mover.voter for member in cluster.members))
 
 
+async def test_a_change_asked_for_while_a_removed_leader_steps_down_reaches_the_next_one(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        follower = next(member for member in cluster.members if member is not leader)
+        assert (await change(follower, VoterChangeKind.REMOVE, leader.voter)).error is ReplyError.NONE
+        for asked in (leader, follower):
+            again = await change(asked, VoterChangeKind.REMOVE, leader.voter)
+            assert again.error is ReplyError.VOTER_NOT_FOUND, again.reason
+
+
 async def test_refusals_name_the_rule_and_the_way_out(tmp_path: Path) -> None:
     async with Cluster(tmp_path, voters=1, spares=1) as cluster:
         leader = await cluster.leader()

@@ -91,27 +91,30 @@ def test_metadata_quorum(tool: Run, cluster: LocalCluster) -> None:
     command = TOOLS + "MetadataQuorumCommand"
     said = dict(re.findall(r"^(\w+):\s+(.*)$", tool(command, "describe", "--status"), re.MULTILINE))
     assert said["ClusterId"] == cluster.cluster_id
-    assert int(said["LeaderId"]) in cluster.nodes and int(said["HighWatermark"]) > 0
+    leader = int(said["LeaderId"])  # the leader is removed: whoever is asked next has to find its successor
+    assert leader in cluster.nodes and int(said["HighWatermark"]) > 0
     voters = {voter["id"]: voter for voter in json.loads(said["CurrentVoters"])}
     assert set(voters) == set(cluster.nodes) and json.loads(said["CurrentObservers"]) == []
-    port = cluster.nodes[3].controller_port
-    assert voters[3]["endpoints"] == [f"CONTROLLER://127.0.0.1:{port}"]
-    directory_id = voters[3]["directoryId"]
+    port = cluster.nodes[leader].controller_port
+    assert voters[leader]["endpoints"] == [f"CONTROLLER://127.0.0.1:{port}"]
+    directory_id = voters[leader]["directoryId"]
 
     def roles() -> dict[int, str]:
         rows = [line.split() for line in tool(command, "describe", "--replication").splitlines()[1:]]
-        assert {row[1] for row in rows if row[0] == "3"} == {directory_id}
+        assert {row[1] for row in rows if row[0] == str(leader)} == {directory_id}
         return {int(row[0]): row[-1] for row in rows}
 
     assert sorted(roles().values()) == ["Follower", "Follower", "Leader"]
-    removing = ("remove-controller", "--controller-id", "3", "--controller-directory-id")
-    assert f"Removed  KRaft controller 3 with directory id {directory_id}" in tool(command, *removing, directory_id)
+    removing = ("remove-controller", "--controller-id", str(leader), "--controller-directory-id")
+    assert f"Removed  KRaft controller {leader} with directory id {directory_id}" in tool(
+        command, *removing, directory_id
+    )
     tool(command, *removing, directory_id, fails="VoterNotFoundException")
-    cluster.wait_until(lambda: roles()[3] == "Observer", what="node 3 to fetch as an observer")
-    properties = ("--command-config", str(cluster.nodes[3].properties_file), "add-controller")
-    assert f"Added controller 3 with directory id {directory_id}" in tool(command, *properties)
+    cluster.wait_until(lambda: roles()[leader] == "Observer", what="the removed one to fetch as an observer")
+    properties = ("--command-config", str(cluster.nodes[leader].properties_file), "add-controller")
+    assert f"Added controller {leader} with directory id {directory_id}" in tool(command, *properties)
     tool(command, *properties, fails="DuplicateVoterException")
-    cluster.wait_until(lambda: roles()[3] in ("Follower", "Leader"), what="node 3 to vote again")
+    cluster.wait_until(lambda: roles()[leader] in ("Follower", "Leader"), what="it to vote again")
 
 
 def test_console_producer_and_consumer(tool: Run, topic: str) -> None:

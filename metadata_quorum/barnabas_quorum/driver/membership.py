@@ -28,6 +28,12 @@ logger = logging.getLogger(__name__)
 CHANGES_MAX = 64
 """Changes that may wait; the core does one at a time and refuses the others."""
 
+NOT_BEGUN = (ReplyError.NOT_LEADER_OR_FOLLOWER, ReplyError.BROKER_NOT_AVAILABLE)
+"""Answers after which the log is sure not to hold the change."""
+
+ASK_AGAIN_S = 0.1
+"""Between two questions for a leader; an election takes a few of these."""
+
 
 class Change(NamedTuple):
     """A change on its way to the core."""
@@ -111,7 +117,17 @@ class VoterChanges:
             done.set_result(self._answer(result.error, result.reason))
 
     async def ask_leader(self, change: VoterChange) -> VoterChangeAnswer:
-        """Bring a change to the leader, from any node. Raises PeerUnreachable."""
+        """Bring a change to the leader, from any node; one that no longer leads has not begun it, so the next one is asked
+        for as long as a request may take. Raises PeerUnreachable."""
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + self._config.request_timeout_ms / 1000
+        while True:
+            answer = await self._ask_once(change)
+            if answer.error not in NOT_BEGUN or clock() >= give_up:
+                return answer
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _ask_once(self, change: VoterChange) -> VoterChangeAnswer:
         leader = self._core.leader_endpoint
         if self._core.is_leader:
             return await self.handle(change)

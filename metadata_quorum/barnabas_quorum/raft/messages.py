@@ -306,8 +306,9 @@ class VoterRefusal(NamedTuple):
 
 
 class VoterChangeResult(NamedTuple):
-    """How a change that was begun has ended: NONE when it is committed under the new set. NOT_LEADER_OR_FOLLOWER when
-    leadership was lost meanwhile: the change may still commit, or be undone."""
+    """How a change that was begun has ended: NONE when it is committed under the new set. REQUEST_TIMED_OUT when
+    leadership was lost meanwhile: the change may still commit, or be undone. (Kafka says NOT_LEADER_OR_FOLLOWER here, which
+    cannot be told from a change that was never begun and may safely be asked for again.)"""
 
     correlation: int
     error: ReplyError

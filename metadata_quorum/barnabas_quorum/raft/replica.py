@@ -276,7 +276,7 @@ class Replica:
                 self.finished.append(
                     VoterChangeResult(
                         old.pending.correlation,
-                        ReplyError.NOT_LEADER_OR_FOLLOWER,
+                        ReplyError.REQUEST_TIMED_OUT,
                         "leadership was lost before the change was committed; look whether it holds, then try again",
                     )
                 )
