@@ -11,11 +11,13 @@ the second answer is then an INVALID_UPDATE_VERSION, or a producer id block that
 asked for is not, unlike Kafka's forwarding: its second answer could be TOPIC_ALREADY_EXISTS for the topic that it made
 itself, and a deletion carried out twice could take a topic that another client made in between. The asker is told that
 nobody knows (REQUEST_TIMED_OUT), so that the history of the metadata stays linearizable.
+The answer to it is held back until this node has applied what it tells of (metadata/applied.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -23,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.producer_ids import ProducerIdBlock
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
@@ -76,6 +79,7 @@ from barnabas_quorum.controller.requests_partitions import (
     UnregisterBrokerReply,
 )
 from barnabas_quorum.driver.controller_codec import (
+    COMMITTED_OFFSET_KEY,
     VERB_BY_REQUEST,
     error_of,
     read_answer,
@@ -85,10 +89,12 @@ from barnabas_quorum.driver.controller_codec import (
 )
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+
+logger = logging.getLogger(__name__)
 
 ANONYMOUS = "User:ANONYMOUS"
 ADMIN_TIMEOUT_MS = 30_000
@@ -99,6 +105,8 @@ ATTEMPT_TIMEOUT_MS = 5_000
 """One controller gets this long before another is tried: a stopped process accepts connections and never answers."""
 RETRY_BACKOFF_MS = 50
 RETRY_BACKOFF_MS_MAX = 250
+APPLIED_TIMEOUT_MS = 2_000
+"""An answer waits for this node at most so long: the change is committed, though this node may stand still."""
 HINTS_FOLLOWED_MAX = 2
 """Hints followed without a pause: during an election two controllers may point at each other."""
 
@@ -457,20 +465,24 @@ def may_be_carried_out(failure: Exception) -> bool:
 class GrpcControllerTransport:
     """ControllerTransport over grpc.aio; one channel per controller. Belongs to the control lane."""
 
-    def __init__(self, addresses: Mapping[BrokerId, tuple[str, int]]) -> None:
-        """`addresses` of each controller's gRPC listener: host, port; they may change."""
+    def __init__(self, addresses: Mapping[BrokerId, tuple[str, int]], *, applied: AppliedOffset | None = None) -> None:
+        """`addresses` of each controller's gRPC listener: host, port; they may change. `applied`: how far this node is,
+        None for an asker without an image of its own."""
         self._addresses = addresses
+        self._applied = applied
         self._stubs: dict[str, ControllerStub] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def call(
         self, controller_id: BrokerId, request: ControllerRequest, *, principal: str, timeout_ms: int
     ) -> ControllerReply:
-        """See ControllerTransport."""
+        """See ControllerTransport. What somebody else asked for is answered when this node has applied it."""
         verb = VERB_BY_REQUEST[type(request)]
         method = getattr(self._stub(controller_id), verb.method)
+        call = method(write_call(verb, request, principal=principal), timeout=timeout_ms / 1000)
         try:
-            answer = await method(write_call(verb, request, principal=principal), timeout=timeout_ms / 1000)
+            answer = await call
+            trailer = await call.trailing_metadata()
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise TimeoutError(f"controller {controller_id} did not answer within {timeout_ms} ms") from error
@@ -481,6 +493,12 @@ class GrpcControllerTransport:
             ) from error
         if answer.HasField("fault"):
             raise error_of(answer.fault)
+        if self._applied is not None and not isinstance(request, REPEATED):
+            committed = Offset(int(trailer.get(COMMITTED_OFFSET_KEY, -1)))
+            if not await self._applied.reach(committed, timeout_s=min(timeout_ms, APPLIED_TIMEOUT_MS) / 1000):
+                logger.warning(
+                    "%s is committed, but this node is not at metadata offset %d yet", type(request).__name__, committed
+                )
         return read_answer(verb, answer)
 
     async def open_heartbeats(self, controller_id: BrokerId) -> HeartbeatStream:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc.aio
 import pytest
 
 from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable, GrpcControllerTransport
+from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.producer_ids import ProducerIdBlock
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,
@@ -319,3 +321,63 @@ async def test_over_grpc_a_refusal_a_dead_port_and_a_deadline_are_told_apart() -
     finally:
         await transport.close()
         await server.stop(None)
+
+
+@asynccontextmanager
+async def over_grpc(applied: AppliedOffset) -> AsyncIterator[ControllerClient]:
+    """A client whose only controller is reached over gRPC and knows broker 7, unfenced."""
+    driver, quorum = make_driver(asyncio.get_running_loop().call_soon, idle_interval_ms=0)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    ControllerService(driver).add_to_server(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    quorum.elect()
+    epoch = -1
+    client = ControllerClient(
+        GrpcControllerTransport({BrokerId(1): ("127.0.0.1", port)}, applied=applied),
+        loop=asyncio.get_running_loop(),
+        controllers=[BrokerId(1)],
+        broker_id=BrokerId(7),
+        broker_epoch=lambda: epoch,
+        leader_hint=lambda: BrokerId(1),
+    )
+    epoch = await client.register_broker(registration(7))
+    heartbeat = BrokerHeartbeat(
+        broker_id=BrokerId(7),
+        broker_epoch=epoch,
+        metadata_offset=Offset(10**6),
+        want_fence=False,
+        want_shutdown=False,
+    )
+    await driver.connect(BrokerId(7), epoch, print).heartbeat(heartbeat)
+    try:
+        yield client
+    finally:
+        await client.close()
+        await server.stop(None)
+
+
+async def test_who_made_a_topic_is_answered_when_this_node_knows_it() -> None:
+    applied = AppliedOffset()
+    async with over_grpc(applied) as client:
+        making = asyncio.ensure_future(client.create_topics([TOPIC]))
+        async with asyncio.timeout(30):
+            while not applied._waiting:
+                assert not making.done(), "answered although this node does not know the topic"
+                await asyncio.sleep(0.001)
+        (wanted,) = applied._waiting.values()
+        applied.advance(Offset(wanted - 1))
+        await asyncio.sleep(0.01)
+        assert not making.done()
+        applied.advance(wanted)
+        (made,) = await making
+        assert made.error is None
+        # What a node asks for itself waits for nobody: it may be what the node needs to go on.
+        await client.allocate_producer_ids()
+
+
+async def test_a_node_that_stands_still_keeps_nobody_waiting_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas_broker.controller_client.APPLIED_TIMEOUT_MS", 10)
+    async with over_grpc(AppliedOffset()) as client:
+        (made,) = await client.create_topics([TOPIC])
+        assert made.error is None

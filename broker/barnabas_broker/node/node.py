@@ -35,6 +35,7 @@ from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordi
 from barnabas_broker.coordinator.replicated_log import ReplicatedLog
 from barnabas_broker.explain_rpc import ExplainService
 from barnabas_broker.inspection_rpc import InspectionService
+from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
@@ -82,7 +83,7 @@ from barnabas_quorum.raft.voters import VoterSet
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.peer import KafkaPeer, Peer
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
 from barnabas_wire.rpc.options import SERVER_OPTIONS
 
 logger = logging.getLogger(__name__)
@@ -258,7 +259,7 @@ class Node:
                 cache=cache,
                 control_loop=self._control.loop,
                 data_loop=self._data_loop,
-                on_applied=lifecycle.on_metadata_published,
+                on_applied=control.on_applied,
                 on_error=control.fail,
             ),
             network=server.stats,
@@ -356,6 +357,7 @@ class _ControlSide:
         self._broker_parts: dict[str, Any] = {}
         self.settings = TopicSettings(broker_id=server.id, properties=config.static_properties)
         self.loader = MetadataLoader()
+        self._applied = AppliedOffset()
         self._driver: ControllerDriver | None = None
         if server.is_controller:
             validators = ConfigValidators(
@@ -401,7 +403,7 @@ class _ControlSide:
         )
         addresses = VoterAddresses(lambda: self.quorum.voters, lambda: self.quorum.leader_endpoint)
         self.client = ControllerClient(
-            GrpcControllerTransport(addresses),
+            GrpcControllerTransport(addresses, applied=self._applied),
             loop=node.control_loop,
             controllers=addresses,
             broker_id=server.id,
@@ -522,9 +524,15 @@ class _ControlSide:
         """The controller first: its answers leave on commit, whatever the broker side does with the image."""
         controller = (self._driver,) if self._driver is not None else ()
         registrar = (self._registrar,) if self._registrar is not None else ()
-        self.loader.publishers = (*controller, *registrar, *broker)
+        self.loader.publishers = (*controller, *registrar, *(broker or (self._applied,)))
         observers = [part.on_leader_change for part in (self._driver, self._lifecycle) if part is not None]
         self._listener.leader_observers = tuple(observers)
+
+    def on_applied(self, offset: Offset) -> None:
+        """The data lane has applied the metadata up to here."""
+        assert self._lifecycle is not None, "only a broker has a data lane that applies metadata"
+        self._lifecycle.on_metadata_published(offset)
+        self._applied.advance(offset)
 
     def _go_over(self, incarnation: Incarnation) -> None:
         """The quorum was recovered, and this node does not vote: it follows the recovered one, after a restart too."""

@@ -526,4 +526,7 @@ VERBS: tuple[Verb, ...] = (
 )
 """Every unary call of the service, in its order."""
 
+COMMITTED_OFFSET_KEY = "barnabas-committed-offset"
+"""Trailing metadata of every answer: the metadata offset that the controller had committed when it answered."""
+
 VERB_BY_REQUEST: dict[type, Verb] = {verb.request_type: verb for verb in VERBS}

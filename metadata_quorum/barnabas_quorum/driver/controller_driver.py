@@ -213,6 +213,11 @@ class ControllerDriver:
         return self.controller.is_active
 
     @property
+    def committed_offset(self) -> Offset:
+        """The last metadata record of this node's committed image."""
+        return self.controller.committed.offset
+
+    @property
     def _may_decide(self) -> bool:
         """Active, with an image that holds all that is committed."""
         return self.is_active and self._quarantine.hold is None

@@ -18,6 +18,7 @@ import grpc.aio
 
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.driver.controller_codec import (
+    COMMITTED_OFFSET_KEY,
     VERBS,
     read_call,
     read_heartbeat,
@@ -156,7 +157,9 @@ class _HeartbeatServerStream:
 
 def _unary(verb: Verb) -> Callable[[ControllerService, Any, grpc.aio.ServicerContext], Awaitable[Any]]:
     async def method(self: ControllerService, request: Any, context: grpc.aio.ServicerContext) -> Any:
-        return await self.answer(verb, request)
+        answer = await self.answer(verb, request)
+        context.set_trailing_metadata(((COMMITTED_OFFSET_KEY, str(self._driver.committed_offset)),))
+        return answer
 
     method.__name__ = verb.method
     return method
