@@ -1,8 +1,9 @@
-"""Whether a broker may make a log for a replica that it does not find, and where: pure.
+"""Whether a broker may make a log for a replica that it does not find, and which log that it finds is of none: pure.
 
 May touch:  its arguments.            Must not touch: files, the log manager.
 Invariants: no empty log takes the place of one that may hold what the cluster counts on: neither while a directory that
-            may hold it is offline, nor while the cluster still takes the replica for one that has the records.
+            may hold it is offline, nor while the cluster still takes the replica for one that has the records; a log that
+            does not say which topic it is of holds no records.
 Read next:  manager.py, which asks; barnabas_quorum/controller/elr.py, how the cluster learns that records are gone.
 
 Differs from Kafka: there a log is made anew in any directory as soon as none is offline, whoever counts on it.
@@ -14,7 +15,7 @@ from collections.abc import Collection
 
 from barnabas_quorum.image.directories import directory_of, is_reserved
 from barnabas_quorum.image.topics import PartitionRegistration
-from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 
 
 def refusal_of_new_log(
@@ -42,3 +43,19 @@ def refusal_of_new_log(
     if not is_reserved(directory) and counts:
         return f"it is in directory {directory}, which is none of log.dirs, and the cluster counts on its records"
     return None
+
+
+def is_stray(
+    log_topic_id: Uuid, *, topic_id: Uuid | None, partition: PartitionRegistration | None, broker_id: BrokerId
+) -> bool:
+    """Whether a log on disk is of no replica of this broker: its topic was deleted, or its partition moved away, while the
+    broker was down. Ask only of an image that knows this life of the broker: an older one may not know the topic yet.
+
+    Args:
+        log_topic_id: as the log says; ZERO_UUID when a crash came before that was durable, and so before any record.
+        topic_id: of the topic that has the log's name now, None when there is none.
+        partition: what the cluster knows of the partition, None when there is none.
+    """
+    if topic_id is None or partition is None or broker_id not in partition.replicas:
+        return True
+    return log_topic_id not in (topic_id, ZERO_UUID)

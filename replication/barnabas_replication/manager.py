@@ -40,7 +40,7 @@ from barnabas_replication.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas_replication.fetcher import Fetcher
-from barnabas_replication.log_placement import refusal_of_new_log
+from barnabas_replication.log_placement import is_stray, refusal_of_new_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
 from barnabas_replication.purgatory import ParkedFetch, ParkedProduce
@@ -147,6 +147,7 @@ class ReplicaManager:
         self._to_push: dict[Partition, None] = {}
         self._postponed: dict[TopicPartition, None] = {}
         self._has_seen_itself = False
+        self._has_looked_for_strays = False
         self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called after the partitions of a failed log directory were given up."""
         self.on_placed: Callable[[Uuid, int, Uuid], None] = lambda topic_id, partition, directory_id: None
@@ -538,6 +539,9 @@ class ReplicaManager:
             )
         if self._postponed and self._is_present_life():
             self._place_postponed(now_ms)
+        if not self._has_looked_for_strays and self._is_present_life():
+            self._has_looked_for_strays = True
+            self._remove_strays()
         if image.cluster is not before.cluster:
             for leader_id, fetcher in self._fetchers.items():
                 fetcher.set_endpoint(self._endpoint(leader_id))
@@ -574,6 +578,21 @@ class ReplicaManager:
             if topic is not None and registration is not None:
                 changes.append((topic_partition, topic.id, registration))
         self._place(changes, now_ms)
+
+    def _remove_strays(self) -> None:
+        """No delta tells of topics that were deleted, and partitions that moved away, while this broker was down."""
+        for topic_partition, log in list(self._logs.logs.items()):
+            if topic_partition in self._partitions:
+                continue
+            topic = self._image.topics.get(topic_partition.topic)
+            if is_stray(
+                log.topic_id,
+                topic_id=None if topic is None else topic.id,
+                partition=None if topic is None else topic.partitions.get(topic_partition.partition),
+                broker_id=self.broker_id,
+            ):
+                logger.warning("%s is of no replica of this broker any more, removing it", log.directory)
+                self._logs.delete(topic_partition)
 
     def _is_present_life(self) -> bool:
         """Whether the image knows the registration of this very process, and so all that an earlier life of this broker saw."""

@@ -9,15 +9,21 @@ import pytest
 from barnabas_quorum.image.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState
-from barnabas_replication.log_placement import refusal_of_new_log
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Uuid
+from barnabas_replication.log_placement import is_stray, refusal_of_new_log
+from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Uuid
 
 HERE, BROKEN = Uuid(b"h" * 16), Uuid(b"b" * 16)
 ME, OTHER = BrokerId(1), BrokerId(2)
+TOPIC, ANOTHER_TOPIC = Uuid(b"t" * 16), Uuid(b"a" * 16)
 
 
 def refusal(directory: Uuid, *, has_offline: bool = False, **more: Any) -> str | None:
     """For a partition of broker 1 and 2 that 2 leads alone, changed some times."""
+    return refusal_of_new_log(partition(directory, **more), ME, online=[HERE], has_offline=has_offline)
+
+
+def partition(directory: Uuid = HERE, **more: Any) -> PartitionRegistration:
+    """The same."""
     fields: dict[str, Any] = {
         "replicas": (ME, OTHER),
         "directories": (directory, Uuid(b"o" * 16)),
@@ -31,7 +37,7 @@ def refusal(directory: Uuid, *, has_offline: bool = False, **more: Any) -> str |
         "elr": (),
         "last_known_elr": (),
     }
-    return refusal_of_new_log(PartitionRegistration(**(fields | more)), ME, online=[HERE], has_offline=has_offline)
+    return PartitionRegistration(**(fields | more))
 
 
 @pytest.mark.parametrize("has_offline", [False, True])
@@ -63,3 +69,21 @@ def test_a_replaced_disk_is_filled_once_nobody_counts_on_the_old_one(counts: dic
     assert refusal(BROKEN, **counts) is not None
     assert refusal(BROKEN) is None
     assert refusal(UNASSIGNED_DIRECTORY, **counts) is None, "where it was nobody knows; all directories are there"
+
+
+@pytest.mark.parametrize(
+    ("log_topic_id", "topic_id", "known", "is_so"),
+    [
+        (TOPIC, TOPIC, partition(), False),
+        (ZERO_UUID, TOPIC, partition(), False),
+        (TOPIC, None, None, True),
+        (TOPIC, TOPIC, None, True),
+        (TOPIC, ANOTHER_TOPIC, partition(), True),
+        (TOPIC, TOPIC, partition(replicas=(OTHER,), directories=(HERE,)), True),
+        (ZERO_UUID, TOPIC, partition(replicas=(OTHER,), directories=(HERE,)), True),
+    ],
+)
+def test_a_log_of_no_replica_is_a_stray(
+    log_topic_id: Uuid, topic_id: Uuid | None, known: PartitionRegistration | None, is_so: bool
+) -> None:
+    assert is_stray(log_topic_id, topic_id=topic_id, partition=known, broker_id=ME) is is_so

@@ -278,6 +278,18 @@ async def test_a_broker_leads_only_what_its_present_life_was_given(tmp_path: Pat
         assert (await cluster[1].produce("t", batch())).error is None
 
 
+async def test_what_went_away_while_a_broker_was_down_is_removed_once_it_knows_itself(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        for name in ("deleted", "kept"):
+            cluster.controller.create(name)
+            await cluster[1].produce(name, batch())
+        await cluster[3].stop()
+        cluster.controller.delete("deleted")
+        await cluster[3].start()
+        assert {str(name) for name in cluster[3].logs.logs} == {"kept-0"}
+        assert not (tmp_path / "broker3" / "deleted-0").exists()
+
+
 async def test_a_killed_leader_comes_back_as_follower_with_the_acknowledged_data(tmp_path: Path) -> None:
     async with MiniCluster(tmp_path) as cluster:
         cluster.controller.create("t")
