@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -44,13 +45,14 @@ class Invocation:
             self._client = AdminClient(self._admin_addresses(), timeout_s=self.timeout_s)
         return self._client
 
-    def every_admin(self) -> dict[str, AdminClient]:
+    def every_admin(self, *, timeout_s_max: float = math.inf) -> dict[str, AdminClient]:
         """A client of each node whose admin address is known, by address: for what must be asked of every node itself. The
         caller closes them."""
         from barnabas_admin.client import AdminClient
 
         addresses = [address.strip() for address in self._admin_addresses().split(",") if address.strip()]
-        return {address: AdminClient(address, timeout_s=self.timeout_s) for address in addresses}
+        timeout_s = min(self.timeout_s, timeout_s_max)
+        return {address: AdminClient(address, timeout_s=timeout_s) for address in addresses}
 
     def bootstrap_servers(self) -> str:
         """host:port,… of the Kafka listeners: as given, else as the admin service tells."""

@@ -117,6 +117,7 @@ def test_health_ends_with_ten_and_reasons_when_unwell(admin_server: AdminServer,
         "controller 1 (epoch 4)   voters 1 2 3   brokers 1 2 [3 fenced]",
         "partitions 1   leaderless 0   under_min_isr 0   under_replicated 1   not_preferred_leader 0",
     ]
+    assert result.stderr.splitlines() == ["next: barnabas explain broker 3", "next: barnabas explain partition t 0"]
     assert run.json("cluster", "health", exit_code=10)["reasons"] == ["broker_down", "under_replicated"]
 
 

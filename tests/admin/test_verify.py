@@ -14,6 +14,7 @@ from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation
 from barnabas_admin.main import cli
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.rpc import admin_pb2
 from barnabas_wire.rpc import inspection_pb2 as pb
 
 OFFSET = 40
@@ -75,6 +76,9 @@ class FakeNode:
         nodes = [SimpleNamespace(id=node) for node in self.known]
         return SimpleNamespace(brokers=nodes, controllers=[])
 
+    def describe_health(self) -> Any:
+        return admin_pb2.DescribeHealthResponse(is_healthy=True, voters=[1], brokers=[1])
+
     def close(self) -> None:
         return None
 
@@ -82,9 +86,10 @@ class FakeNode:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Any:
     def with_nodes(nodes: list[FakeNode], *arguments: str) -> Result:
-        monkeypatch.setattr(Invocation, "every_admin", lambda self: {f"h:{node.node_id}": node for node in nodes})
+        monkeypatch.setattr(Invocation, "every_admin", lambda self, **_: {f"h:{node.node_id}": node for node in nodes})
         monkeypatch.setattr(Invocation, "admin", property(lambda self: nodes[0]))
-        return CliRunner().invoke(cli, ["quorum", *arguments], env={"BARNABAS_ADMIN": "h:1"}, catch_exceptions=False)
+        words = [*arguments] if arguments[0] == "cluster" else ["quorum", *arguments]
+        return CliRunner().invoke(cli, words, env={"BARNABAS_ADMIN": "h:1"}, catch_exceptions=False)
 
     return with_nodes
 
@@ -148,6 +153,22 @@ def test_a_held_node_is_unhealthy_and_told_what_to_do(run: Any) -> None:
     listed = run(nodes, "quarantine", "list")
     assert listed.exit_code == 10 and "sign-off 30" in listed.stderr
     assert run([FakeNode(1)], "quarantine", "list").exit_code == 0
+
+
+def test_health_tells_of_metadata_that_is_held_or_differs_and_what_to_type(run: Any) -> None:
+    assert run([FakeNode(1), FakeNode(2, is_silent=True)], "cluster", "health").exit_code == 0
+    result = run([FakeNode(1), FakeNode(2, hold=30), FakeNode(3, configs=b"bad")], "cluster", "health")
+    assert result.exit_code == 10
+    lines = result.stdout.splitlines()
+    assert lines[0] == "HEALTH   UNHEALTHY   (metadata_held, metadata_differs)"
+    assert lines[-2:] == [
+        "metadata of node 2 is held before offset 30: unreadable",
+        "metadata of node 3 differs from the active controller's",
+    ]
+    assert result.stderr.splitlines() == ["next: barnabas quorum quarantine list", "next: barnabas quorum verify"]
+    told = json.loads(run([FakeNode(2, hold=30)], "cluster", "health", "-o", "json").stdout)
+    assert (told["healthy"], told["metadata_held"]) == (False, [{"node": 2, "offset": 30, "reason": "unreadable"}])
+    assert told["next"] == ["barnabas quorum quarantine list"]
 
 
 def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) -> None:

@@ -1,21 +1,38 @@
 """`barnabas cluster`: what the cluster is, and whether it is well.
 
-May touch:  the admin client.         Must not touch: the Kafka listeners.
-Invariants: `health` ends with 10 when the cluster is unhealthy, and says why.
+May touch:  the admin clients.        Must not touch: the Kafka listeners.
+Invariants: `health` ends with 10 when the cluster is unhealthy, and says why and what to type next; a node that does not answer
+            here makes nobody unhealthy: the reasons of the controller tell of it.
 Read next:  quorum.py.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import ExitCode, print_fields, print_json, print_line, print_table
+from barnabas_admin.output import ExitCode, print_fields, print_json, print_line, print_table, talk
+
+if TYPE_CHECKING:
+    from barnabas_admin.client import AdminClient
 
 WATCH_PAUSE_S = 1.0
+METADATA_TIMEOUT_S_MAX = 2.0
+"""How long one node is waited for when each is asked for its metadata's state: one that hangs must not hide the rest."""
+NODES_AT_ONCE = 16
+
+_NEXT = {
+    "no_controller": "barnabas explain leader",
+    "voter_down": "barnabas quorum replicas",
+    "no_broker": "barnabas broker list",
+    "metadata_held": "barnabas quorum quarantine list",
+    "metadata_differs": "barnabas quorum verify",
+}
+"""Reason -> what says more about it. Of brokers and partitions the first that suffers is named instead."""
 
 
 @click.command()
@@ -81,11 +98,13 @@ def health(invocation: Invocation, watch: bool, exit_when_healthy: bool) -> None
             "under_replicated": found.under_replicated,
             "not_preferred_leader": found.not_preferred_leader,
         }
+        _add_metadata(fields, invocation)
+        fields["next"] = _next_steps(fields, invocation)
         if fields != last:
             last = fields
             _print_health(fields, is_json=invocation.is_json)
-        if (exit_when_healthy and found.is_healthy) or not (watch or exit_when_healthy):
-            raise SystemExit(ExitCode.OK if found.is_healthy else ExitCode.UNHEALTHY)
+        if (exit_when_healthy and fields["healthy"]) or not (watch or exit_when_healthy):
+            raise SystemExit(ExitCode.OK if fields["healthy"] else ExitCode.UNHEALTHY)
         time.sleep(WATCH_PAUSE_S)
 
 
@@ -101,6 +120,70 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
     print_line(f"{leader} (epoch {fields['controller_epoch']})   voters {voters}   brokers {brokers}")
     counts = ("partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader")
     print_line("   ".join(f"{name} {fields[name]}" for name in counts))
+    for held in fields["metadata_held"]:
+        print_line(f"metadata of node {held['node']} is held before offset {held['offset']}: {held['reason']}")
+    for node in fields["metadata_differs"]:
+        print_line(f"metadata of node {node} differs from the active controller's")
+    for command in fields["next"]:
+        talk(f"next: {command}")
+
+
+def _add_metadata(fields: dict[str, Any], invocation: Invocation) -> None:
+    """Ask each node whose admin listener is known how its own metadata does: nobody else knows."""
+    held, differs = [], []
+    for view in _ask_metadata(invocation):
+        if view.HasField("hold"):
+            record = view.hold.record
+            held.append({"node": view.node_id, "offset": record.offset, "reason": record.reason})
+        elif view.comparisons and not view.comparisons[-1].matches:
+            differs.append(view.node_id)
+    fields["metadata_held"] = sorted(held, key=lambda each: each["node"])
+    fields["metadata_differs"] = sorted(differs)
+    found = [reason for reason in ("metadata_held", "metadata_differs") if fields[reason]]
+    fields["reasons"] += found
+    fields["healthy"] = fields["healthy"] and not found
+
+
+def _ask_metadata(invocation: Invocation) -> list[Any]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from barnabas_wire.rpc import inspection_pb2
+
+    def ask(client: AdminClient) -> Any:
+        try:
+            return client.inspect("DescribeImage", inspection_pb2.DescribeImageRequest())
+        except AdminError:
+            return None
+        finally:
+            client.close()
+
+    clients = invocation.every_admin(timeout_s_max=METADATA_TIMEOUT_S_MAX)
+    with ThreadPoolExecutor(min(NODES_AT_ONCE, len(clients))) as threads:
+        return [view for view in threads.map(ask, clients.values()) if view is not None]
+
+
+def _next_steps(fields: dict[str, Any], invocation: Invocation) -> list[str]:
+    steps = [_NEXT[reason] for reason in fields["reasons"] if reason in _NEXT]
+    if "no_broker" not in fields["reasons"]:
+        steps += [f"barnabas explain broker {broker}" for broker in fields["brokers_fenced"][:1]]
+    if fields["leaderless"] or fields["under_replicated"]:
+        steps += _worst_partition(invocation)
+    return steps
+
+
+def _worst_partition(invocation: Invocation) -> list[str]:
+    """A question about one of the partitions that have no leader, else of those that lack replicas."""
+    try:
+        topics = invocation.admin.list_topics(include_internal=True)
+        worst = max(topics, key=lambda topic: (topic.leaderless, topic.under_replicated), default=None)
+        if worst is None:
+            return []
+        (topic,) = invocation.admin.describe_topics([worst.name])
+    except AdminError:
+        return ["barnabas topic list --internal"]
+    wanted = "leaderless" if worst.leaderless else "under-replicated"
+    bad = [each.partition for each in topic.partitions if wanted in each.flags]
+    return [f"barnabas explain partition {worst.name} {bad[0]}"] if bad else []
 
 
 def _with_state(ids: list[int], bad: list[int], state: str) -> str:
