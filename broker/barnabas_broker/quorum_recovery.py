@@ -1,20 +1,31 @@
 """Recovery of the controller quorum when a majority of its voters is lost for good: look at what is left, choose, begin anew.
 
 May touch:  metadata directories of stopped nodes, through the Disk.   Must not touch: a running node (the directory's lock), data logs.
-Invariants: nothing is deleted; what is written begins with the incarnation, so that a crash between two steps leaves a node that
-            elects nobody, and the command can be given again; the new epoch is above every epoch that any voter can have reached.
+Invariants: nothing is deleted; what is written begins and ends with the incarnation file, which says in between that the recovery
+            is unfinished: such a node does not start, and the command can be given again, from the beginning; the new epoch
+            is above every epoch that any voter can have reached.
 Read next:  recover_command.py; barnabas_quorum/driver/incarnation.py, which says why epochs alone do not fence.
 
 What one survivor knows and what not. Everything in its log counts as committed after the recovery, whether it was or not (a
 record that no majority had may come to life: its asker was told nothing, or that it failed). What others committed without it
 is lost, and its own log cannot tell how much that is: only other survivors' logs, and those of brokers, can.
+
+Why one voter, where two have survived. A first set of two would have to be written into two directories, mostly on two hosts,
+with a crash between them that leaves neither able to lead; and two voters stand still when one is down. One voter is one
+directory and leads at once. The other survivor loses nothing by it: it rejoins, fetches the log, and is given its vote.
+
+Two recoveries of one quorum, by operators who did not know of each other, count as two quorums that refuse each other (Verdict
+CONFLICT). Which one stays is for a human to say: recover that one once more, with the other's report. Its incarnation is then the
+higher one, the voters of the other stop at the first word, and brokers of either side go over to it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +77,10 @@ class SurvivorReport:
     """Everything below was committed for certain: the newest snapshot ends there. What is above may or may not have been."""
     last_record_ms: int
     """When its last record was appended; -1 = its log is empty."""
+    superseded_by: str = ""
+    """The incarnation that the quorum was recovered as without this voter; empty = none that it has heard of."""
+    is_unfinished: bool = False
+    """A recovery from this directory was begun and is not complete."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -76,9 +91,17 @@ class SurvivorReport:
     def from_json(cls, content: dict[str, Any]) -> SurvivorReport:
         """Read what `dataclasses.asdict` gave. Raises StorageError."""
         try:
-            return cls(**{field.name: content[field.name] for field in dataclasses.fields(cls)})
-        except (KeyError, TypeError) as error:
+            made = cls(**{field.name: content[field.name] for field in dataclasses.fields(cls)})
+            Incarnation.parse(made.incarnation), VoterSet.parse(made.voters), Uuid.parse(made.directory_id)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StorageError(f"not a report of `quorum recover --inspect` ({error!r})") from None
+        for name in _INTEGERS:
+            if type(getattr(made, name)) is not int:
+                raise StorageError(f"not a report of `quorum recover --inspect` ({name} is no number)")
+        return made
+
+
+_INTEGERS = tuple(field.name for field in dataclasses.fields(SurvivorReport) if field.type == "int")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +119,8 @@ class RecoveryPlan:
     """So many records at its end may never have been committed; they count from now on."""
     can_have_lost: bool
     """Whether a majority of the old voters may have committed without any of those that were given."""
+    given_up: tuple[SurvivorReport, ...]
+    """Those that belong to another recovery of the same quorum: all that was written there since is given up."""
     incarnation: Incarnation
     epoch: Epoch
     voters: VoterSet
@@ -115,7 +140,7 @@ async def inspect(directory: str) -> SurvivorReport:
             raise StorageError(
                 f"{directory} is no metadata directory: it has no meta.properties, or no {METADATA_TOPIC}-0"
             )
-        incarnation = load_incarnation(disk, directory).current
+        stored = load_incarnation(disk, directory)
         formatted = _formatted_voters(disk, log_directory)
     finally:
         disk.close()
@@ -131,7 +156,7 @@ async def inspect(directory: str) -> SurvivorReport:
             cluster_id=meta.cluster_id,
             node_id=meta.node_id,
             directory_id=str(meta.directory_id),
-            incarnation=str(incarnation),
+            incarnation=str(stored.current),
             voters=str(voters),
             is_voter=key in voters,
             epoch=max(log.hard_state.epoch, last_epoch),
@@ -140,39 +165,53 @@ async def inspect(directory: str) -> SurvivorReport:
             log_end_offset=log.end_offset,
             committed_offset=snapshots[-1].end_offset if snapshots else 0,
             last_record_ms=_last_record_ms(log),
+            superseded_by=str(stored.superseded_by),
+            is_unfinished=stored.is_unfinished,
         )
     finally:
         await log.close()
 
 
 def rank(reports: Sequence[SurvivorReport]) -> tuple[SurvivorReport, ...]:
-    """Best first. Raises StorageError when they are not of one cluster."""
+    """Best first. Raises StorageError when they are not of one cluster, or one is given twice."""
     if len({report.cluster_id for report in reports}) > 1:
         raise StorageError(
             "these directories belong to different clusters: "
             + ", ".join(f"{report.directory} to {report.cluster_id}" for report in reports)
         )
+    twice = [key for key, count in Counter((each.node_id, each.directory_id) for each in reports).items() if count > 1]
+    if twice:
+        raise StorageError(
+            f"node {twice[0][0]} with directory id {twice[0][1]} is there twice: give either its directory or one report of it"
+        )
     return tuple(sorted(reports, key=lambda report: (report.rank, -report.node_id), reverse=True))
 
 
-def plan_recovery(reports: Sequence[SurvivorReport], *, directory: str, recovery_id: Uuid) -> RecoveryPlan:
-    """What recovering from `directory` means. Pure.
+def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, recovery_id: Uuid) -> RecoveryPlan:
+    """What recovering from `chosen`, one of the reports, means. Pure.
 
-    Raises StorageError when it is not among the reports, does not vote, or when a majority of its voters is there: that quorum
-    is not lost.
+    Raises StorageError when it does not vote, when the quorum was recovered without it, or when a majority of its voters is there:
+    that quorum is not lost; unless it was recovered twice, or its recovery is unfinished.
     """
     ranked = rank(reports)
-    chosen = next((report for report in ranked if report.directory == directory), None)
-    if chosen is None:
-        raise StorageError(f"{directory} was not looked at")
+    directory = chosen.directory
     if not chosen.is_voter:
         raise StorageError(
             f"{directory} (node {chosen.node_id}) does not vote in its own log: recover from a voter's directory"
         )
     voters = VoterSet.parse(chosen.voters)
-    present = {(report.node_id, report.directory_id) for report in ranked}
+    own_incarnation = Incarnation.parse(chosen.incarnation)
+    if chosen.superseded_by and all(each.incarnation != chosen.superseded_by for each in ranked):
+        raise StorageError(
+            f"the quorum was recovered without {directory}, as incarnation {chosen.superseded_by}: let it come back with "
+            f"`barnabas-server quorum rejoin {directory}`. If that quorum is lost too, look at a directory of it with --inspect "
+            "and give its --report"
+        )
+    given_up = tuple(report for report in ranked if _is_other_recovery(report, own_incarnation))
+    present = {(report.node_id, report.directory_id) for report in ranked if report not in given_up}
     unasked = [voter for voter in voters if (voter.key.id, str(voter.key.directory_id)) not in present]
-    if len(voters) - len(unasked) >= voters.majority:
+    is_needed = bool(given_up) or chosen.is_unfinished
+    if len(voters) - len(unasked) >= voters.majority and not is_needed:
         raise StorageError(
             f"{len(voters) - len(unasked)} of {len(voters)} voters are here, a majority: nothing needs to be given up. Start "
             "these controllers; they elect a leader, and lost ones are replaced with `barnabas quorum remove-voter` and "
@@ -184,7 +223,7 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, directory: str, recovery
     own = next(voter for voter in voters if voter.key.id == chosen.node_id)
     gone = [voter.key for voter in voters if voter.key != own.key]
     number = max(Incarnation.parse(report.incarnation).number for report in ranked) + 1
-    best = ranked[0]
+    best = next(report for report in ranked if report not in given_up)
     return RecoveryPlan(
         chosen=chosen,
         ranked=ranked,
@@ -192,6 +231,7 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, directory: str, recovery
         missing_records=max(1, best.log_end_offset - chosen.log_end_offset) if best.rank > chosen.rank else 0,
         uncertain_records=chosen.log_end_offset - chosen.committed_offset,
         can_have_lost=len(unasked) >= voters.majority,
+        given_up=given_up,
         incarnation=Incarnation(number, recovery_id),
         epoch=Epoch(epoch),
         voters=VoterSet([own], kraft_version=1, removed=[*voters.removed, *gone]),
@@ -205,11 +245,8 @@ async def carry_out(plan: RecoveryPlan) -> None:
         raise StorageError(f"{directory} has changed since it was looked at: look again")
     log = await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=time.time_ns() // 1_000_000)
     try:
-        disk = RealDisk()
-        try:
-            save_incarnation(disk, directory, StoredIncarnation(current=plan.incarnation))
-        finally:
-            disk.close()
+        with contextlib.closing(RealDisk()) as disk:
+            save_incarnation(disk, directory, StoredIncarnation(current=plan.incarnation, is_unfinished=True))
         await log.save_hard_state(HardState(plan.epoch, NO_BROKER, None))
         log.append(
             [
@@ -224,6 +261,8 @@ async def carry_out(plan: RecoveryPlan) -> None:
         await log.flush()
     finally:
         await log.close()
+    with contextlib.closing(RealDisk()) as disk:
+        save_incarnation(disk, directory, StoredIncarnation(current=plan.incarnation))
 
 
 def rejoin(disk: Disk, directory: str) -> str | None:
@@ -235,6 +274,10 @@ def rejoin(disk: Disk, directory: str) -> str | None:
     if disk.exists(log_directory):
         disk.lock_directory(log_directory)
     stored = load_incarnation(disk, directory)
+    if stored.is_unfinished:
+        raise StorageError(
+            f"a recovery was begun in {directory} and did not end: finish it with `barnabas-server quorum recover {directory}`"
+        )
     if stored.superseded_by == FIRST:
         raise StorageError(
             f"{directory} has not heard of a recovery that it is no part of: start its node. To replace a voter's disk, use "
@@ -243,6 +286,11 @@ def rejoin(disk: Disk, directory: str) -> str | None:
     aside = set_log_aside(disk, directory, before=stored.superseded_by)
     save_incarnation(disk, directory, StoredIncarnation())
     return aside
+
+
+def _is_other_recovery(report: SurvivorReport, own: Incarnation) -> bool:
+    theirs = Incarnation.parse(report.incarnation)
+    return theirs.number == own.number and theirs != own
 
 
 def _formatted_voters(disk: Disk, log_directory: str) -> VoterSet:

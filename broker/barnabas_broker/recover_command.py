@@ -14,6 +14,7 @@ import dataclasses
 import datetime
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,7 +41,11 @@ def add_verbs(verbs: Any) -> None:
         "recover",
         help="begin anew from one survivor when a majority of the voters is lost for good",
         description="Stop every controller that is left. Look at each one's metadata directory with --inspect on its host, bring "
-        "the reports to the host of the best one, and recover there. Without --yes nothing is written.",
+        "the reports to the host of the best one, and recover there. Without --yes nothing is written. Voters that are not part "
+        "of the recovery must not be started unchanged where they reach no node of the recovered quorum: two of them could elect "
+        "a leader for whoever sees only them, until the first contact stops them. Wipe their disks, or keep them switched off. "
+        "After two recoveries that did not know of each other, stop both, and recover the one that shall stay once more, with "
+        "the report of the other.",
     )
     recover.add_argument("directories", nargs="*", metavar="METADATA_DIR", help="of survivors, on this host")
     recover.add_argument("--inspect", action="store_true", help="only say what the directories hold")
@@ -76,20 +81,34 @@ def run(options: argparse.Namespace) -> int:
         _show_reports(options, rank(local))
         return 0
     reports = [*local, *(report for path in options.report for report in _read_reports(path))]
-    here = {report.directory for report in local}
-    chosen = os.path.abspath(options.chosen) if options.chosen else rank(reports)[0].directory
-    if chosen not in here:
-        raise StorageError(
-            f"the best survivor is {chosen} of another host: recover there, with the report of this one; or choose a poorer "
-            "one here with --from"
-        )
-    plan = plan_recovery(reports, directory=chosen, recovery_id=Uuid(os.urandom(16)))
+    plan = plan_recovery(reports, chosen=_choose(options, local, reports), recovery_id=Uuid(os.urandom(16)))
     if options.yes is not None and options.yes != plan.chosen.directory_id:
-        raise StorageError(f"--yes {options.yes} is not the directory id of {chosen}: nothing was written")
+        raise StorageError(
+            f"--yes {options.yes} is not the directory id of {plan.chosen.directory}: nothing was written"
+        )
     if options.yes is not None:
         asyncio.run(carry_out(plan))
     _show_plan(options, plan, is_done=options.yes is not None)
     return 0
+
+
+def _choose(
+    options: argparse.Namespace, local: Sequence[SurvivorReport], reports: Sequence[SurvivorReport]
+) -> SurvivorReport:
+    """By path only among those on this host: hosts like to use the same path."""
+    if options.chosen:
+        path = os.path.abspath(options.chosen)
+        found = next((each for each in local if each.directory == path), None)
+        if found is None:
+            raise StorageError(f"--from {path} is not among the directories that were given")
+        return found
+    best = rank(reports)[0]
+    if best not in local:
+        raise StorageError(
+            f"the best survivor is node {best.node_id}, {best.directory} on another host: recover there, with the report of this "
+            "one; or choose a poorer one here with --from"
+        )
+    return best
 
 
 def _rejoin(options: argparse.Namespace) -> int:
@@ -110,6 +129,8 @@ def _read_reports(path: str) -> list[SurvivorReport]:
     try:
         with open(path, encoding="utf-8") as file:
             return [SurvivorReport.from_json(each) for each in json.load(file)["survivors"]]
+    except StorageError as error:
+        raise StorageError(f"{path}: {error.message}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{path} is no output of `quorum recover --inspect -o json` ({error})") from None
 
@@ -132,6 +153,8 @@ def _print_reports(reports: Sequence[SurvivorReport]) -> None:
             f"     log ends at {each.log_end_offset} in epoch {each.last_epoch}, last written {_time(each.last_record_ms)}"
         )
         print(f"     committed for certain: below {each.committed_offset}" + _incarnation(each))
+        if each.is_unfinished:
+            print("     a recovery from it was begun and did not end")
 
 
 def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool) -> None:
@@ -152,6 +175,10 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
         print(f"    {names}")
     else:
         print("  nothing more: every majority of the old voters had one of the survivors in it")
+    for other in plan.given_up:
+        print(
+            f"  ALL that the quorum of node {other.node_id} took since its own recovery ({other.incarnation}): two were recovered"
+        )
     print(
         f"  {plan.uncertain_records} records from offset {chosen.committed_offset} on may never have been committed; they count "
         "from now on"
@@ -162,9 +189,7 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
     print("\nnext")
     if not is_done:
         print("  to do it, with the node stopped and the old voters never to return unchanged:")
-        print(
-            f"      barnabas-server quorum recover {chosen.directory} --from {chosen.directory} --yes {chosen.directory_id}"
-        )
+        print(f"      {_command(options, plan)}")
         return
     print(f"  1. start node {chosen.node_id}: it leads alone; brokers come to it by themselves")
     print("     (a broker that had read metadata which is lost now stops once, and is to be started again)")
@@ -188,10 +213,20 @@ def _plan_as_json(plan: RecoveryPlan, *, is_done: bool) -> dict[str, Any]:
         "can_have_lost": plan.can_have_lost,
         "unasked_voters": list(plan.unasked),
         "uncertain_records": plan.uncertain_records,
+        "given_up": [each.directory for each in plan.given_up],
         "incarnation": str(plan.incarnation),
         "epoch": plan.epoch,
         "voters": str(plan.voters),
     }
+
+
+def _command(options: argparse.Namespace, plan: RecoveryPlan) -> str:
+    """The same question again, with the consent."""
+    words = ["barnabas-server", "quorum", "recover", *map(os.path.abspath, options.directories)]
+    for report in options.report:
+        words += ["--report", os.path.abspath(report)]
+    # One word: a directory id may begin with a hyphen.
+    return shlex.join([*words, "--from", plan.chosen.directory, f"--yes={plan.chosen.directory_id}"])
 
 
 def _ids(plan: RecoveryPlan) -> str:

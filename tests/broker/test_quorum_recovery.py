@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from barnabas_broker.node.bootstrap import QuorumIdentity, choose_quorum
 from barnabas_broker.node.incarnation_file import (
     StoredIncarnation,
     go_over,
@@ -23,6 +24,7 @@ from barnabas_broker.quorum_recovery import EPOCH_GAP, SurvivorReport, lost_vote
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard, Verdict, judge
+from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 
 A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
@@ -48,6 +50,10 @@ def report(node: int, *, of: int = 3, epoch: int = 5, end: int = 100, **fields: 
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
+def by_node(reports: Sequence[SurvivorReport], node: int) -> SurvivorReport:
+    return next(each for each in reports if each.node_id == node)
+
+
 def test_the_last_epoch_ranks_before_the_length_and_the_incarnation_before_both() -> None:
     recovered = report(4, epoch=1, end=1, incarnation=f"1:{A}")
     ordered = rank([report(1, epoch=5, end=900), report(2, epoch=6, end=10), recovered, report(3, epoch=6, end=11)])
@@ -67,7 +73,7 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 def test_what_a_recovery_costs(name: str) -> None:
     reports, chosen, missing, can_have_lost = PLANS[name]
-    plan = plan_recovery(reports, directory=f"/m{chosen}", recovery_id=A)
+    plan = plan_recovery(reports, chosen=by_node(reports, chosen), recovery_id=A)
     assert (plan.missing_records, plan.can_have_lost) == (missing, can_have_lost)
     assert plan.uncertain_records == plan.chosen.log_end_offset - 60
     assert [voter.key.id for voter in plan.voters] == [chosen]
@@ -81,6 +87,8 @@ REFUSED = {
     "no voter": ([report(1, is_voter=False)], "does not vote in its own log"),
     "two clusters": ([report(1), report(2, cluster_id="d")], "belong to different clusters"),
     "no epoch is left": ([report(1, epoch=2**31 - 10)], "does not fit"),
+    "one that was recovered without": ([report(1, superseded_by=f"1:{A}")], "quorum rejoin /m1"),
+    "one twice": ([report(1), report(1, directory="/copy")], "is there twice"),
 }
 
 
@@ -88,12 +96,55 @@ REFUSED = {
 def test_a_recovery_that_is_refused(name: str) -> None:
     reports, why = REFUSED[name]
     with pytest.raises(StorageError, match=why):
-        plan_recovery(reports, directory="/m1", recovery_id=A)
+        plan_recovery(reports, chosen=by_node(reports, 1), recovery_id=A)
 
 
 def test_a_second_recovery_is_a_later_incarnation() -> None:
-    plan = plan_recovery([report(1, incarnation=f"3:{A}")], directory="/m1", recovery_id=B)
+    only = report(1, incarnation=f"3:{A}")
+    plan = plan_recovery([only], chosen=only, recovery_id=B)
     assert plan.incarnation == Incarnation(4, B)
+
+
+def test_of_two_recoveries_the_one_that_stays_is_recovered_once_more() -> None:
+    stays = report(1, of=1, incarnation=f"1:{A}")
+    goes = report(2, of=1, epoch=9, end=500, incarnation=f"1:{B}")
+    with pytest.raises(StorageError, match="nothing needs to be given up"):
+        plan_recovery([stays], chosen=stays, recovery_id=A)
+    plan = plan_recovery([stays, goes], chosen=stays, recovery_id=A)
+    assert (plan.incarnation.number, plan.given_up, plan.missing_records) == (2, (goes,), 0)
+    assert plan.epoch > goes.epoch
+    for other in (stays, goes):
+        heard = judge(Incarnation.parse(other.incarnation), plan.incarnation, is_voter=True)
+        assert heard is Verdict.SUPERSEDED
+        assert judge(Incarnation.parse(other.incarnation), plan.incarnation, is_voter=False) is Verdict.ADOPT
+
+
+def test_two_recoveries_of_one_quorum_refuse_each_other_and_say_so_once() -> None:
+    told: list[str] = []
+    guard = IncarnationGuard(Incarnation(1, A), on_conflict=told.append)
+    for _ in range(3):
+        reason = guard.hear(f"1:{B}")
+        assert reason is not None
+        assert "recover the one that shall stay once more" in reason
+    assert (guard.current, guard.superseded_by, len(told)) == (Incarnation(1, A), None, 1)
+
+
+@pytest.mark.parametrize(
+    ("known", "answers", "believed"),
+    [
+        (FIRST, [FIRST, Incarnation(1, A)], Incarnation(1, A)),
+        (FIRST, [Incarnation(1, A), Incarnation(1, B)], None),
+        (Incarnation(1, A), [Incarnation(1, B)], None),
+        (Incarnation(1, A), [FIRST], None),
+        (Incarnation(1, A), [Incarnation(1, B), Incarnation(2, B)], Incarnation(2, B)),
+    ],
+)
+def test_a_broker_starts_with_no_quorum_that_is_one_of_two(
+    known: Incarnation, answers: list[Incarnation], believed: Incarnation | None
+) -> None:
+    found = [QuorumIdentity("c", VoterSet.unknown(), each) for each in answers]
+    chosen = choose_quorum(found, known=known)
+    assert (None if chosen is None else chosen.incarnation) == believed
 
 
 JUDGED = [

@@ -23,21 +23,23 @@ SERVER = str(Path(sys.executable).parent / "barnabas-server")
 WAIT_S = 40
 CONTROLLERS = (1, 2, 3)
 BROKER = 9
+BROKER_APART = 8
+BROKERS = (BROKER, BROKER_APART)
 
 pytestmark = pytest.mark.cluster
 
 
 class Nodes:
-    """Three controllers and a broker, as processes of their own."""
+    """Three controllers and two brokers, as processes of their own."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.ports = {node: _free_port() for node in (*CONTROLLERS, BROKER)}
-        self.admin_ports = {node: _free_port() for node in (*CONTROLLERS, BROKER)}
+        self.ports = {node: _free_port() for node in (*CONTROLLERS, *BROKERS)}
+        self.admin_ports = {node: _free_port() for node in (*CONTROLLERS, *BROKERS)}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         bootstrap = ",".join(f"127.0.0.1:{self.ports[node]}" for node in CONTROLLERS)
         for node in self.ports:
-            role, listener = ("broker", "PLAINTEXT") if node == BROKER else ("controller", "CONTROLLER")
+            role, listener = ("broker", "PLAINTEXT") if node in BROKERS else ("controller", "CONTROLLER")
             (directory / f"{node}.properties").write_text(
                 f"process.roles={role}\nnode.id={node}\nlisteners={listener}://127.0.0.1:{self.ports[node]}\n"
                 f"log.dirs={self.data(node)}\ncontroller.quorum.bootstrap.servers={bootstrap}\n"
@@ -152,11 +154,7 @@ def test_one_disk_of_three_is_enough_to_recover_and_old_voters_stay_out(nodes: N
     for node in (2, 3):
         nodes.start(node)
         assert "barnabas-server quorum rejoin" in nodes.ends(node)
-    # Without any broker in sight, too: the recovered controller is enough.
-    shutil.rmtree(nodes.data(3))
-    shutil.copytree(nodes.directory / "old-disk-3", nodes.data(3))
-    nodes.start(1, 3)
-    assert "the quorum was recovered without this voter" in nodes.ends(3)
+    nodes.start(1)
     nodes.until(BROKER, lambda admin: leader(admin) == 1)
     assert {name for name, _, _ in nodes.ask(BROKER, topics)} == {"before", "too", "after"}
 
@@ -171,6 +169,38 @@ def test_one_disk_of_three_is_enough_to_recover_and_old_voters_stay_out(nodes: N
     nodes.start(2)
     nodes.until(2, lambda admin: leader(admin) in (1, 2))
     assert len(list(nodes.data(2).glob("set-aside-metadata-log*"))) == 1
+
+
+@pytest.mark.timeout(180)
+def test_what_old_voters_take_where_nobody_sees_the_recovered_quorum_never_becomes_its_own(nodes: Nodes) -> None:
+    """Two of three in a corner with a broker of theirs: they elect, as they must. At the first contact that ends."""
+    nodes.format()
+    nodes.start(*CONTROLLERS, BROKER_APART)
+    nodes.until(BROKER_APART, lambda admin: any(not broker.fenced for broker in admin.list_brokers().brokers))
+    nodes.ask(BROKER_APART, lambda admin: admin.create_topics(["before"], partitions=1, replication_factor=1))
+    nodes.kill(*CONTROLLERS, BROKER_APART)
+
+    survivor = str(nodes.data(1))
+    directory_id = json.loads(nodes.server("quorum", "recover", survivor, "-o", "json").stdout)["chosen_directory_id"]
+    done = nodes.server("quorum", "recover", survivor, f"--yes={directory_id}")
+    assert done.returncode == 0, done.stderr
+
+    nodes.start(2, 3, BROKER_APART)
+    nodes.until(BROKER_APART, lambda admin: leader(admin) in (2, 3))
+    nodes.ask(BROKER_APART, lambda admin: admin.create_topics(["elsewhere"], partitions=1, replication_factor=1))
+    assert "elsewhere" in {name for name, _, _ in nodes.ask(BROKER_APART, topics)}
+
+    nodes.start(1)
+    for node in (2, 3):
+        assert "the quorum was recovered without this voter" in nodes.ends(node)
+    # The broker has metadata that the recovered quorum never had: it ends rather than serve it, and begins with an empty log.
+    if nodes.processes[BROKER_APART].wait(WAIT_S):
+        nodes.start(BROKER_APART)
+    nodes.until(BROKER_APART, lambda admin: leader(admin) == 1)
+    nodes.until(BROKER_APART, lambda admin: any(not broker.fenced for broker in admin.list_brokers().brokers))
+    for node in (1, BROKER_APART):
+        assert {name for name, _, _ in nodes.ask(node, topics)} == {"before"}
+    assert len(list(nodes.data(BROKER_APART).glob("set-aside-metadata-log*"))) == 1
 
 
 def _free_port() -> int:

@@ -61,28 +61,46 @@ async def discover_quorum(bootstrap_servers: Sequence[str], *, known: Incarnatio
     """Ask the given host:port addresses until one answers; says every 5 s that it still waits.
 
     All are asked at once and the highest incarnation is believed: a voter of a quorum that was recovered without it may
-    have come back. None below `known`, which this node has followed, is believed at all. Runs until it is answered or
-    cancelled: a broker may well be started before its controllers.
+    have come back. None below `known`, which this node has followed, is believed at all, and none of two that were recovered
+    beside each other. Runs until it is answered or cancelled: a broker may well be started before its controllers.
     """
     loop = asyncio.get_running_loop()
     told = loop.time()
     while True:
         answers = await asyncio.gather(*(_ask(address) for address in bootstrap_servers), return_exceptions=True)
         found = [answer for answer in answers if isinstance(answer, QuorumIdentity)]
-        best = max(found, key=lambda identity: identity.incarnation.number, default=None)
-        if best is not None and best.incarnation.number >= known.number:
-            return best
+        chosen = choose_quorum(found, known=known)
+        if chosen is not None:
+            return chosen
         if loop.time() - told >= PROGRESS_PERIOD_S:
             told = loop.time()
             logger.warning(
-                "still no controller among %s answers (%s)", ", ".join(bootstrap_servers), _reason(answers, best, known)
+                "still no controller among %s answers (%s)",
+                ", ".join(bootstrap_servers),
+                _reason(answers, found, known),
             )
         await asyncio.sleep(RETRY_PAUSE_S)
 
 
-def _reason(answers: Sequence[object], best: QuorumIdentity | None, known: Incarnation) -> str:
-    if best is not None:
-        return f"those that do belong to incarnation {str(best.incarnation) or 'first'}, this node to {known}"
+def choose_quorum(found: Sequence[QuorumIdentity], *, known: Incarnation) -> QuorumIdentity | None:
+    """Whom a broker believes that has followed `known` last; None: nobody of these."""
+    number = max((each.incarnation.number for each in found), default=-1)
+    newest = [each for each in found if each.incarnation.number == number]
+    is_one = len({each.incarnation for each in newest}) == 1
+    if is_one and (number > known.number or newest[0].incarnation == known):
+        return newest[0]
+    return None
+
+
+def _reason(answers: Sequence[object], found: Sequence[QuorumIdentity], known: Incarnation) -> str:
+    newest = max(found, key=lambda identity: identity.incarnation.number, default=None)
+    if newest is not None and newest.incarnation.number >= known.number:
+        return (
+            f"the quorum was recovered twice, as incarnation {newest.incarnation} and another of the same number: recover the "
+            "one that shall stay once more, with the report of the other; see barnabas-server quorum recover --help"
+        )
+    if newest is not None:
+        return f"those that do belong to incarnation {str(newest.incarnation) or 'first'}, this node to {known}"
     errors = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
     return f"{errors[0].code().name} {errors[0].details()}" if errors else str(answers)
 

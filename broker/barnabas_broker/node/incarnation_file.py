@@ -2,7 +2,7 @@
 
 May touch:  the Disk.                 Must not touch: the log itself, but to set it aside whole.
 Invariants: a directory without the file belongs to the first incarnation; a superseded voter does not start again before its
-            log is set aside; nothing is deleted.
+            log is set aside, nor a survivor before its recovery is complete; nothing is deleted.
 Read next:  barnabas_quorum/driver/incarnation.py; quorum_recovery.py.
 
 File `<metadata directory>/quorum-incarnation`, written to a temporary name, synced and renamed:
@@ -11,6 +11,8 @@ File `<metadata directory>/quorum-incarnation`, written to a temporary name, syn
      "former_epoch": -1,                 this node went over to another incarnation with a log that ended in this epoch. While
                                          it still does, it may hold what that incarnation lacks, and the next start begins
                                          with an empty one; a later epoch in it shows that it has been brought into line
+     "is_unfinished": false,             a recovery was begun here and has not written all it must: the node does not start, or
+                                         voters that hear of the new incarnation would stop for one that cannot lead
      "data_version": 1}
 """
 
@@ -43,6 +45,8 @@ class StoredIncarnation:
     """FIRST = by none."""
     former_epoch: int = NO_EPOCH
     """Last epoch of the log when this node went over; -1 = it did not, or its log is of this incarnation."""
+    is_unfinished: bool = False
+    """A recovery was begun here and is not complete."""
 
 
 def load_incarnation(disk: Disk, metadata_directory: str) -> StoredIncarnation:
@@ -58,6 +62,7 @@ def load_incarnation(disk: Disk, metadata_directory: str) -> StoredIncarnation:
             current=Incarnation.parse(content["incarnation"]),
             superseded_by=Incarnation.parse(content["superseded_by"]),
             former_epoch=int(content["former_epoch"]),
+            is_unfinished=bool(content.get("is_unfinished", False)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
@@ -72,6 +77,7 @@ def save_incarnation(disk: Disk, metadata_directory: str, stored: StoredIncarnat
         "incarnation": str(stored.current),
         "superseded_by": str(stored.superseded_by),
         "former_epoch": stored.former_epoch,
+        "is_unfinished": stored.is_unfinished,
         "data_version": DATA_VERSION,
     }
     disk.write_file_atomically(os.path.join(metadata_directory, INCARNATION_FILE), json.dumps(content).encode())
@@ -135,8 +141,14 @@ def set_log_aside(disk: Disk, metadata_directory: str, *, before: Incarnation) -
 
 
 def own_incarnation(disk: Disk, metadata_directory: str) -> Incarnation:
-    """Which one this node belongs to. Raises StorageError when it is a voter that the quorum was recovered without."""
+    """Which one this node belongs to. Raises StorageError when it is a voter that the quorum was recovered without, or one whose
+    recovery was begun and is not complete."""
     stored = load_incarnation(disk, metadata_directory)
+    if stored.is_unfinished:
+        raise StorageError(
+            f"a recovery of the quorum was begun in {metadata_directory} and did not end: look again and finish it with "
+            f"`barnabas-server quorum recover {metadata_directory}`; until then this node does not start"
+        )
     if stored.superseded_by != FIRST:
         raise superseded(metadata_directory, stored.superseded_by)
     return stored.current

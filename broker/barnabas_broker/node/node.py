@@ -385,6 +385,7 @@ class _ControlSide:
             is_voter=lambda: self.quorum.is_voter,
             on_adopted=self._go_over,
             on_superseded=self._end_superseded,
+            on_conflict=logger.error,
         )
         transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=self._incarnation)
         self._listener = MetadataListener(self.loader, leader_observers=())

@@ -50,6 +50,10 @@ FIRST = Incarnation(0, ZERO_UUID)
 """Of a quorum that was never recovered."""
 
 
+CONFLICTS_MAX = 16
+"""So many are remembered; a peer that invents incarnations fills nothing."""
+
+
 class Verdict(Enum):
     """What another replica's incarnation means for this one."""
 
@@ -84,13 +88,18 @@ class IncarnationGuard:
         is_voter: Callable[[], bool] = lambda: True,
         on_adopted: Callable[[Incarnation], None] = lambda found: None,
         on_superseded: Callable[[Incarnation], None] = lambda found: None,
+        on_conflict: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node."""
+        """`on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is told once for
+        each incarnation that was recovered beside this one."""
         self.current = current
         self.superseded_by: Incarnation | None = None
         self._is_voter = is_voter
         self._on_adopted = on_adopted
         self._on_superseded = on_superseded
+        self._on_conflict = on_conflict
+        self.conflicts: set[Incarnation] = set()
+        """Recoveries of the same quorum, met since the start. Few: each is a human's deed."""
 
     def hear(self, text: str) -> str | None:
         """Another replica named its incarnation. Returns why the two may not deal with each other, None when they may.
@@ -107,7 +116,13 @@ class IncarnationGuard:
                 self._on_adopted(theirs)
                 self.current = theirs
                 return None
-        return None if verdict is Verdict.SAME else self._reason(verdict, theirs)
+        if verdict is Verdict.SAME:
+            return None
+        reason = self._reason(verdict, theirs)
+        if verdict is Verdict.CONFLICT and theirs not in self.conflicts and len(self.conflicts) < CONFLICTS_MAX:
+            self.conflicts.add(theirs)
+            self._on_conflict(reason)
+        return reason
 
     def _reason(self, verdict: Verdict, theirs: Incarnation) -> str:
         mine = f"incarnation {str(self.current) or 'first'}"
@@ -115,6 +130,10 @@ class IncarnationGuard:
             case Verdict.SUPERSEDED:
                 return f"this voter belongs to {mine}; the quorum was recovered without it as {theirs}"
             case Verdict.CONFLICT:
-                return f"two recoveries of one quorum: {mine} here, {theirs} there; give one of them up"
+                return (
+                    f"the quorum was recovered twice: {mine} here, {theirs} there. Neither deals with the other. Stop the "
+                    "controllers of both, and recover the one that shall stay once more: barnabas-server quorum recover "
+                    "METADATA_DIR --report FILE, where FILE is what --inspect -o json says of the other"
+                )
             case _:
                 return f"the quorum was recovered: it is {mine} now, not {str(theirs) or 'first'}"
