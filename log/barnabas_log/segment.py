@@ -17,7 +17,7 @@ Not obvious:
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from barnabas_log.config import INT32_MAX, LogConfig
@@ -28,6 +28,7 @@ from barnabas_log.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import (
     HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
     BatchHeader,
     CorruptBatch,
     Record,
@@ -133,9 +134,75 @@ class LogSegment:
             self.offset_index.add(last_offset=last_offset, position=position)
             self.time_index.add(timestamp_ms=max_timestamp[0], offset=max_timestamp[1])
             self._bytes_since_index = 0
-            self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+            self.is_index_full = self.index_room <= 0
         self._bytes_since_index += size_bytes
         self.size_bytes = position + size_bytes
+
+    def add_batches(self, headers: Sequence[BatchHeader], start: int, *, config: LogConfig, now_ms: int) -> int:
+        """Account for headers[start:] as should_roll and add_batch do it, until one must go to a new segment.
+
+        Returns how many of `headers` are accounted for then. Flat: of a follower's work per batch this is the most.
+        """
+        size, base_offset = self.size_bytes, self.base_offset
+        since_index, interval = self._bytes_since_index, self.index_interval_bytes
+        greatest = self._max_timestamp or self.max_timestamp
+        indexed_ms = _NO_TIMESTAMP - 1
+        add_to_index, room = self.offset_index.append, self.index_room
+        bytes_max = min(config.segment_bytes, INT32_MAX)
+        dated_max_ms = self._surely_kept_until_ms(config)
+        count = len(headers)
+        for number in range(start, count):
+            header = headers[number]
+            batch_bytes = header[1] + LOG_OVERHEAD_BYTES
+            last_offset = header[0] + header[6]
+            timestamp_ms = header[8]
+            if not size:
+                self._first_timestamp_ms = timestamp_ms
+                dated_max_ms = self._surely_kept_until_ms(config)
+            elif (
+                size + batch_bytes > bytes_max
+                or timestamp_ms > dated_max_ms
+                or last_offset - base_offset > RELATIVE_OFFSET_MAX
+                or room <= 0
+            ):
+                self.size_bytes = size
+                self.is_index_full = self.index_room <= 0
+                if self.should_roll(
+                    config,
+                    size_bytes=batch_bytes,
+                    last_offset=last_offset,
+                    max_timestamp_ms=timestamp_ms,
+                    now_ms=now_ms,
+                ):
+                    count = number
+                    break
+                room = self.index_room
+            if timestamp_ms > greatest[0]:
+                greatest = (timestamp_ms, last_offset)
+            if since_index > interval:
+                add_to_index(last_offset - base_offset, size)
+                if greatest[0] != indexed_ms:
+                    indexed_ms = greatest[0]
+                    self.time_index.add(timestamp_ms=indexed_ms, offset=greatest[1])
+                since_index = 0
+                room -= 1
+            since_index += batch_bytes
+            size += batch_bytes
+        self.size_bytes, self._bytes_since_index, self._max_timestamp = size, since_index, greatest
+        self.is_index_full = self.index_room <= 0
+        return count
+
+    @property
+    def index_room(self) -> int:
+        """Entries that both indexes have room for."""
+        return min(self.offset_index.room, self.time_index.room)
+
+    def _surely_kept_until_ms(self, config: LogConfig) -> int:
+        """Records dated up to here do not end the segment by their time; -2 where that must be asked of should_roll."""
+        first_ms = self._first_timestamp_ms
+        if first_ms is None or first_ms < 0:
+            return _NO_TIMESTAMP - 1
+        return first_ms + config.segment_ms - config.segment_jitter_ms
 
     def should_roll(
         self, config: LogConfig, *, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int
@@ -185,7 +252,7 @@ class LogSegment:
         if last is not None and last[1] >= self.size_bytes:
             raise CorruptCheckpoint(f"{self.offset_index.path} points past the end of its log")
         self._bytes_since_index = self.size_bytes - (last[1] if last is not None else 0)
-        self.is_index_full = self.offset_index.is_full or self.time_index.is_full
+        self.is_index_full = self.index_room <= 0
 
     def begin_rebuild(self) -> None:
         """Forget indexes and size: recovery adds the sound batches again."""

@@ -85,9 +85,9 @@ class SparseIndex:
         return self._count
 
     @property
-    def is_full(self) -> bool:
-        """Whether no further entry fits under segment.index.bytes."""
-        return (len(self._first) if self._is_loaded else len(self)) >= self.entries_max
+    def room(self) -> int:
+        """How many further entries fit under segment.index.bytes."""
+        return self.entries_max - (len(self._first) if self._is_loaded else len(self))
 
     def append(self, first: int, second: int) -> None:
         """Add an entry; the caller keeps both columns rising."""

@@ -23,8 +23,10 @@ Not obvious:
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from barnabas_log.batch_run import BatchRun, read_run
 from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata, read_partition_metadata
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.disk import Disk, File, FileRange
@@ -295,8 +297,9 @@ class UnifiedLog:
         return self._assign(header, body, leader_epoch, now_ms)
 
     def append_as_follower(self, batches: Buffer, *, leader_epoch: Epoch) -> AppendResult:
-        """Check and queue whole batches as the leader of `leader_epoch` sent them; offsets and epochs are kept.
+        """Check and append whole batches as the leader of `leader_epoch` sent them; offsets and epochs are kept.
 
+        They are written at once, from where they lie; where the listener holds writes back they are queued.
         They must continue the log without a gap. Raises CorruptBatch, InvalidBatch or StorageFailed; the sound batches
         before the bad one are then appended, so the next fetch starts at log_end_offset.
         """
@@ -307,38 +310,52 @@ class UnifiedLog:
         first_offset = self.log_end_offset
         record_count, greatest_ms = 0, -1
         while position < end:
-            header = read_header(view, position)
-            base_offset, length, epoch, magic, crc, _, last_delta, _, max_timestamp_ms, producer_id, _, _, count = (
-                header
-            )
-            size = length + LOG_OVERHEAD_BYTES
-            next_position = position + size
-            if next_position > end:
-                raise CorruptBatch(f"the last batch is cut off: {end - position} of {size} bytes")
-            if magic != MAGIC or last_delta < 0:
-                raise CorruptBatch(f"a batch of magic {magic} with last offset delta {last_delta}")
-            if base_offset != self.log_end_offset:
-                raise InvalidBatch(f"{self.directory} ends at {self.log_end_offset}, the batch is {base_offset}")
-            if epoch != self._latest_epoch:
+            run = read_run(view, position, next_offset=self.log_end_offset)
+            if run.epoch != self._latest_epoch:
                 self._forget_empty_epochs()
-                if not self._latest_epoch <= epoch <= leader_epoch:
+                if not self._latest_epoch <= run.epoch <= leader_epoch:
                     raise InvalidBatch(
-                        f"{self.directory}: a batch of epoch {epoch} after {self._latest_epoch} from leader epoch {leader_epoch}"
+                        f"{self.directory}: a batch of epoch {run.epoch} after {self._latest_epoch} from leader epoch "
+                        f"{leader_epoch}"
                     )
-                self.assign_epoch_start(epoch, base_offset)
-            body = bytes(view[position + CRC_START : next_position])
-            if crc32c(body) != crc:
-                raise CorruptBatch(f"the checksum of the batch at {base_offset} is wrong")
-            prefix = bytes(view[position : position + CRC_START])
-            producer = header if producer_id >= 0 else None
-            last_offset = Offset(base_offset + last_delta)
-            self._queue(size, last_offset, max_timestamp_ms, producer, prefix, body, self._now_ms)
-            record_count += count
-            if max_timestamp_ms > greatest_ms:
-                greatest_ms = max_timestamp_ms
-            position = next_position
+                self.assign_epoch_start(run.epoch, self.log_end_offset)
+            self._append_run(run, view, position)
+            for header in run.headers:
+                record_count += header[12]
+                if header[8] > greatest_ms:
+                    greatest_ms = header[8]
+            position = run.stop
         last_offset = Offset(self.log_end_offset - 1)
         return AppendResult(first_offset, last_offset, greatest_ms, -1, record_count, end, False)
+
+    def _append_run(self, run: BatchRun, view: memoryview, position: int) -> None:
+        """Put a run at the end: segments, producers, log end, file. `position`: where in the buffer it begins."""
+        headers, done = run.headers, 0
+        while True:
+            active = self._active
+            size_before = active.size_bytes
+            taken = active.add_batches(headers, done, config=self.config, now_ms=self._now_ms)
+            if taken > done:
+                if run.has_producers:
+                    for header in headers[done:taken]:
+                        note_producer(self.producers, header)
+                self.log_end_offset = headers[taken - 1].next_offset
+                stop = position + active.size_bytes - size_before
+                self._write_or_keep(view[position:stop])
+                position, done = stop, taken
+            if done == len(headers):
+                return
+            self._roll(self._now_ms)
+
+    def _write_or_keep(self, batches: memoryview) -> None:
+        """Write what ends at the log end from where it lies; where the listener holds it back, keep a copy."""
+        if not self._pending and self.listener.may_write(self):
+            self._write((batches,))
+            return
+        self._pending.append(bytes(batches))
+        self._pending_bytes += len(batches)
+        if self._pending_bytes >= PENDING_BYTES_MAX:
+            self.write_pending()
 
     def write_pending(self, *, is_forced: bool = False) -> None:
         """Write what is queued, with one system call. The listener may hold it back for a slow flush, unless forced.
@@ -352,13 +369,17 @@ class UnifiedLog:
             return
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
-        active = self._active
-        try:
-            active.file.append(pending)
-        except OSError as error:
-            raise self._fail(error) from error
+        self._write(pending)
         self._pending = []
         self._pending_bytes = 0
+
+    def _write(self, parts: Sequence[Buffer]) -> None:
+        """Write all that is not written yet. Raises StorageFailed."""
+        active = self._active
+        try:
+            active.file.append(parts)
+        except OSError as error:
+            raise self._fail(error) from error
         self.written_end_offset = self.log_end_offset
         active.remember(self.log_end_offset, active.size_bytes)
 

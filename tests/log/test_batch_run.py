@@ -1,0 +1,161 @@
+"""Runs of batches on a follower: what read_run takes, and that a segment counts a run as it counts one batch after another."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from barnabas_log.batch_run import read_run
+from barnabas_log.errors import InvalidBatch
+from barnabas_log.segment import LogSegment
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.records.batch import BatchHeader, Buffer, CorruptBatch
+from tests.log.log_fixture import content, make_batch, make_config, open_log
+from tests.log.memory_disk import MemoryDisk
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    """An empty disk."""
+    return MemoryDisk()
+
+
+def batches(*epochs: int, start: int = 0, producer_id: int = -1) -> list[bytes]:
+    """Batches of two records each, in these epochs."""
+    return [
+        make_batch(
+            2,
+            offset=start + 2 * n,
+            leader_epoch=Epoch(epoch),
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=2 * n if producer_id >= 0 else -1,
+        )
+        for n, epoch in enumerate(epochs)
+    ]
+
+
+def run_of(*parts: Buffer, next_offset: int = 0) -> tuple[int, int]:
+    """(batches, end) of the run at the beginning."""
+    run = read_run(memoryview(b"".join(parts)), 0, next_offset=Offset(next_offset))
+    return len(run.headers), run.stop
+
+
+def test_a_run_ends_with_its_epoch() -> None:
+    first, second, third = batches(4, 4, 5)
+    assert run_of(first, second, third) == (2, len(first) + len(second))
+
+
+@pytest.mark.parametrize("position", [0, 8, 16, 23, 60, 80])
+def test_a_run_ends_before_a_batch_that_is_not_sound(position: int) -> None:
+    sound, broken = batches(1, 1)
+    spoilt = bytearray(broken)
+    spoilt[position] ^= 0x55
+    assert run_of(sound, spoilt) == (1, len(sound))
+    with pytest.raises((CorruptBatch, InvalidBatch)):
+        run_of(spoilt, next_offset=2)
+
+
+@pytest.mark.parametrize("left", [1, 11, 60, 61, 75])
+def test_a_run_ends_before_a_batch_that_is_cut_off(left: int) -> None:
+    sound, cut = batches(1, 1)
+    assert run_of(sound, cut[:left]) == (1, len(sound))
+    with pytest.raises(CorruptBatch):
+        run_of(cut[:left], next_offset=2)
+
+
+def test_a_run_knows_whether_producers_are_in_it() -> None:
+    plain, named = batches(1), batches(1, start=2, producer_id=7)
+    assert not read_run(memoryview(plain[0]), 0, next_offset=Offset(0)).has_producers
+    assert read_run(memoryview(plain[0] + named[0]), 0, next_offset=Offset(0)).has_producers
+
+
+def test_a_run_is_one_write(disk: MemoryDisk) -> None:
+    log = open_log(disk)
+    log.append_as_follower(b"".join(batches(1, 1, 2)), leader_epoch=Epoch(2))
+    assert log.written_end_offset == log.log_end_offset == 6
+    assert log._active.file.appends == 2  # type: ignore[attr-defined]  # one per epoch
+
+
+def test_what_must_wait_for_a_flush_is_kept_as_a_copy(disk: MemoryDisk) -> None:
+    log, first, second = open_log(disk), *batches(1, 1)
+    listener = _Slow()
+    log.listener = listener  # type: ignore[assignment]
+    received = bytearray(first + second)
+    log.append_as_follower(received, leader_epoch=Epoch(1))
+    assert (log.written_end_offset, log.log_end_offset) == (0, 4)
+    received[:] = bytes(len(received))  # the next answer takes its place
+    listener.is_slow = False
+    log.append_as_follower(batches(1, start=4)[0], leader_epoch=Epoch(1))
+    log.write_pending()
+    assert log.written_end_offset == 6
+    assert content(log) == first + second + batches(1, start=4)[0]
+
+
+def test_a_run_that_passes_a_segment_goes_on_in_the_next(disk: MemoryDisk) -> None:
+    log = open_log(disk, config=make_config(segment_bytes=400))
+    parts = batches(*[1] * 20, producer_id=9)
+    log.append_as_follower(b"".join(parts), leader_epoch=Epoch(1))
+    assert log.segment_count > 5
+    assert content(log) == b"".join(parts)
+    entry = log.producers.get(9)
+    assert entry is not None and entry.last.last_offset == 39
+
+
+class _Slow:
+    """A listener in whose directory a flush takes long."""
+
+    is_slow = True
+
+    def may_write(self, log: UnifiedLog) -> bool:
+        return not self.is_slow
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_segment_counts_a_run_as_batch_after_batch(seed: int) -> None:
+    """The same indexes, timestamps and size, and the same batch at which a new segment is due."""
+    random = Random(seed)
+    config = make_config(
+        segment_bytes=random.choice([5_000, 100_000]),
+        segment_index_bytes=random.choice([80, 8_000]),
+        index_interval_bytes=random.choice([0, 300, 4096]),
+        segment_ms=random.choice([50, 10_000]),
+        segment_jitter_ms=random.choice([0, 20]),
+    )
+    headers, offset, time_ms = [], 0, random.choice([-1, 1_000])
+    for _ in range(80):
+        time_ms = time_ms if random.random() < 0.5 else time_ms + random.randint(-3, 6)
+        delta, length = random.randint(0, 5), random.randint(50, 900)
+        headers.append(BatchHeader(Offset(offset), length, Epoch(1), 2, 0, 0, delta, 0, time_ms, -1, -1, -1, delta + 1))
+        offset += delta + 1
+
+    def segment() -> LogSegment:
+        disk = MemoryDisk()
+        disk.make_directory("t-0")
+        return LogSegment.create(disk, "t-0", Offset(0), config, now_ms=0)
+
+    one, run = segment(), segment()
+    counted = 0
+    for header in headers:
+        size, last_offset = header.size_bytes, header.last_offset
+        if one.should_roll(
+            config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=7
+        ):
+            break
+        one.add_batch(last_offset, header.max_timestamp_ms, size)
+        counted += 1
+    done = 0
+    while done < len(headers):
+        upto = min(len(headers), done + random.randint(1, 30))
+        taken = run.add_batches(headers[:upto], done, config=config, now_ms=7)
+        done = taken
+        if taken < upto:
+            break
+    assert done == counted
+    for name in ("size_bytes", "max_timestamp", "is_index_full", "_bytes_since_index", "_first_timestamp_ms"):
+        assert getattr(run, name) == getattr(one, name), name
+    for index in ("offset_index", "time_index"):
+        mine, other = getattr(run, index), getattr(one, index)
+        assert [mine.entry(n) for n in range(len(mine))] == [other.entry(n) for n in range(len(other))], index
