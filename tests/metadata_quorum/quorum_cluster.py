@@ -23,7 +23,7 @@ from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from barnabas_wire.rpc.options import SERVER_OPTIONS
 
 CLUSTER_ID = "5L6g3nShTAeMCtK__X86sw"
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 FAST = QuorumConfig(
     election_timeout_ms=150,
     fetch_timeout_ms=400,

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
-from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind
+from barnabas_quorum.errors import PeerUnreachable
+from barnabas_quorum.raft import membership
+from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind, VoterRefusal
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
-from barnabas_wire.kafka.ids import Uuid
-from tests.metadata_quorum.quorum_cluster import FAST, Cluster, Member, free_ports, until
+from barnabas_wire.kafka.ids import Offset, Uuid
+from tests.metadata_quorum.quorum_cluster import FAST, SETTLE_S, Cluster, Member, free_ports, until
 
 AUTO_JOIN = dataclasses.replace(FAST, auto_join=True)
 
@@ -18,13 +24,26 @@ async def change(member: Member, kind: VoterChangeKind, voter: Voter) -> VoterCh
     return await member.node.ask_for_voters(VoterChange(kind, voter, 0))
 
 
+NOT_YET = (ReplyError.REQUEST_TIMED_OUT, ReplyError.NOT_LEADER_OR_FOLLOWER, ReplyError.BROKER_NOT_AVAILABLE)
+MADE_ALREADY = {VoterChangeKind.ADD: ReplyError.DUPLICATE_VOTER, VoterChangeKind.REMOVE: ReplyError.VOTER_NOT_FOUND}
+
+
 async def make(cluster: Cluster, kind: VoterChangeKind, voter: Voter) -> None:
-    """Once it may begin: the replica has caught up, and no other change is under way."""
-    answer = VoterChangeAnswer(ReplyError.REQUEST_TIMED_OUT, "", None)
-    while answer.error is ReplyError.REQUEST_TIMED_OUT:
-        leader = await cluster.leader()
-        answer = await change(leader, kind, voter)
-    assert answer.error is ReplyError.NONE, answer
+    """Once it may begin: the replica has caught up, no other change is under way, and a leader is there. A change whose
+    answer was lost may have been made."""
+    may_be_made = False
+    async with asyncio.timeout(SETTLE_S):
+        while True:
+            leader = await cluster.leader()
+            try:
+                answer = await change(leader, kind, voter)
+            except PeerUnreachable:  # it led no more, and the one it brought the change to is gone
+                may_be_made = True
+                continue
+            if answer.error is ReplyError.NONE or (may_be_made and answer.error is MADE_ALREADY[kind]):
+                return
+            assert answer.error in NOT_YET, answer
+            may_be_made |= answer.error is ReplyError.REQUEST_TIMED_OUT
 
 
 def ids(member: Member) -> list[int]:
@@ -125,13 +144,35 @@ async def test_a_voter_that_moved_tells_the_leader_its_new_address(tmp_path: Pat
 
 
 async def test_a_change_asked_for_while_a_removed_leader_steps_down_reaches_the_next_one(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, voters=3) as cluster:
+    patient = dataclasses.replace(FAST, request_timeout_ms=5_000)
+    async with Cluster(tmp_path, voters=3, config=patient) as cluster:
         leader = await cluster.leader()
         follower = next(member for member in cluster.members if member is not leader)
         assert (await change(follower, VoterChangeKind.REMOVE, leader.voter)).error is ReplyError.NONE
         for asked in (leader, follower):
             again = await change(asked, VoterChangeKind.REMOVE, leader.voter)
             assert again.error is ReplyError.VOTER_NOT_FOUND, again.reason
+
+
+async def test_a_leader_that_is_too_new_for_a_change_makes_it_when_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = dataclasses.replace(FAST, request_timeout_ms=5_000)
+    async with Cluster(tmp_path, voters=1, spares=1, config=patient) as cluster:
+        leader = await cluster.leader()
+        spare = cluster.members[1]
+        await until(lambda: spare.listener.last_offset == leader.listener.last_offset and spare.node.log_end_offset > 0)
+        begun: list[bool] = []
+        begin = membership.may_begin
+
+        def too_new_at_first(**state: Any) -> VoterRefusal | None:
+            begun.append(len(begun) >= 2)
+            return begin(**state if begun[-1] else state | {"high_watermark": Offset(0)})
+
+        monkeypatch.setattr(membership, "may_begin", too_new_at_first)
+        answer = await change(spare, VoterChangeKind.ADD, spare.voter)
+        assert answer.error is ReplyError.NONE, answer
+        assert begun == [False, False, True]
 
 
 async def test_refusals_name_the_rule_and_the_way_out(tmp_path: Path) -> None:
@@ -187,7 +228,8 @@ async def test_a_static_voter_set_is_upgraded_when_asked_and_every_voter_speaks_
 async def make_upgrade(cluster: Cluster, asked: Member) -> None:
     """By way of a node that does not lead."""
     answer = VoterChangeAnswer(ReplyError.REQUEST_TIMED_OUT, "", None)
-    while answer.error in (ReplyError.REQUEST_TIMED_OUT, ReplyError.NOT_LEADER_OR_FOLLOWER):
-        await cluster.leader()
-        answer = await change(asked, VoterChangeKind.UPGRADE, asked.voter)
+    async with asyncio.timeout(SETTLE_S):
+        while answer.error in NOT_YET:
+            await cluster.leader()
+            answer = await change(asked, VoterChangeKind.UPGRADE, asked.voter)
     assert answer.error is ReplyError.NONE, answer

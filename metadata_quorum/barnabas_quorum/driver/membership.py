@@ -32,14 +32,14 @@ NOT_BEGUN = (ReplyError.NOT_LEADER_OR_FOLLOWER, ReplyError.BROKER_NOT_AVAILABLE)
 """Answers after which the log is sure not to hold the change."""
 
 ASK_AGAIN_S = 0.1
-"""Between two questions for a leader; an election takes a few of these."""
+"""Between two questions for a leader, and two attempts to begin; an election takes a few of these."""
 
 
 class Change(NamedTuple):
-    """A change on its way to the core."""
+    """A change on its way to the core. `done`: how it ended, or why it cannot begin at the moment."""
 
     change: VoterChange
-    done: asyncio.Future[VoterChangeAnswer]
+    done: asyncio.Future[VoterChangeAnswer | VoterRefusal]
 
 
 class VoterChanges:
@@ -62,7 +62,8 @@ class VoterChanges:
         self._transport = transport
         self._tell = tell
         self._last_correlation = 0
-        self._waiting: dict[int, asyncio.Future[VoterChangeAnswer]] = {}
+        self._in_hand = 0
+        self._waiting: dict[int, asyncio.Future[VoterChangeAnswer | VoterRefusal]] = {}
 
     @property
     def identity(self) -> ReplicaIdentity:
@@ -70,26 +71,48 @@ class VoterChanges:
         return ReplicaIdentity(self._core.me, 0, KRAFT_VERSION)
 
     async def handle(self, change: VoterChange) -> VoterChangeAnswer:
-        """A peer, or an operator by way of one, asks for a change. Answers when it is committed or refused."""
+        """A peer, or an operator by way of one, asks for a change. Answers when it is committed or refused.
+
+        What passes by itself (the leader is new, another change is under way) is waited for as long as a request may take;
+        Kafka refuses then (REQUEST_TIMED_OUT), and every client has to ask again.
+        """
         core = self._core
         if not core.is_leader:
             return self._answer(
                 ReplyError.NOT_LEADER_OR_FOLLOWER, f"node {core.me.id} does not lead the quorum; ask its leader"
             )
-        if len(self._waiting) >= CHANGES_MAX:
+        if self._in_hand >= CHANGES_MAX:
             return self._answer(ReplyError.REQUEST_TIMED_OUT, f"{CHANGES_MAX} changes of the voter set wait already")
+        self._in_hand += 1
+        try:
+            return await self._look_and_make(change)
+        finally:
+            self._in_hand -= 1
+
+    async def _look_and_make(self, change: VoterChange) -> VoterChangeAnswer:
+        core = self._core
         if change.kind in (VoterChangeKind.ADD, VoterChangeKind.UPDATE):
             refusal = await self._look_at(change.voter, core.voters.kraft_version)
             if refusal is not None:
-                return self._answer(*refusal)
+                return self._answer(refusal.error, refusal.reason)
         elif change.kind is VoterChangeKind.UPGRADE and core.voters.kraft_version < KRAFT_VERSION:
             others = [voter for voter in core.voters if voter.key != core.me]
             for refusal in await asyncio.gather(*(self._look_at(voter, KRAFT_VERSION) for voter in others)):
                 if refusal is not None:
-                    return self._answer(*refusal)
+                    return self._answer(refusal.error, refusal.reason)
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + self._config.request_timeout_ms / 1000
+        while isinstance(outcome := await self._make(change), VoterRefusal):
+            if clock() >= give_up:
+                return self._answer(outcome.error, outcome.reason)
+            await asyncio.sleep(ASK_AGAIN_S)
+        return outcome
+
+    async def _make(self, change: VoterChange) -> VoterChangeAnswer | VoterRefusal:
+        """One attempt. Ends with a VoterRefusal when the change cannot begin at the moment."""
         self._last_correlation += 1
         correlation = self._last_correlation
-        done: asyncio.Future[VoterChangeAnswer] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[VoterChangeAnswer | VoterRefusal] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = done
         try:
             self._tell(Change(change._replace(correlation=correlation), done))
@@ -108,7 +131,7 @@ class VoterChanges:
         """On the loop, with every promised offset handed over: let the core begin it."""
         refusal = self._core.change_voters(change.change, now_ms)
         if refusal is not None and not change.done.done():
-            change.done.set_result(self._answer(*refusal))
+            change.done.set_result(refusal if refusal.is_passing else self._answer(refusal.error, refusal.reason))
 
     def finish(self, result: VoterChangeResult) -> None:
         """The core says how a change ended."""
@@ -136,8 +159,8 @@ class VoterChanges:
                 ReplyError.BROKER_NOT_AVAILABLE,
                 "the quorum has no leader that this node knows; without a majority of its voters no change is possible",
             )
-        # the leader waits for a commit, after a look at the new voter
-        timeout_s = 2.5 * self._config.request_timeout_ms / 1000
+        # the leader waits until it may begin and for a commit, after a look at the new voter
+        timeout_s = 3.5 * self._config.request_timeout_ms / 1000
         return await self._transport.change_voters(change, leader, timeout_s=timeout_s)
 
     async def keep_up(self) -> None:

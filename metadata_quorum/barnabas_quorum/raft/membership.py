@@ -27,11 +27,15 @@ def may_begin(
     """
     if high_watermark <= epoch_start:
         return VoterRefusal(
-            ReplyError.REQUEST_TIMED_OUT, "the leader is new and has committed nothing in its epoch yet; try again"
+            ReplyError.REQUEST_TIMED_OUT,
+            "the leader is new and has committed nothing in its epoch yet; try again",
+            is_passing=True,
         )
     if has_pending or high_watermark <= last_voters_offset:
         return VoterRefusal(
-            ReplyError.REQUEST_TIMED_OUT, "another change of the voter set is not committed yet; try again when it is"
+            ReplyError.REQUEST_TIMED_OUT,
+            "another change of the voter set is not committed yet; try again when it is",
+            is_passing=True,
         )
     return None
 

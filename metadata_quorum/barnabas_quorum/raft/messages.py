@@ -299,10 +299,12 @@ class VoterChange(NamedTuple):
 
 
 class VoterRefusal(NamedTuple):
-    """Why a change of the voter set is not begun; the reason names the rule and the way out."""
+    """Why a change of the voter set is not begun; the reason names the rule and the way out. `is_passing`: nothing is wrong
+    with the change, and what stands in its way goes by itself in a working quorum."""
 
     error: ReplyError
     reason: str
+    is_passing: bool = False
 
 
 class VoterChangeResult(NamedTuple):
