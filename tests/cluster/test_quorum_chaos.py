@@ -35,5 +35,5 @@ def test_one_fault_of_every_kind_leaves_the_metadata_history_linearizable(tmp_pa
     (report,) = json.loads(report_file.read_text())
     assert report["faults"] == 5, "a kill, a pause, a cut, a kill of all, a restart"
     assert report["elections"] >= 4
-    assert report["operations"] > 500
-    assert report["local_reads"] > 50
+    assert report["operations"] > 200
+    assert report["local_reads"] > 20
