@@ -250,6 +250,9 @@ class UnifiedLog:
         log._is_directory_dirty = True
         if known_id is None and topic_id != ZERO_UUID:
             log.set_topic_id(topic_id)
+        elif known_id is not None and not is_clean_shutdown:
+            # perhaps only in the page cache, of a process that was killed: a clean stop must not leave it there
+            log._unflushed_files.append(disk.open(metadata_path))
         return log
 
     # -- append ----------------------------------------------------------------------------------------------------

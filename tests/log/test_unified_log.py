@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -593,3 +594,12 @@ def test_a_directory_of_another_topic_is_refused(disk: MemoryDisk) -> None:
     with pytest.raises(InconsistentTopicId):
         open_log(disk, topic_id=Uuid(b"b" * 16))
     assert open_log(disk).topic_id == Uuid(b"a" * 16)
+
+
+def test_the_topic_id_of_a_killed_process_is_durable_after_a_clean_stop(disk: MemoryDisk) -> None:
+    fill(open_log(disk, topic_id=Uuid(b"a" * 16)), 3)
+    disk.make_names_durable(DIRECTORY)
+    log = open_log(disk)  # after a kill: what was not flushed is in the page cache still
+    log.close()
+    for seed in range(5):
+        assert open_log(disk.crash(Random(seed))).topic_id == Uuid(b"a" * 16)
