@@ -5,8 +5,8 @@ Invariants: a directory that failed once is offline until the process starts aga
             above what is durable; the clean-shutdown file is the last thing written and the first thing removed.
 Read next:  unified_log.py, flush.py; replication's manager, which owns one of these.
 
-Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, and the
-checkpoint files of checkpoints.py.
+Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, ...-stray/ of a
+replica that the cluster does not know, and the checkpoint files of checkpoints.py.
 
 Not obvious:
   - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 RETENTION_INITIAL_DELAY_MS: Final = 30_000
 """log.initial.task.delay.ms"""
 _DELETE_SUFFIX: Final = "-delete"
+_STRAY_SUFFIX: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
 _RETENTION_SLICE: Final = 50
 """Logs looked at between two turns of the loop."""
@@ -334,23 +335,39 @@ class LogManager:
 
         Nothing happens if it is not here. Readers that hold its files may finish.
         """
+        target = self._take_out(topic_partition, _DELETE_SUFFIX)
+        if target is not None:
+            path, delay_ms = target
+            self._removals.append((self._clock_ms() + delay_ms, path))
+            self._removals_added.set()
+
+    def set_aside(self, topic_partition: TopicPartition) -> str | None:
+        """Take a log out of service of which the metadata knows no replica here, and keep its directory under another name,
+        as Kafka does: nobody asked for its deletion, and a quorum that was recovered may have forgotten a topic.
+
+        Returns where it is now, None if it is not here or its directory has failed.
+        """
+        target = self._take_out(topic_partition, _STRAY_SUFFIX)
+        return None if target is None else target[0]
+
+    def _take_out(self, topic_partition: TopicPartition, suffix: str) -> tuple[str, int] | None:
+        """Rename a log's directory. Returns its new path and file.delete.delay.ms of the log."""
         log = self._logs.pop(topic_partition, None)
         if log is None:
-            return
+            return None
         directory = self._homes.pop(log)
         del directory.logs[topic_partition]
         directory.rounds.forget(log)
-        target = self._free_delete_path(directory, log)
+        target = self._free_path(directory, log, suffix)
         try:
             self._disk.rename(log.directory, target)
         except OSError as error:
             self._fail_directory(directory, error)
-            return
+            return None
         finally:
             log.fail(OSError("the log is deleted"))
             log.release_files()
-        self._removals.append((self._clock_ms() + log.config.file_delete_delay_ms, target))
-        self._removals_added.set()
+        return target, log.config.file_delete_delay_ms
 
     def directory_id(self, log: UnifiedLog) -> Uuid:
         """Id of the directory that a log is in (KIP-858)."""
@@ -392,11 +409,11 @@ class LogManager:
                 if saved.pop(topic_partition, None):
                     checkpoints.write_offsets(self._disk, directory.file(name), saved)
 
-    def _free_delete_path(self, directory: _Directory, log: UnifiedLog) -> str:
-        """A name no earlier deletion has: the same replica may come and go within the delay."""
+    def _free_path(self, directory: _Directory, log: UnifiedLog, kind: str) -> str:
+        """A name no earlier one of that kind has: the same replica may come and go within the delay."""
         number = 0
         while True:
-            suffix = f".{log.topic_id.hex()}{number:02x}{_DELETE_SUFFIX}"
+            suffix = f".{log.topic_id.hex()}{number:02x}{kind}"
             name = f"{str(log.topic_partition)[: _NAME_BYTES_MAX - len(suffix)]}{suffix}"
             if not self._disk.exists(directory.file(name)):
                 return directory.file(name)

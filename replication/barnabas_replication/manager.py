@@ -591,8 +591,14 @@ class ReplicaManager:
                 partition=None if topic is None else topic.partitions.get(topic_partition.partition),
                 broker_id=self.broker_id,
             ):
-                logger.warning("%s is of no replica of this broker any more, removing it", log.directory)
-                self._logs.delete(topic_partition)
+                kept_in = self._logs.set_aside(topic_partition)
+                if kept_in is not None:
+                    logger.warning(
+                        "the cluster knows no replica of this broker for %s: its log is kept in %s; remove that directory "
+                        "when nobody wants its records",
+                        topic_partition,
+                        kept_in,
+                    )
 
     def _is_present_life(self) -> bool:
         """Whether the image knows the registration of this very process, and so all that an earlier life of this broker saw."""

@@ -353,6 +353,17 @@ async def test_a_deletion_cut_short_is_finished_at_the_next_start(disk: MemoryDi
     assert dict(again.manager.logs) == {} and not [n for n in disk.names if "a-0" in n]
 
 
+async def test_a_log_set_aside_keeps_its_records_and_is_not_loaded_again(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    append(broker.log())
+    kept_in = broker.manager.set_aside(A0)
+    assert kept_in is not None and kept_in.endswith("-stray") and broker.manager.get(A0) is None
+    assert broker.manager.set_aside(A0) is None
+    again = await loaded(disk)
+    assert dict(again.manager.logs) == {}
+    assert any(name.startswith(kept_in) and name.endswith(".log") for name in disk.names)
+
+
 async def test_a_topic_made_again_is_not_cut_by_the_checkpoints_of_the_old(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     log = broker.log()
