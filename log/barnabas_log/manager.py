@@ -151,6 +151,9 @@ class LogManager:
         self._clock_ms = clock_ms
         self._config = config or LogManagerConfig()
         self._logs: dict[TopicPartition, UnifiedLog] = {}
+        self.rivals: dict[TopicPartition, list[UnifiedLog]] = {}
+        """After load: partitions that are in several directories, none of which serves until `settle`. A directory that was
+        offline came back, and meanwhile the replica was begun anew in another."""
         self._homes: dict[UnifiedLog, _Directory] = {}
         self._removals: list[tuple[int, str]] = []
         self._removals_added = asyncio.Event()
@@ -241,8 +244,6 @@ class LogManager:
             topic_partition = parse_directory_name(name)
             if topic_partition is None or topic_partition.topic == METADATA_TOPIC:
                 continue
-            if topic_partition in self._logs:
-                raise InconsistentTopicId(f"{path} and {self._logs[topic_partition].directory} hold the same partition")
             open_log = partial(
                 UnifiedLog.open,
                 disk=self._disk,
@@ -335,7 +336,8 @@ class LogManager:
 
         Nothing happens if it is not here. Readers that hold its files may finish.
         """
-        target = self._take_out(topic_partition, _DELETE_SUFFIX)
+        log = self._logs.pop(topic_partition, None)
+        target = None if log is None else self._take_out(log, _DELETE_SUFFIX)
         if target is not None:
             path, delay_ms = target
             self._removals.append((self._clock_ms() + delay_ms, path))
@@ -347,16 +349,14 @@ class LogManager:
 
         Returns where it is now, None if it is not here or its directory has failed.
         """
-        target = self._take_out(topic_partition, _STRAY_SUFFIX)
+        log = self._logs.pop(topic_partition, None)
+        target = None if log is None else self._take_out(log, _STRAY_SUFFIX)
         return None if target is None else target[0]
 
-    def _take_out(self, topic_partition: TopicPartition, suffix: str) -> tuple[str, int] | None:
-        """Rename a log's directory. Returns its new path and file.delete.delay.ms of the log."""
-        log = self._logs.pop(topic_partition, None)
-        if log is None:
-            return None
+    def _take_out(self, log: UnifiedLog, suffix: str) -> tuple[str, int] | None:
+        """Rename a log's directory. Returns its new path and file.delete.delay.ms of the log; None when that failed."""
         directory = self._homes.pop(log)
-        del directory.logs[topic_partition]
+        del directory.logs[log.topic_partition]
         directory.rounds.forget(log)
         target = self._free_path(directory, log, suffix)
         try:
@@ -393,9 +393,43 @@ class LogManager:
         return {directory.path: directory.rounds.stats for directory in self._directories}
 
     def _adopt(self, directory: _Directory, log: UnifiedLog) -> None:
-        self._logs[log.topic_partition] = log
+        topic_partition = log.topic_partition
         self._homes[log] = directory
-        directory.logs[log.topic_partition] = log
+        directory.logs[topic_partition] = log
+        if topic_partition in self.rivals:
+            self.rivals[topic_partition].append(log)
+        elif topic_partition in self._logs:
+            self.rivals[topic_partition] = [self._logs.pop(topic_partition), log]
+        else:
+            self._logs[topic_partition] = log
+
+    def settle(self, topic_partition: TopicPartition, topic_id: Uuid, *, directory_id: Uuid) -> None:
+        """Put one of the rivals of that name into service, and the others aside.
+
+        The one of that topic is taken; of several the one in that directory, where the cluster believes the replica to be; else
+        the one that was written last: no log was begun beside another that the cluster counted on.
+        """
+        logs = self.rivals.pop(topic_partition)
+        right = max(
+            logs,
+            key=lambda log: (
+                log.topic_id == topic_id,
+                self._homes[log].id == directory_id,
+                log.latest_epoch,
+                log.log_end_offset,
+            ),
+        )
+        self._logs[topic_partition] = right
+        for log in logs:
+            if log is not right:
+                target = self._take_out(log, _STRAY_SUFFIX)
+                logger.warning(
+                    "%s was in two log directories: %s serves, the other is kept in %s; remove that directory when nobody "
+                    "wants its records",
+                    topic_partition,
+                    right.directory,
+                    log.directory if target is None else target[0],
+                )
 
     def _forget_saved(self, directory: _Directory, topic_partition: TopicPartition) -> None:
         """A new log starts at 0: what the files say of an earlier one of that name would cut it at the next start, or take

@@ -592,6 +592,10 @@ class ReplicaManager:
                 broker_id=self.broker_id,
             ):
                 kept_in = self._logs.set_aside(topic_partition)
+        for topic_partition in list(self._logs.rivals):
+            topic = self._image.topics.get(topic_partition.topic)
+            # no replica is left of those whose turn has not come: one of them is enough to be looked at below
+            self._logs.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
                 if kept_in is not None:
                     logger.warning(
                         "the cluster knows no replica of this broker for %s: its log is kept in %s; remove that directory "
@@ -677,6 +681,11 @@ class ReplicaManager:
             self._logs.delete(topic_partition)
         if self._logs.get(topic_partition) is None and not self._may_make_log(topic_partition, registration):
             return None
+        if topic_partition in self._logs.rivals:
+            if not self._is_present_life():
+                self._postponed[topic_partition] = None
+                return None
+            self._logs.settle(topic_partition, topic_id, directory_id=directory_of(registration, self.broker_id))
         try:
             log = self._logs.get_or_create(
                 topic_partition,

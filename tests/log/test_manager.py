@@ -14,10 +14,11 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, StorageFailed
 from barnabas_log.manager import LogManager, parse_directory_name
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config
 from tests.log.memory_disk import MemoryDisk
 
+OTHER_ID = Uuid(b"o" * 16)
 TOPIC_ID = Uuid(b"t" * 16)
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
 
@@ -362,6 +363,34 @@ async def test_a_log_set_aside_keeps_its_records_and_is_not_loaded_again(disk: M
     again = await loaded(disk)
     assert dict(again.manager.logs) == {}
     assert any(name.startswith(kept_in) and name.endswith(".log") for name in disk.names)
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "directory_id", "right"),
+    [
+        (OTHER_ID, ZERO_UUID, "two"),
+        (TOPIC_ID, ZERO_UUID, "one"),
+        (TOPIC_ID, Uuid(b"2" * 16), "one"),
+        (Uuid(b"x" * 16), ZERO_UUID, "two"),
+    ],
+)
+async def test_of_a_log_in_two_directories_the_one_that_the_cluster_means_serves(
+    disk: MemoryDisk, topic_id: Uuid, directory_id: Uuid, right: str
+) -> None:
+    """A directory was offline while its topic was deleted and made again in another."""
+    former = await loaded(disk, "one")
+    append(former.log())
+    latter = await loaded(disk, "two")
+    for _ in range(2):
+        append(latter.log(A0, OTHER_ID))
+    broker = await loaded(disk, "one", "two")
+    assert broker.manager.get(A0) is None, "nobody can tell yet"
+    broker.manager.settle(A0, topic_id, directory_id=directory_id)
+    log = broker.manager.get(A0)
+    assert log is not None and log.directory == f"{right}/a-0" and not broker.manager.rivals
+    assert [name for name in disk.directories if name.endswith("-stray")] != [], "the other is kept"
+    assert append(log) == {"one": 1, "two": 2}[right]
+    assert set((await loaded(disk, "one", "two")).manager.logs) == {A0}
 
 
 async def test_a_topic_made_again_is_not_cut_by_the_checkpoints_of_the_old(disk: MemoryDisk) -> None:
