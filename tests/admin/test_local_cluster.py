@@ -152,9 +152,10 @@ def test_a_killed_node_starts_again(cluster: LocalCluster) -> None:
 def test_a_paused_node_answers_nothing_and_goes_on_after_resume(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas_admin.local_cluster.PROBE_TIMEOUT_S", 0.1)
     cluster.pause(1)
-    assert not cluster.is_ready(1)
+    with monkeypatch.context() as patience:
+        patience.setattr("barnabas_admin.local_cluster.PROBE_TIMEOUT_S", 0.1)
+        assert not cluster.is_ready(1)
     cluster.resume(1)
     cluster.wait_until(lambda: cluster.is_ready(1), what="node 1 ready")
 

@@ -72,7 +72,7 @@ def drips(data: bytes) -> Attack:
     return attack
 
 
-def run_attack(port: int, attack: Attack, *, timeout_s: float = 10.0) -> str:
+def run_attack(port: int, attack: Attack, *, timeout_s: float = 60.0) -> str:
     """Open a connection, attack, and say how it ended: closed, reset, or left (by us)."""
     with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
         try:

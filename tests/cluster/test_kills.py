@@ -11,6 +11,7 @@ import pytest
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from tests.cluster.topics import wait_until_known
 from tests.cluster.workload import (
     UniqueProducer,
     active_controller,
@@ -35,7 +36,9 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 def create_topic(cluster: LocalCluster, name: str) -> None:
     """RF 3, min.insync.replicas 2."""
     with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
-        admin.create_topics([name], partitions=PARTITIONS, replication_factor=3, configs={"min.insync.replicas": "2"})
+        configs = {"min.insync.replicas": "2"}
+        (made,) = admin.create_topics([name], partitions=PARTITIONS, replication_factor=3, configs=configs)
+    wait_until_known(cluster, name, made.id)
 
 
 def kill_and_restart(cluster: LocalCluster, node_id: int, producer: UniqueProducer, led: set[int]) -> None:

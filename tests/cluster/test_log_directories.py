@@ -42,7 +42,7 @@ def consumed(cluster: LocalCluster, partition: int) -> list[bytes]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "g"})
     try:
         consumer.assign([TopicPartition("t", partition, 0)])
-        return [message.value() for message in consumer.consume(3, timeout=10.0)]
+        return [message.value() for message in consumer.consume(3, timeout=60.0)]
     finally:
         consumer.close()
 
@@ -62,7 +62,7 @@ def test_a_directory_that_cannot_be_read_costs_its_replicas_alone_and_gives_them
     for partition in range(PARTITIONS):
         for number in range(3):
             producer.produce("t", b"%d" % number, partition=partition)
-    assert producer.flush(10.0) == 0
+    assert producer.flush(60.0) == 0
     del producer
     kept, lost = logs_in(one), logs_in(two)
     assert kept and lost and kept | lost == set(range(PARTITIONS))
@@ -95,5 +95,5 @@ def test_a_directory_that_cannot_be_read_costs_its_replicas_alone_and_gives_them
         directory.symlink_to(directory)
     cluster.start_node(1)
     process = cluster.nodes[1].process
-    assert process is not None and process.wait(20) != 0
+    assert process is not None and process.wait(60) != 0
     assert "no log directory works" in cluster.nodes[1].stderr_file.read_text()

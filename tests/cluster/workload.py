@@ -16,7 +16,7 @@ from barnabas_admin.local_cluster import LocalCluster
 from tests.checker.history import Place, Verdict, judge
 
 FLUSH_TIMEOUT_S = 120.0
-READ_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 90.0
 
 
 class UniqueProducer:
@@ -103,11 +103,11 @@ def read_log(bootstrap: str, topic: str) -> dict[tuple[str, int], list[tuple[int
     """(offset, id) of every record of every partition up to its high watermark."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"reader-{topic}", "enable.auto.commit": False})
     try:
-        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
         log: dict[tuple[str, int], list[tuple[int, int]]] = {(topic, index): [] for index in partitions}
         ends = {}
         for index in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=10)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=60)
             if high > low:
                 ends[index] = high
         consumer.assign([TopicPartition(topic, index, 0) for index in ends])
@@ -128,7 +128,7 @@ def leaders(cluster: LocalCluster, topic: str) -> dict[int, int]:
     """Partition -> broker id of its leader, as the admin service says."""
     from barnabas_admin.client import AdminClient
 
-    with AdminClient(cluster.admin_addresses, timeout_s=5.0) as admin:
+    with AdminClient(cluster.admin_addresses, timeout_s=30.0) as admin:
         described = admin.describe_topics([topic])[0]
         return {partition.partition: partition.leader for partition in described.partitions}
 
@@ -137,7 +137,7 @@ def active_controller(cluster: LocalCluster) -> int:
     """node.id of the quorum's leader."""
     from barnabas_admin.client import AdminClient
 
-    with AdminClient(cluster.admin_addresses, timeout_s=5.0) as admin:
+    with AdminClient(cluster.admin_addresses, timeout_s=30.0) as admin:
         return int(admin.describe_cluster().controller_id)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster
+from tests.cluster.topics import wait_until_known
 
 _numbers = itertools.count(1)
 
@@ -27,7 +28,9 @@ def make_topic(barnabas_cluster: LocalCluster, request: pytest.FixtureRequest) -
         name = f"compat-{next(_numbers)}"
         with AdminClient(barnabas_cluster.admin_addresses, timeout_s=10.0) as admin:
             # The samples are of 2013: retention by time would take them half a minute after the cluster's start.
-            admin.create_topics([name], partitions=partitions, replication_factor=3, configs={"retention.ms": "-1"})
+            configs = {"retention.ms": "-1"}
+            (made,) = admin.create_topics([name], partitions=partitions, replication_factor=3, configs=configs)
+        wait_until_known(barnabas_cluster, name, made.id)
         return name
 
     return make

@@ -22,6 +22,7 @@ from barnabas_wire.kafka.messages.delete_records import (
 )
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
+from tests.cluster.topics import wait_until_known
 from tests.spark.jvm import Jvm
 
 _numbers = itertools.count(1)
@@ -45,6 +46,7 @@ class Topics:
         with self.admin() as admin:
             (outcome,) = admin.create_topics([name], partitions=partitions, replication_factor=3, configs=settings)
         assert not outcome.error.code, outcome.error.message
+        wait_until_known(self.cluster, name, outcome.id)
         return name
 
     def delete(self, name: str) -> None:

@@ -150,9 +150,10 @@ async def test_a_topic_is_created_described_and_deleted(bootstrap: str) -> None:
         name = "compat-aiokafka-admin"
         await admin.create_topics([NewTopic(name, num_partitions=3, replication_factor=3)])
         async with asyncio.timeout(DEADLINE_S):
-            while name not in await admin.list_topics():
-                pass
-        (described,) = await admin.describe_topics([name])
+            while True:  # each time another broker may be asked, which has heard of it or not
+                (described,) = await admin.describe_topics([name])
+                if described["partitions"] and name in await admin.list_topics():
+                    break
         assert [len(partition["replicas"]) for partition in described["partitions"]] == [3, 3, 3]
         await admin.delete_topics([name])
         async with asyncio.timeout(DEADLINE_S):

@@ -105,7 +105,6 @@ def test_two_members_share_a_group_hand_over_and_resume_where_it_committed(
 ) -> None:
     topic = make_topic(PARTITIONS)
     numbered = [Sample(b"%d" % n, b"value %d" % n, (), FIRST_TIMESTAMP_MS) for n in range(RECORDS)]
-    produce(bootstrap, topic, numbered)
     one, two = member(bootstrap, group), member(bootstrap, group)
     read: dict[Consumer, list[Message]] = {one: [], two: []}
     for consumer in read:
@@ -118,6 +117,7 @@ def test_two_members_share_a_group_hand_over_and_resume_where_it_committed(
     until(lambda: all(len(consumer.assignment()) == PARTITIONS // 2 for consumer in read), poll_both)
     owned = Counter(partition.partition for consumer in read for partition in consumer.assignment())
     assert owned == dict.fromkeys(range(PARTITIONS), 1)
+    produce(bootstrap, topic, numbered)  # only now: what a member reads before the other joins, both would read
     until(lambda: len(read[one]) + len(read[two]) >= RECORDS, poll_both)
     everything = [message.value() for messages in read.values() for message in messages]
     assert Counter(everything) == Counter(record.value for record in numbered)
@@ -221,7 +221,8 @@ def test_a_topic_is_created_listed_and_deleted(bootstrap: str) -> None:
         lambda: name in (topics := admin.list_topics(timeout=DEADLINE_S).topics) and len(topics[name].partitions) == 3,
         lambda: None,
     )
-    partitions = admin.list_topics(name, timeout=DEADLINE_S).topics[name].partitions
-    assert all(len(partition.replicas) == 3 for partition in partitions.values())
+    found = admin.list_topics(timeout=DEADLINE_S).topics
+    until(lambda: name in found, lambda: found.update(admin.list_topics(timeout=DEADLINE_S).topics))
+    assert all(len(partition.replicas) == 3 for partition in found[name].partitions.values())
     admin.delete_topics([name])[name].result(DEADLINE_S)
     until(lambda: name not in admin.list_topics(timeout=DEADLINE_S).topics, lambda: None)
