@@ -153,6 +153,16 @@ def test_a_reassignment_is_done_when_all_who_stay_are_in_sync() -> None:
     assert len(done.directories) == 3
 
 
+def test_a_reassignment_is_done_by_an_election_that_makes_all_who_stay_in_sync() -> None:
+    before = partition(isr=(), leader=-1, elr=ids(3), removing_replicas=ids(2, 3), adding_replicas=ids(1))
+    waiting = after(before, (2, 3))
+    assert (waiting.leader, waiting.isr, waiting.removing_replicas) == (3, ids(3), ids(2, 3))
+    done = after(before, (1, 2), allows_unclean=True, min_insync_replicas=2)
+    assert (done.leader, done.replicas, done.isr, done.leader_epoch) == (1, ids(1), ids(1), 1)
+    assert (done.adding_replicas, done.removing_replicas, done.elr, done.last_known_elr) == ((), (), (), ())
+    assert done.leader_recovery_state is LeaderRecoveryState.RECOVERING
+
+
 def test_dropped_replicas_mean_a_new_leader_epoch_also_under_the_same_leader() -> None:
     changed = after(partition(leader=2), (1, 2, 3), target_replicas=Replicas(ids(2, 3, 1), (), ids(1)))
     assert (changed.replicas, changed.leader, changed.leader_epoch) == (ids(2, 3), 2, 1)

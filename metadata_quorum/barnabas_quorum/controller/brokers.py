@@ -206,7 +206,8 @@ def unregister_broker(
             raise KafkaError.of(
                 ErrorCode.INVALID_REQUEST,
                 f"only broker {broker.id} is known to hold every committed record of {topic.name}-{index}; start it, or "
-                f"give these records up with `barnabas topic elect {topic.name}:{index} --unclean`, or delete the topic",
+                f"give these records up with `barnabas topic elect {topic.name}:{index} --unclean`, after a reassignment "
+                "where no other broker has a replica, or delete the topic",
             )
     records = leave_partitions(image, broker.id, rules=rules, is_gone=lambda placed: True)
     records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))

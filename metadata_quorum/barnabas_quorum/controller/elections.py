@@ -164,7 +164,7 @@ def _elect_preferred(image: MetadataImage, placed: PlacedPartition, rules: Parti
         elif not is_directory_online(image, partition, preferred):
             reason = "has lost the log directory of its replica: mend the disk, or reassign the partition"
         else:
-            reason = f"is not among the in-sync replicas {partition.isr}: wait until it has caught up"
+            reason = f"is not among the in-sync replicas {list(partition.isr)}: wait until it has caught up"
         raise KafkaError.of(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"{topic.name}-{index}: the preferred leader, broker {preferred}, {reason}",
@@ -206,8 +206,8 @@ def _elect_unclean(image: MetadataImage, placed: PlacedPartition, rules: Partiti
     if change is None or change.leader is None or change.leader == NO_BROKER:
         raise KafkaError.of(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            f"{topic.name}-{index}: none of its replicas {partition.replicas} is in service with a working log "
-            "directory; start one of these brokers",
+            f"{topic.name}-{index}: none of its replicas {list(partition.replicas)} is in service with a working log "
+            "directory; start one of these brokers, or reassign the partition to one that runs and elect then",
         )
     return change
 

@@ -9,7 +9,8 @@ Read next:  elr.py and partition_rules.py; partitions.py, elections.py and reass
             image/topics.py (merge), which replays them.
 
 Order of steps as in Kafka's builder (KIP-966): a reassignment that is done, ELR, election, leader epoch for dropped replicas,
-ISR, last known leader, directories and replicas, recovery state.
+ISR, last known leader, directories and replicas, recovery state. Differs from Kafka: a reassignment that an election makes
+done is done at once; in Kafka it waits for an ISR change, and a new leader that is in sync alone proposes none.
 """
 
 from __future__ import annotations
@@ -104,6 +105,12 @@ def build_change(
         isr, elr, recovery = (leader,), (), LeaderRecoveryState.RECOVERING
     elif leader != NO_BROKER and not isr:
         isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
+    completed = completed_reassignment(wanted, isr)
+    if completed is not None:
+        # the new leader is all that was still wanted: no ISR change would come to say so
+        wanted, isr = completed
+        min_isr = effective_min_isr(min_insync_replicas, len(wanted.all))
+        elr = tuple(replica for replica in elr if replica in wanted.all)
     if isr:
         last_known = ()
     if len(isr) >= min_isr:

@@ -192,7 +192,7 @@ def _cancel(
     if partition.isr and not isr and not rules.allows_unclean(topic.name):
         raise KafkaError.of(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{name}: none of its original replicas {original} is in sync, so going back could lose records; let the "
+            f"{name}: none of its original replicas {list(original)} is in sync, so going back could lose records; let the "
             "reassignment finish, wait for one of them, or set unclean.leader.election.enable=true on the topic",
         )
     return build_change(
