@@ -57,7 +57,7 @@ from barnabas_replication.requests import (
     RespondAppend,
     RespondFetch,
 )
-from barnabas_replication.stats import Stats
+from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import KafkaError
@@ -125,6 +125,8 @@ class ReplicaManager:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
         self.stats = Stats()
+        self.topic_traffic: dict[str, TopicTraffic] = {}
+        """By topic, as long as a partition of it is here; in the order in which the topics came."""
         self._config = config
         self._logs = logs
         self._log_config = log_config
@@ -191,6 +193,8 @@ class ReplicaManager:
                 )
             except KafkaError as error:
                 stats.append_errors += 1
+                if partition is not None:
+                    partition.traffic.append_errors += 1
                 hint = self._leader_hint(topic, number) if isinstance(error, NotLeaderOrFollower) else None
                 start = NO_OFFSET
                 if partition is not None and not isinstance(error, APPEND_ERRORS_WITHOUT_START):
@@ -201,6 +205,9 @@ class ReplicaManager:
             if not is_duplicate:
                 stats.appended_bytes += size_bytes
                 stats.appended_records += record_count
+                traffic = partition.traffic
+                traffic.bytes_in += size_bytes
+                traffic.records_in += record_count
                 self._dirty[partition] = None
             start = partition.log.log_start_offset
             outcomes.append(_new_tuple(AppendOutcome, (topic, number, None, first_offset, append_time_ms, start, None)))
@@ -427,6 +434,10 @@ class ReplicaManager:
                     partition.sent_high_watermarks[replica_id] = outcome.high_watermark
                     if outcome.size_bytes and self._is_throttled(partition, replica_id):
                         throttled_bytes += outcome.size_bytes
+            elif outcome.size_bytes:
+                partition = get((outcome.topic, outcome.partition))
+                if partition is not None:
+                    partition.traffic.bytes_out += outcome.size_bytes
         if throttled_bytes:
             self.throttle.as_leader.take(throttled_bytes, self.now_ms())
         if replica_id >= 0:
@@ -581,6 +592,10 @@ class ReplicaManager:
 
     def _remove_strays(self) -> None:
         """No delta tells of topics that were deleted, and partitions that moved away, while this broker was down."""
+        for topic_partition in list(self._logs.rivals):
+            topic = self._image.topics.get(topic_partition.topic)
+            # no replica is left of those whose turn has not come: one of them is enough to be looked at below
+            self._logs.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
         for topic_partition, log in list(self._logs.logs.items()):
             if topic_partition in self._partitions:
                 continue
@@ -592,10 +607,6 @@ class ReplicaManager:
                 broker_id=self.broker_id,
             ):
                 kept_in = self._logs.set_aside(topic_partition)
-        for topic_partition in list(self._logs.rivals):
-            topic = self._image.topics.get(topic_partition.topic)
-            # no replica is left of those whose turn has not come: one of them is enough to be looked at below
-            self._logs.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
                 if kept_in is not None:
                     logger.warning(
                         "the cluster knows no replica of this broker for %s: its log is kept in %s; remove that directory "
@@ -670,6 +681,11 @@ class ReplicaManager:
             if partition.topic_id == topic_id:
                 return partition
             self._remove(topic_partition, partition.topic_id)
+        if topic_partition in self._logs.rivals:
+            if not self._is_present_life():
+                self._postponed[topic_partition] = None
+                return None
+            self._logs.settle(topic_partition, topic_id, directory_id=directory_of(registration, self.broker_id))
         stale = self._logs.get(topic_partition)
         if stale is not None and stale.topic_id != topic_id:
             if not self._is_present_life():
@@ -681,11 +697,6 @@ class ReplicaManager:
             self._logs.delete(topic_partition)
         if self._logs.get(topic_partition) is None and not self._may_make_log(topic_partition, registration):
             return None
-        if topic_partition in self._logs.rivals:
-            if not self._is_present_life():
-                self._postponed[topic_partition] = None
-                return None
-            self._logs.settle(topic_partition, topic_id, directory_id=directory_of(registration, self.broker_id))
         try:
             log = self._logs.get_or_create(
                 topic_partition,
@@ -696,6 +707,8 @@ class ReplicaManager:
         except (OSError, StorageFailed) as error:
             logger.error("%s: its log cannot be made: %s", topic_partition, error)
             return None
+        traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
+        traffic.hosted += 1
         partition = self._partitions[topic_partition] = Partition(
             topic_partition=topic_partition,
             topic_id=topic_id,
@@ -704,6 +717,7 @@ class ReplicaManager:
             host=self,
             config=self._config,
             stats=self.stats,
+            traffic=traffic,
         )
         return partition
 
@@ -736,6 +750,9 @@ class ReplicaManager:
             if partition.topic_id != topic_id:
                 return
             del self._partitions[topic_partition]
+            partition.traffic.hosted -= 1
+            if not partition.traffic.hosted:
+                del self.topic_traffic[topic_partition.topic]
             self._stop_fetching(partition)
             self._dirty.pop(partition, None)
             self._held_back.pop(partition, None)

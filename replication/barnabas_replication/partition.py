@@ -56,7 +56,7 @@ from barnabas_replication.requests import (
     FetchSpec,
     ListedOffset,
 )
-from barnabas_replication.stats import Stats
+from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.truncation import EpochEnd, find_divergence, truncation_offset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
@@ -147,6 +147,7 @@ class Partition:
         "storage_error",
         "topic_id",
         "topic_partition",
+        "traffic",
         "waiting_for_commit",
         "waiting_for_flush",
     )
@@ -161,11 +162,13 @@ class Partition:
         host: PartitionHost,
         config: ReplicationConfig,
         stats: Stats,
+        traffic: TopicTraffic,
     ) -> None:
         """high_watermark: from the checkpoint; cut to what the log really has."""
         self._config = config
         self._host = host
         self._stats = stats
+        self.traffic = traffic
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log

@@ -24,3 +24,17 @@ class Stats:
     replica_fetch_errors: int = 0
     truncations: int = 0
     truncations_below_high_watermark: int = 0
+
+
+@dataclass(slots=True)
+class TopicTraffic:
+    """What clients wrote to and read from the partitions of one topic that this broker leads or led. Shared by its partitions, so
+    that counting is one addition and no look-up; gone with the last of them."""
+
+    hosted: int = 0
+    """Partitions of the topic on this broker."""
+    bytes_in: int = 0
+    records_in: int = 0
+    bytes_out: int = 0
+    """To consumers; what followers fetch is replication."""
+    append_errors: int = 0

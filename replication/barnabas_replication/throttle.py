@@ -109,6 +109,8 @@ class ThrottleSide:
 
     bucket: TokenBucket | None = None
     topics: dict[str, ThrottledReplicas] = field(default_factory=dict)
+    bytes_taken: int = 0
+    """Since the start; read by the metrics."""
 
     @property
     def is_on(self) -> bool:
@@ -147,6 +149,7 @@ class ThrottleSide:
     def take(self, size_bytes: int, now_ms: int) -> None:
         """Throttled bytes have passed."""
         if self.bucket is not None:
+            self.bytes_taken += size_bytes
             self.bucket = taken(self.bucket, size_bytes, now_ms)
 
 

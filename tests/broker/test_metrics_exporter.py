@@ -11,11 +11,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.admin_rpc import AdminStats
 from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
+from barnabas_broker.metrics import traffic
 from barnabas_broker.metrics.exporter import api_name, copied, render
 from barnabas_broker.metrics.histogram import Histogram
 from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, LaneProbe, choose_period_s
@@ -31,6 +33,8 @@ from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import NoOpRecord
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash
 from barnabas_replication.stats import Stats as ReplicationStats
+from barnabas_replication.stats import TopicTraffic
+from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
@@ -178,7 +182,11 @@ def stand_ins() -> dict[str, Any]:
     partitions = [partition(0, is_leader=True), partition(1, is_leader=False)]
     return {
         "replicas": SimpleNamespace(
-            stats=ReplicationStats(isr_shrinks=3, replicated_bytes=100), partitions=lambda: iter(partitions)
+            stats=ReplicationStats(isr_shrinks=3, replicated_bytes=100),
+            partitions=lambda: iter(partitions),
+            topic_traffic={"t": TopicTraffic(hosted=2, bytes_in=70, records_in=7, bytes_out=30, append_errors=1)},
+            throttle=ReplicationThrottle(),
+            now_ms=lambda: 1000,
         ),
         "logs": SimpleNamespace(
             online_directories=["/"],
@@ -190,6 +198,7 @@ def stand_ins() -> dict[str, Any]:
             partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
             stats=CoordinatorStats(loads=3),
             list_groups=lambda: [GroupListing("g", "consumer", "Stable", "classic")] * 2,
+            committed_offsets=lambda: [("g", TopicPartition("t", index), Offset(9 * index)) for index in range(3)],
         ),
         "controller": SimpleNamespace(stats=ControllerDriverStats(brokers_fenced=5, fenced_by_probe=4)),
     }
@@ -210,6 +219,54 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "groups", state="Stable") == 2
     assert value(samples, "controller_brokers_fenced_total", by="silence") == 1
     assert value(samples, "raft_fsync_seconds_sum") == 0.01
+
+
+def test_a_topic_tells_its_bytes_and_beyond_the_bound_all_tell_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = stand_ins()
+    samples = scrape(make_sources(**rooms))
+    assert value(samples, "topic_bytes_total", topic="t", direction="in") == 70
+    assert value(samples, "topic_bytes_total", topic="t", direction="out") == 30
+    assert value(samples, "topic_records_in_total", topic="t") == 7
+    assert value(samples, "topic_errors_total", topic="t", op="produce") == 1
+    assert value(samples, "topics_left_out") == 0
+    monkeypatch.setattr(traffic, "TOPICS_MAX", 1)
+    rooms["replicas"].topic_traffic |= {name: TopicTraffic(bytes_in=5) for name in ("u", "v")}
+    samples = scrape(make_sources(**rooms))
+    assert value(samples, "topic_bytes_total", topic=traffic.OTHER_TOPICS, direction="in") == 10
+    assert value(samples, "topic_bytes_total", topic="t", direction="in") == 70
+    assert value(samples, "topics_left_out") == 2
+
+
+def test_a_group_lags_behind_what_is_left_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = stand_ins()
+    samples = scrape(make_sources(**rooms))
+    # Of partition 0 it committed nothing that is still there: the log begins at 5, the high watermark is 39.
+    assert value(samples, "group_lag_records", group="g", topic="t", partition="0") == 34
+    assert value(samples, "group_lag_records", group="g", topic="t", partition="1") == 30
+    assert value(samples, "group_committed_offset", group="g", topic="t", partition="2") == 18
+    assert not [
+        labels for name, labels in samples if name == "barnabas_group_lag_records" and ("partition", "2") in labels
+    ]
+    assert value(samples, "group_lags_left_out") == 0
+    monkeypatch.setattr(traffic, "LAGS_MAX", 1)
+    samples = scrape(make_sources(**rooms))
+    assert value(samples, "group_lags_left_out") == 2
+    assert len([name for name, _ in samples if name == "barnabas_group_committed_offset"]) == 1
+
+
+def test_a_throttle_tells_its_rate_what_passed_and_how_long_to_wait() -> None:
+    rooms = stand_ins()
+    samples = scrape(make_sources(**rooms))
+    assert value(samples, "replication_throttle_rate_bytes", role="leader") == -1
+    assert value(samples, "replication_throttle_wait_seconds", role="leader") == 0
+    side = rooms["replicas"].throttle.as_leader
+    side.set_rate(1000, 1000)
+    side.take(3000, 1000)
+    samples = scrape(make_sources(**rooms))
+    assert value(samples, "replication_throttle_rate_bytes", role="leader") == 1000
+    assert value(samples, "replication_throttled_bytes_total", role="leader") == 3000
+    assert value(samples, "replication_throttle_wait_seconds", role="leader") > 0
+    assert value(samples, "replication_throttled_bytes_total", role="follower") == 0
 
 
 def test_only_led_partitions_have_series_of_their_own() -> None:

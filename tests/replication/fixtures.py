@@ -28,7 +28,7 @@ from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import FetchedPartition
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
-from barnabas_replication.stats import Stats
+from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records import batch as batches
@@ -120,6 +120,7 @@ class PartitionBench:
             host=self.host,
             config=self.config,
             stats=self.stats,
+            traffic=TopicTraffic(),
         )
 
     def close(self) -> None:

@@ -131,6 +131,24 @@ async def test_refusals_of_a_produce(tmp_path: Path) -> None:
         assert cluster[1].partition("t").log.log_end_offset == 0, "nothing of all this was written"
 
 
+async def test_a_topics_traffic_is_counted_where_it_is_led_and_forgotten_with_it(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, brokers=2) as cluster:
+        cluster.controller.create("t", partitions=2, replicas=(1, 2))
+        leader, follower = cluster[1].manager, cluster[2].manager
+        assert leader is not None and follower is not None
+        for number in (0, 1):
+            await cluster[1].produce("t", batch(3), partition=number)
+        assert (await cluster[1].produce("t", b"garbage")).error is not None
+        traffic = leader.topic_traffic["t"]
+        assert (traffic.hosted, traffic.bytes_in, traffic.records_in) == (2, 2 * len(batch(3)), 6)
+        assert (traffic.bytes_out, traffic.append_errors) == (0, 1), "what a follower fetches is replication"
+        consumed = await cluster[1].consume("t")
+        assert traffic.bytes_out == consumed.size_bytes > 0
+        assert follower.topic_traffic["t"].bytes_in == 0
+        cluster.controller.delete("t")
+        await eventually(lambda: not leader.topic_traffic and not follower.topic_traffic)
+
+
 async def test_one_bad_partition_does_not_spoil_the_others_of_a_request(tmp_path: Path) -> None:
     async with MiniCluster(tmp_path) as cluster:
         cluster.controller.create("t", partitions=2)

@@ -3,7 +3,7 @@
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
 Invariants: prefix barnabas_, base units, counters end in _total, times are histograms; label values are bounded (per
             partition only what this broker leads); a part the node does not have gives no series.
-Read next:  sources.py, http.py.
+Read next:  sources.py, traffic.py, http.py.
 
 Not obvious: this runs in a thread while the lanes work. Numbers may be a moment apart; a dict that may grow meanwhile is
 copied by one call (`list(d.items())`), never iterated.
@@ -14,17 +14,10 @@ from __future__ import annotations
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-    SummaryMetricFamily,
-)
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from barnabas_broker.metrics.census import (
@@ -37,16 +30,11 @@ from barnabas_broker.metrics.census import (
     partition_flags,
     take_census,
 )
-from barnabas_broker.metrics.histogram import HistogramCounts
+from barnabas_broker.metrics.families import copied, counter, gauge, histogram, partition_labels, summary
 from barnabas_broker.metrics.sources import NodeSources
+from barnabas_broker.metrics.traffic import group_lag_families, throttle_families, topic_families
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
-
-PREFIX = "barnabas_"
-T = TypeVar("T")
-Labels = Mapping[str, str]
-Sample = tuple[Labels, float]
 
 
 def render(sources: NodeSources) -> tuple[bytes, str]:
@@ -71,12 +59,12 @@ class NodeCollector:
 
 def node_families(sources: NodeSources) -> Iterator[Metric]:
     """Who this node is."""
-    yield _gauge(
+    yield gauge(
         "build_info",
         "The version that runs.",
         [({"version": sources.version, "python": platform.python_version()}, 1)],
     )
-    yield _gauge(
+    yield gauge(
         "node_info",
         "This node.",
         [
@@ -92,10 +80,10 @@ def node_families(sources: NodeSources) -> Iterator[Metric]:
             )
         ],
     )
-    yield _gauge(
+    yield gauge(
         "node_uptime_seconds", "Time since the start.", [({}, sources.clock_ms() / 1000 - sources.started_at_s)]
     )
-    yield _histogram(
+    yield histogram(
         "loop_lag_seconds",
         "How late a timer of the lane's event loop fires.",
         [({"lane": lane}, lag) for lane, lag in sources.lanes.items()],
@@ -108,23 +96,23 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     seen = quorum.describe()
     is_leader = seen.leader_id == sources.node_id
     state = "leader" if is_leader else "voter" if quorum.is_voter else "observer"
-    yield _gauge("raft_state_info", "What this node is in the quorum.", [({"state": state}, 1)])
-    yield _gauge("raft_leader_id", "node.id of the quorum's leader, -1 = unknown.", [({}, seen.leader_id)])
-    yield _gauge("raft_epoch", "Quorum epoch.", [({}, seen.epoch)])
-    yield _gauge("raft_high_watermark", "End of the committed metadata log.", [({}, seen.high_watermark)])
-    yield _gauge("raft_log_end_offset", "End of this node's metadata log.", [({}, quorum.log_end_offset)])
-    yield _gauge("raft_log_start_offset", "Beginning of this node's metadata log.", [({}, quorum.log_start_offset)])
-    yield _gauge("raft_voters", "Voters of the quorum.", [({}, len(seen.voters))])
+    yield gauge("raft_state_info", "What this node is in the quorum.", [({"state": state}, 1)])
+    yield gauge("raft_leader_id", "node.id of the quorum's leader, -1 = unknown.", [({}, seen.leader_id)])
+    yield gauge("raft_epoch", "Quorum epoch.", [({}, seen.epoch)])
+    yield gauge("raft_high_watermark", "End of the committed metadata log.", [({}, seen.high_watermark)])
+    yield gauge("raft_log_end_offset", "End of this node's metadata log.", [({}, quorum.log_end_offset)])
+    yield gauge("raft_log_start_offset", "Beginning of this node's metadata log.", [({}, quorum.log_start_offset)])
+    yield gauge("raft_voters", "Voters of the quorum.", [({}, len(seen.voters))])
     stats = quorum.stats
-    yield _counter(
+    yield counter(
         "raft_elections",
         "Elections for which this node stood, and those it won.",
         [({"result": "begun"}, stats.elections_begun), ({"result": "won"}, stats.elections_won)],
     )
-    yield _counter("raft_leader_changes", "Changes of the known leader.", [({}, stats.leader_changes)])
-    yield _counter("raft_proposals", "Batches proposed by this node as leader.", [({}, stats.proposals)])
-    yield _counter("raft_written_bytes", "Bytes written to the metadata log.", [({}, stats.bytes_written)])
-    yield _counter(
+    yield counter("raft_leader_changes", "Changes of the known leader.", [({}, stats.leader_changes)])
+    yield counter("raft_proposals", "Batches proposed by this node as leader.", [({}, stats.proposals)])
+    yield counter("raft_written_bytes", "Bytes written to the metadata log.", [({}, stats.bytes_written)])
+    yield counter(
         "raft_requests",
         "Quorum requests.",
         [
@@ -133,10 +121,10 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
             ({"result": "served"}, stats.requests_served),
         ],
     )
-    yield _summary(
+    yield summary(
         "raft_fsync_seconds", "Flushes of the metadata log.", [({}, stats.flushes, stats.flush_ms_sum / 1000)]
     )
-    yield _summary(
+    yield summary(
         "raft_commit_seconds",
         "From proposal to commit, of this node's own proposals.",
         [({}, stats.commits, stats.commit_latency_ms_sum / 1000)],
@@ -144,16 +132,16 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     yield from _snapshot_families(sources)
     if not is_leader:
         return
-    yield _gauge("raft_observers", "Observers that the leader knows.", [({}, len(seen.observers))])
+    yield gauge("raft_observers", "Observers that the leader knows.", [({}, len(seen.observers))])
     now_ms = sources.clock_ms()
     followers = [replica for replica in (*seen.voters, *seen.observers) if replica.key.id != sources.node_id]
     known = [(str(replica.key.id), replica) for replica in followers if replica.log_end_offset >= 0]
-    yield _gauge(
+    yield gauge(
         "raft_follower_lag_records",
         "Records of the metadata log that a replica lacks; from the leader.",
         [({"node_id": node}, max(0, quorum.log_end_offset - replica.log_end_offset)) for node, replica in known],
     )
-    yield _gauge(
+    yield gauge(
         "raft_follower_lag_seconds",
         "Time since a replica had the whole metadata log; from the leader.",
         [({"node_id": n}, max(0, now_ms - r.last_caught_up_ms) / 1000) for n, r in known if r.last_caught_up_ms >= 0],
@@ -163,14 +151,14 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
 def _snapshot_families(sources: NodeSources) -> Iterator[Metric]:
     """Snapshots of the metadata log on this node."""
     stats = sources.quorum.snapshot_stats
-    yield _counter(
+    yield counter(
         "raft_snapshots",
         "Snapshots taken here, loaded here, and downloaded from here to the end.",
         [({"op": "generate"}, stats.taken), ({"op": "load"}, stats.loaded), ({"op": "send"}, stats.sent)],
     )
-    yield _counter("raft_snapshots_given_up", "Snapshots outdated before they were whole.", [({}, stats.given_up)])
-    yield _counter("raft_log_cleanings", "Times the metadata log's beginning was dropped.", [({}, stats.logs_cleaned)])
-    yield _summary(
+    yield counter("raft_snapshots_given_up", "Snapshots outdated before they were whole.", [({}, stats.given_up)])
+    yield counter("raft_log_cleanings", "Times the metadata log's beginning was dropped.", [({}, stats.logs_cleaned)])
+    yield summary(
         "raft_snapshot_seconds",
         "Time to write and to load snapshots.",
         [
@@ -180,21 +168,21 @@ def _snapshot_families(sources: NodeSources) -> Iterator[Metric]:
     )
     if not stats.taken:
         return
-    yield _gauge("raft_snapshot_bytes", "Size of the last snapshot taken here.", [({}, stats.last_bytes)])
-    yield _gauge("raft_snapshot_end_offset", "End of the last snapshot taken here.", [({}, stats.last_end_offset)])
+    yield gauge("raft_snapshot_bytes", "Size of the last snapshot taken here.", [({}, stats.last_bytes)])
+    yield gauge("raft_snapshot_end_offset", "End of the last snapshot taken here.", [({}, stats.last_end_offset)])
     age_s = max(0, sources.clock_ms() - stats.last_timestamp_ms) / 1000
-    yield _gauge("raft_snapshot_age_seconds", "Age of the newest record in it.", [({}, age_s)])
+    yield gauge("raft_snapshot_age_seconds", "Age of the newest record in it.", [({}, age_s)])
 
 
 def metadata_families(sources: NodeSources) -> Iterator[Metric]:
     """How far this node has applied the metadata."""
     image = sources.image()
     behind = max(0, sources.quorum.high_watermark - (image.offset + 1))
-    yield _gauge("metadata_applied_offset", "Last metadata record in the node's image.", [({}, image.offset)])
-    yield _gauge("metadata_lag_records", "Committed metadata records that are not applied yet.", [({}, behind)])
+    yield gauge("metadata_applied_offset", "Last metadata record in the node's image.", [({}, image.offset)])
+    yield gauge("metadata_lag_records", "Committed metadata records that are not applied yet.", [({}, behind)])
     if image.timestamp_ms >= 0:
         age_s = max(0, sources.clock_ms() - image.timestamp_ms) / 1000
-        yield _gauge("metadata_lag_seconds", "Age of the last applied metadata record.", [({}, age_s)])
+        yield gauge("metadata_lag_seconds", "Age of the last applied metadata record.", [({}, age_s)])
 
 
 def integrity_families(sources: NodeSources) -> Iterator[Metric]:
@@ -203,35 +191,35 @@ def integrity_families(sources: NodeSources) -> Iterator[Metric]:
     if loader is None:
         return
     stats, hold = loader.stats, loader.hold
-    yield _counter(
+    yield counter(
         "metadata_image_hashes_compared",
         "Image hashes of the active controller that were compared with this node's own.",
         [({}, stats.hashes_compared)],
     )
-    yield _counter(
+    yield counter(
         "metadata_image_hash_mismatch",
         "Image hashes of the active controller that this node's own did not equal: its metadata is wrong.",
         [({}, stats.hash_mismatches)],
     )
-    yield _gauge(
+    yield gauge(
         "metadata_image_diverged",
         "1 while this node's metadata is known to differ.",
         [({}, int(bool(loader.divergence)))],
     )
-    yield _counter(
+    yield counter(
         "metadata_apply_errors", "Committed metadata records that could not be replayed.", [({}, stats.bad_records)]
     )
-    yield _counter(
+    yield counter(
         "metadata_records_passed_over",
         "Committed metadata records that were passed over because an operator signed.",
         [({}, stats.records_passed_over)],
     )
-    yield _gauge(
+    yield gauge(
         "metadata_held",
         "1 while a record that cannot be replayed holds this node's metadata.",
         [({}, int(hold is not None))],
     )
-    yield _gauge(
+    yield gauge(
         "metadata_held_offset",
         "Offset of the record that holds this node's metadata, -1 = none.",
         [({}, -1 if hold is None else hold.record.offset)],
@@ -243,14 +231,14 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
     if "controller" not in sources.roles:
         return
     is_active = sources.quorum.describe().leader_id == sources.node_id
-    yield _gauge("controller_active", "1 on the active controller.", [({}, int(is_active))])
+    yield gauge("controller_active", "1 on the active controller.", [({}, int(is_active))])
     if sources.controller is not None:
         stats = sources.controller.stats
-        yield _counter("controller_decisions", "Requests decided.", [({}, stats.decisions)])
-        yield _counter("controller_refusals", "Requests refused.", [({}, stats.refusals)])
-        yield _counter("controller_records_proposed", "Metadata records proposed.", [({}, stats.records_proposed)])
-        yield _counter("controller_heartbeats", "Broker heartbeats taken in.", [({}, stats.heartbeats)])
-        yield _counter(
+        yield counter("controller_decisions", "Requests decided.", [({}, stats.decisions)])
+        yield counter("controller_refusals", "Requests refused.", [({}, stats.refusals)])
+        yield counter("controller_records_proposed", "Metadata records proposed.", [({}, stats.records_proposed)])
+        yield counter("controller_heartbeats", "Broker heartbeats taken in.", [({}, stats.heartbeats)])
+        yield counter(
             "controller_brokers_fenced",
             "Brokers fenced, by how their loss was seen.",
             [
@@ -258,15 +246,15 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
                 ({"by": "silence"}, stats.brokers_fenced - stats.fenced_by_probe),
             ],
         )
-        yield _counter(
+        yield counter(
             "controller_leader_elections",
             "Leaders elected anew.",
             [({"type": "preferred"}, stats.preferred_elections)],
         )
-        yield _counter(
+        yield counter(
             "controller_activations", "Times this node became the active controller.", [({}, stats.times_active)]
         )
-        yield _gauge("controller_event_queue_size", "Answers that wait for a commit.", [({}, stats.waiters)])
+        yield gauge("controller_event_queue_size", "Answers that wait for a commit.", [({}, stats.waiters)])
     if not is_active:
         return
     image = sources.image()
@@ -274,12 +262,12 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
     for broker in image.cluster.brokers.values():
         state = "fenced" if broker.is_fenced else "shutdown" if broker.is_in_controlled_shutdown else "active"
         brokers[state] += 1
-    yield _gauge("controller_brokers", "Registered brokers.", [({"state": s}, n) for s, n in brokers.items()])
+    yield gauge("controller_brokers", "Registered brokers.", [({"state": s}, n) for s, n in brokers.items()])
     census = take_census(image, static_min_isr=sources.static_min_isr)
-    yield _gauge("controller_topics", "Topics.", [({}, census.topics)])
-    yield _gauge("controller_partitions", "Partitions.", [({}, census.partitions)])
-    yield _gauge("controller_offline_partitions", "Partitions without a leader.", [({}, census.flags[LEADERLESS])])
-    yield _gauge(
+    yield gauge("controller_topics", "Topics.", [({}, census.topics)])
+    yield gauge("controller_partitions", "Partitions.", [({}, census.partitions)])
+    yield gauge("controller_offline_partitions", "Partitions without a leader.", [({}, census.flags[LEADERLESS])])
+    yield gauge(
         "controller_not_preferred_leader_partitions",
         "Partitions led by another than their first replica.",
         [({}, census.flags[NOT_PREFERRED])],
@@ -307,18 +295,18 @@ def replica_families(sources: NodeSources) -> Iterator[Metric]:
                 for flag in partition_flags(partition, min_isr=min_isr):
                     if flag in wrong:
                         wrong[flag] += 1
-    yield _gauge(
+    yield gauge(
         "replica_partitions",
         "Partitions on this broker.",
         [({"role": "leader"}, led), ({"role": "follower"}, followed)],
     )
-    yield _gauge(
+    yield gauge(
         "replica_under_replicated", "Led partitions with an ISR below the replicas.", [({}, wrong[UNDER_REPLICATED])]
     )
-    yield _gauge("replica_under_min_isr", "Led partitions below min.insync.replicas.", [({}, wrong[UNDER_MIN_ISR])])
-    yield _gauge("replica_at_min_isr", "Led partitions that one more loss takes below it.", [({}, wrong[AT_MIN_ISR])])
-    yield _gauge("replica_offline", "Partitions held here that have no leader.", [({}, wrong[LEADERLESS])])
-    yield _gauge("replica_reassigning", "Led partitions whose replicas are changing.", [({}, reassigning)])
+    yield gauge("replica_under_min_isr", "Led partitions below min.insync.replicas.", [({}, wrong[UNDER_MIN_ISR])])
+    yield gauge("replica_at_min_isr", "Led partitions that one more loss takes below it.", [({}, wrong[AT_MIN_ISR])])
+    yield gauge("replica_offline", "Partitions held here that have no leader.", [({}, wrong[LEADERLESS])])
+    yield gauge("replica_reassigning", "Led partitions whose replicas are changing.", [({}, reassigning)])
 
 
 def replication_families(sources: NodeSources) -> Iterator[Metric]:
@@ -327,7 +315,7 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
     if manager is None:
         return
     stats = manager.stats
-    yield _counter(
+    yield counter(
         "replica_isr_changes",
         "Changes of ISRs that this broker leads.",
         [
@@ -336,25 +324,25 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
             ({"kind": "failed"}, stats.isr_proposals_refused),
         ],
     )
-    yield _counter(
+    yield counter(
         "replication_bytes",
         "Bytes replicated: in as follower, out to followers.",
         [({"direction": "in"}, stats.replicated_bytes), ({"direction": "out"}, stats.follower_fetched_bytes)],
     )
-    yield _counter("replica_fetch_errors", "Failed fetches from leaders.", [({}, stats.replica_fetch_errors)])
-    yield _counter("replica_truncations", "Truncations after a leader change.", [({}, stats.truncations)])
-    yield _counter(
+    yield counter("replica_fetch_errors", "Failed fetches from leaders.", [({}, stats.replica_fetch_errors)])
+    yield counter("replica_truncations", "Truncations after a leader change.", [({}, stats.truncations)])
+    yield counter(
         "replica_truncations_below_high_watermark",
         "Truncations that cut committed records: data was lost.",
         [({}, stats.truncations_below_high_watermark)],
     )
-    yield _counter("log_appended_records", "Records appended as leader.", [({}, stats.appended_records)])
-    yield _counter("log_appended_bytes", "Bytes appended as leader.", [({}, stats.appended_bytes)])
-    yield _counter("log_append_errors", "Refused appends.", [({}, stats.append_errors)])
-    yield _counter("fetched_bytes", "Bytes of records given to consumers and followers.", [({}, stats.fetched_bytes)])
-    yield _counter("produce_timeouts", "Produces that were not replicated in time.", [({}, stats.produce_timeouts)])
+    yield counter("log_appended_records", "Records appended as leader.", [({}, stats.appended_records)])
+    yield counter("log_appended_bytes", "Bytes appended as leader.", [({}, stats.appended_bytes)])
+    yield counter("log_append_errors", "Refused appends.", [({}, stats.append_errors)])
+    yield counter("fetched_bytes", "Bytes of records given to consumers and followers.", [({}, stats.fetched_bytes)])
+    yield counter("produce_timeouts", "Produces that were not replicated in time.", [({}, stats.produce_timeouts)])
     partitions = copied(manager.partitions)
-    yield _gauge(
+    yield gauge(
         "purgatory_size",
         "Requests that wait.",
         [
@@ -363,16 +351,16 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
             ({"op": "consumer_fetch"}, sum(len(p.consumer_fetches) for p in partitions)),
         ],
     )
-    led = [(_partition_labels(p.topic_partition), p) for p in partitions if p.is_leader]
+    led = [(partition_labels(p.topic_partition), p) for p in partitions if p.is_leader]
     if not led:
         return
-    yield _gauge("log_size_bytes", "Size of a led log.", [(labels, p.log.size_bytes) for labels, p in led])
-    yield _gauge("log_segments", "Segments of a led log.", [(labels, p.log.segment_count) for labels, p in led])
-    yield _gauge(
+    yield gauge("log_size_bytes", "Size of a led log.", [(labels, p.log.size_bytes) for labels, p in led])
+    yield gauge("log_segments", "Segments of a led log.", [(labels, p.log.segment_count) for labels, p in led])
+    yield gauge(
         "log_start_offset", "First offset of a led log.", [(labels, p.log.log_start_offset) for labels, p in led]
     )
-    yield _gauge("log_end_offset", "LEO of a led log.", [(labels, p.log.log_end_offset) for labels, p in led])
-    yield _gauge("log_high_watermark", "HW of a led log.", [(labels, p.high_watermark) for labels, p in led])
+    yield gauge("log_end_offset", "LEO of a led log.", [(labels, p.log.log_end_offset) for labels, p in led])
+    yield gauge("log_high_watermark", "HW of a led log.", [(labels, p.high_watermark) for labels, p in led])
 
 
 def log_families(sources: NodeSources) -> Iterator[Metric]:
@@ -381,23 +369,23 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     if logs is None:
         return
     online, offline = logs.online_directories, logs.offline_directories
-    yield _gauge(
+    yield gauge(
         "log_dirs", "Log directories.", [({"state": "online"}, len(online)), ({"state": "offline"}, len(offline))]
     )
-    yield _gauge(
+    yield gauge(
         "log_disk_free_bytes", "Free space of a log directory.", [({"dir": path}, _free_bytes(path)) for path in online]
     )
     flushes = logs.flush_stats().items()
-    yield _summary(
+    yield summary(
         "log_flush_seconds",
         "Flush rounds.",
         [({"dir": path}, stats.rounds, stats.seconds_total) for path, stats in flushes],
     )
-    yield _counter("log_flushed_files", "Files flushed.", [({"dir": path}, stats.files) for path, stats in flushes])
+    yield counter("log_flushed_files", "Files flushed.", [({"dir": path}, stats.files) for path, stats in flushes])
     stats = logs.stats
-    yield _counter("log_recovered", "Logs opened after an unclean stop.", [({}, stats.logs_recovered)])
-    yield _counter("log_recovery_truncated_bytes", "Bytes cut by recovery.", [({}, stats.recovery_truncated_bytes)])
-    yield _counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
+    yield counter("log_recovered", "Logs opened after an unclean stop.", [({}, stats.logs_recovered)])
+    yield counter("log_recovery_truncated_bytes", "Bytes cut by recovery.", [({}, stats.recovery_truncated_bytes)])
+    yield counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
 
 
 def group_families(sources: NodeSources) -> Iterator[Metric]:
@@ -405,8 +393,8 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
     groups = sources.groups
     if groups is None:
         return
-    shards = Counter(state.value for state in copied(groups.partitions.values))
-    yield _gauge(
+    shards = Counter(state.value for state in copied(lambda: groups.partitions.values()))
+    yield gauge(
         "group_partitions",
         "Partitions of the offsets topic hosted here.",
         [({"state": state}, count) for state, count in shards.items()],
@@ -415,17 +403,17 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
         states = Counter(group.state for group in copied(groups.list_groups))
     except KafkaError:
         states = Counter()  # a partition is still being read: no number is better than a wrong one
-    yield _gauge(
+    yield gauge(
         "groups", "Groups coordinated here.", [({"state": state}, count) for state, count in sorted(states.items())]
     )
     stats = groups.stats
-    yield _counter(
+    yield counter(
         "group_loads",
         "Partitions loaded.",
         [({"result": "done"}, stats.loads), ({"result": "failed"}, stats.load_failures)],
     )
-    yield _counter("group_records_written", "Records written to the offsets topic.", [({}, stats.records_written)])
-    yield _counter(
+    yield counter("group_records_written", "Records written to the offsets topic.", [({}, stats.records_written)])
+    yield counter(
         "group_appends_failed",
         "Writes to the offsets topic that failed.",
         [
@@ -441,14 +429,14 @@ def network_families(sources: NodeSources) -> Iterator[Metric]:
     stats = sources.network
     if stats is None:
         return
-    yield _gauge("connections", "Open connections.", [({}, stats.connections)])
-    yield _counter("connections_accepted", "Connections accepted.", [({}, stats.connections_accepted)])
-    yield _counter(
+    yield gauge("connections", "Open connections.", [({}, stats.connections)])
+    yield counter("connections_accepted", "Connections accepted.", [({}, stats.connections_accepted)])
+    yield counter(
         "connections_closed",
         "Connections closed, by reason.",
         [({"reason": reason}, count) for reason, count in list(stats.connections_closed.items())],
     )
-    yield _counter(
+    yield counter(
         "requests",
         "Requests by API and version.",
         [
@@ -456,25 +444,25 @@ def network_families(sources: NodeSources) -> Iterator[Metric]:
             for (key, version), count in list(stats.requests.items())
         ],
     )
-    yield _counter(
+    yield counter(
         "request_errors",
         "Errors answered, of a whole request or of one of its partitions.",
         [({"api": api_name(key), "error": _error_name(code)}, n) for (key, code), n in list(stats.errors.items())],
     )
-    yield _histogram(
+    yield histogram(
         "request_seconds",
         "From the whole request to its answer.",
         [({"api": api_name(key), "phase": "total"}, times) for key, times in list(stats.request_time_s.items())],
     )
-    yield _counter(
+    yield counter(
         "network_bytes",
         "Bytes of the Kafka listeners.",
         [({"direction": "in"}, stats.bytes_in), ({"direction": "out"}, stats.bytes_out)],
     )
-    yield _counter(
+    yield counter(
         "network_sendfile_bytes", "Bytes sent from files without copying.", [({}, stats.bytes_sent_from_files)]
     )
-    yield _counter("network_wake_ups", "Times a connection was read.", [({}, stats.wake_ups)])
+    yield counter("network_wake_ups", "Times a connection was read.", [({}, stats.wake_ups)])
 
 
 def admin_families(sources: NodeSources) -> Iterator[Metric]:
@@ -482,12 +470,12 @@ def admin_families(sources: NodeSources) -> Iterator[Metric]:
     stats = sources.admin
     if stats is None:
         return
-    yield _counter(
+    yield counter(
         "admin_requests",
         "Admin calls by method and outcome.",
         [({"method": method, "code": code}, count) for (method, code), count in list(stats.requests.items())],
     )
-    yield _histogram(
+    yield histogram(
         "admin_request_seconds",
         "Duration of admin calls.",
         [({"method": method}, times) for method, times in list(stats.seconds.items())],
@@ -502,8 +490,11 @@ FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (
     controller_families,
     replica_families,
     replication_families,
+    throttle_families,
+    topic_families,
     log_families,
     group_families,
+    group_lag_families,
     network_families,
     admin_families,
 )
@@ -525,63 +516,9 @@ def _error_name(code: int) -> str:
         return "unknown"
 
 
-def copied(items: Callable[[], Iterable[T]]) -> list[T]:
-    """A list of items of a dict that another thread may be changing; read again when it did."""
-    while True:
-        try:
-            return list(items())
-        except RuntimeError:
-            continue
-
-
-def _partition_labels(partition: TopicPartition) -> Labels:
-    return {"topic": partition.topic, "partition": str(partition.partition)}
-
-
 def _free_bytes(path: str) -> int:
     """Free space, 0 for a directory that went away meanwhile."""
     try:
         return shutil.disk_usage(path).free
     except OSError:
         return 0
-
-
-def _gauge(name: str, doc: str, samples: Sequence[Sample]) -> Metric:
-    return _filled(GaugeMetricFamily(PREFIX + name, doc, labels=_label_names(samples)), samples)
-
-
-def _counter(name: str, doc: str, samples: Sequence[Sample]) -> Metric:
-    """`name` without _total, which the exposition adds."""
-    return _filled(CounterMetricFamily(PREFIX + name, doc, labels=_label_names(samples)), samples)
-
-
-def _filled(
-    family: GaugeMetricFamily | CounterMetricFamily, samples: Sequence[Sample]
-) -> GaugeMetricFamily | CounterMetricFamily:
-    for labels, value in samples:
-        family.add_metric(list(labels.values()), value)
-    return family
-
-
-def _summary(name: str, doc: str, samples: Sequence[tuple[Labels, int, float]]) -> Metric:
-    """Count and sum, where a room keeps no buckets."""
-    family = SummaryMetricFamily(PREFIX + name, doc, labels=_label_names([(labels, 0) for labels, _, _ in samples]))
-    for labels, count, total in samples:
-        family.add_metric(list(labels.values()), count, total)
-    return family
-
-
-def _histogram(name: str, doc: str, samples: Sequence[tuple[Labels, HistogramCounts]]) -> Metric:
-    family = HistogramMetricFamily(PREFIX + name, doc, labels=_label_names(samples))
-    for labels, histogram in samples:
-        cumulated = 0
-        buckets = []
-        for bound, count in zip([*map(str, histogram.bounds), "+Inf"], list(histogram.counts), strict=True):
-            cumulated += count
-            buckets.append((bound, float(cumulated)))
-        family.add_metric(list(labels.values()), buckets, histogram.total)
-    return family
-
-
-def _label_names(samples: Sequence[tuple[Labels, object]]) -> list[str]:
-    return list(samples[0][0]) if samples else []

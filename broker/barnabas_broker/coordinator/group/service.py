@@ -11,6 +11,7 @@ COORDINATOR_NOT_AVAILABLE, which clients retry. It is nominally compacted: until
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
@@ -42,7 +43,7 @@ from barnabas_broker.coordinator.runtime import CoordinatorLog, CoordinatorRunti
 from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -259,6 +260,16 @@ class GroupCoordinator:
         for partition in sorted(self._runtime.partitions):
             listed.extend(self._runtime.shard(partition).list_groups())
         return listed
+
+    def committed_offsets(self) -> list[tuple[str, TopicPartition, Offset]]:
+        """What every group here has committed, but for those whose partition of the offsets topic is still being read. For
+        metrics: may be called from another thread."""
+        found: list[tuple[str, TopicPartition, Offset]] = []
+        for partition, state in sorted(self._runtime.partitions.items()):
+            if state is ShardState.ACTIVE:
+                with contextlib.suppress(KafkaError):  # it was resigned meanwhile
+                    found += self._runtime.shard(partition).committed_offsets()
+        return found
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """One group. Raises KafkaError, GROUP_ID_NOT_FOUND among them."""

@@ -38,7 +38,7 @@ from barnabas_broker.coordinator.group.offsets import GroupOffsets, commit_recor
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition
 
 CLASSIC = "classic"
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
@@ -140,6 +140,14 @@ class GroupShard:
         """Partitions for which the group has committed something, sorted."""
         offsets = self.offsets.get(group_id)
         return [] if offsets is None else sorted(offsets.committed)
+
+    def committed_offsets(self) -> list[tuple[str, TopicPartition, Offset]]:
+        """All that is committed: group, partition, offset. Each dict is copied by one call: another thread may ask."""
+        return [
+            (group_id, key, value.offset)
+            for group_id, offsets in list(self.offsets.items())
+            for key, value in list(offsets.committed.items())
+        ]
 
     def delete_offsets(
         self, group_id: str, keys: Sequence[TopicPartition], ticket: Ticket, *, now_ms: int
