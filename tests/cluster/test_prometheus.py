@@ -57,7 +57,8 @@ def prometheus(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
     # The file that `dev` writes, scraped each second so that the test need not wait.
     written = cluster.prometheus_file.read_text()
     assert "scrape_interval: 5s" in written
-    (directory / "prometheus.yml").write_text(written.replace("_interval: 5s", "_interval: 1s"))
+    rules = f"rule_files: [{json.dumps(str(DEPLOYED / 'prometheus' / 'alerts.yml'))}]\n"
+    (directory / "prometheus.yml").write_text(written.replace("_interval: 5s", "_interval: 1s") + rules)
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [
@@ -107,6 +108,18 @@ def test_the_queries_of_an_operator_answer(prometheus: Prometheus) -> None:
         'histogram_quantile(0.99, sum by (le, lane) (barnabas_loop_lag_seconds_bucket{lane="control"}))'
     )
     assert quantiles[0][1] >= 0
+
+
+def test_the_deployed_alerts_are_evaluated_and_silent(prometheus: Prometheus) -> None:
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]
+        if rules and all(rule["health"] == "ok" for rule in rules):
+            break
+        assert time.monotonic() < deadline, rules
+        time.sleep(0.2)
+    firing = {rule["name"] for rule in rules if rule["state"] == "firing"}
+    assert firing <= {"DiskNearlyFull"}, "but for this machine's own disk all is well"
 
 
 def test_prometheus_accepts_every_metric(cluster: LocalCluster) -> None:

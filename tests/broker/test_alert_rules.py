@@ -1,0 +1,43 @@
+"""The alerts that are deployed: Prometheus loads them, they fire when they must, and every metric they name is told."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from barnabas_broker.metrics.exporter import render
+from barnabas_quorum.image.loader import MetadataLoader
+from tests.broker.test_metrics_exporter import make_sources, stand_ins
+
+DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+
+
+def test_every_metric_of_an_alert_is_told_by_a_node() -> None:
+    body, _ = render(make_sources(loader=MetadataLoader(), **stand_ins()))
+    told = {sample.name for family in text_string_to_metric_families(body.decode()) for sample in family.samples}
+    expressions = re.findall(r"expr: (.*)", (DEPLOYED / "alerts.yml").read_text())
+    asked = {name for expression in expressions for name in re.findall(r"barnabas_\w+", expression)}
+    assert len(expressions) >= 13
+    assert asked - told == set()
+
+
+@pytest.mark.tools
+@pytest.mark.parametrize(("verb", "file"), [("check", "alerts.yml"), ("test", "alerts_test.yml")])
+def test_prometheus_takes_the_rules_and_they_do_what_they_say(verb: str, file: str) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool of the Debian package prometheus")
+    done = subprocess.run(
+        [promtool, verb, "rules", file], cwd=DEPLOYED, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_case() -> None:
+    alerts = set(re.findall(r"- alert: (\w+)", (DEPLOYED / "alerts.yml").read_text()))
+    assert alerts == set(re.findall(r"alertname: (\w+)", (DEPLOYED / "alerts_test.yml").read_text()))
