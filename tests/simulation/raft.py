@@ -156,6 +156,9 @@ class Totals:
             "loaded": figures.installs,
             "voter sets committed": figures.voter_changes,
             "disks lost": figures.new_disks,
+            "bits flipped": figures.flips,
+            "of these made good": figures.regained,
+            "stops for want of space": figures.full_disks,
         }.items():
             self.counts[name] = self.counts.get(name, 0) + value
         self.trace_hash = (self.trace_hash * 1_000_003 + figures.trace_hash) & HASH_MASK

@@ -38,6 +38,7 @@ class Calm:
         simulation.is_calm = True
         simulation.faults.heal()
         for node in simulation.nodes:
+            node.full_until_us = 0
             if not node.is_alive:
                 simulation.start(node)
             simulation.resume(node, node.incarnation)

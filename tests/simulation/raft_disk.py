@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from barnabas_quorum.raft import snapshots
 from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.damage import FlushMark, LogEnd, lost_end
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE
 from barnabas_quorum.raft.messages import EpochStart, HardState, Ready, SnapshotId, SnapshotPart
 from barnabas_quorum.raft.roles import Role
@@ -77,6 +78,7 @@ class SimulatedNode:
         "download",
         "durable_end",
         "flushing_to",
+        "full_until_us",
         "hard_state",
         "id",
         "inbox",
@@ -85,6 +87,9 @@ class SimulatedNode:
         "is_paused",
         "key",
         "log",
+        "mark",
+        "marked_end",
+        "missing",
         "seen_epoch",
         "seen_high_watermark",
         "seen_leader",
@@ -130,6 +135,14 @@ class SimulatedNode:
         """How far a crash cannot take the log; between life and death also what is in the file."""
         self.flushing_to = -1
         """The end that the flush in flight covers, -1 when there is none."""
+        self.marked_end = 0
+        """What was durable when the last finished flush began: the mark that went with it says so."""
+        self.mark: FlushMark | None = None
+        """What the last life left on the disk about its flushes."""
+        self.missing: LogEnd | None = None
+        """How far the log reached before bits of it flipped, until it is as far again: the simulator's own account."""
+        self.full_until_us = 0
+        """Until then no write succeeds."""
         self.sets: list[tuple[int, VoterSet]] = [(-1, bootstrap_voters)]
         """The voter sets of the log, kept by the simulator itself: the core's own history is judged by it."""
         self.snapshots: list[Snapshot] = []
@@ -179,6 +192,13 @@ class SimulatedNode:
                 last_epoch = epoch
         return starts
 
+    def end_at(self, offset: int) -> LogEnd:
+        """The log's end, were it cut at offset, which is not below its start."""
+        if offset > self.base:
+            return LogEnd(Epoch(self.log[offset - 1 - self.base] >> EPOCH_SHIFT), Offset(offset))
+        epochs = [each.snapshot_id.epoch for each in self.snapshots if each.snapshot_id.end_offset == offset]
+        return LogEnd(epochs[0] if epochs else Epoch(0), Offset(offset))
+
     def snapshot(self, snapshot_id: SnapshotId) -> Snapshot | None:
         """The frozen one of this id."""
         return next((each for each in self.snapshots if each.snapshot_id == snapshot_id), None)
@@ -188,7 +208,7 @@ class SimulatedNode:
     def truncate(self, offset: int) -> None:
         """Durable on return."""
         del self.log[offset - self.base :]
-        self.durable_end = self.end
+        self.durable_end = self.marked_end = self.end
         while self.sets[-1][0] >= offset:
             self.sets.pop()
 
@@ -219,7 +239,7 @@ class SimulatedNode:
         """Drop the whole log and begin it anew after the snapshot. Durable on return."""
         end = snapshot.snapshot_id.end_offset
         self.base, self.base_digest, self.log, self.durable_end = end, snapshot.digest, [], end
-        self.flushing_to = -1
+        self.flushing_to, self.marked_end = -1, end
         self.snapshots = [snapshot]
         self.sets = [(-1, self.bootstrap_voters)] if snapshot.voters is None else [(end - 1, snapshot.voters)]
 
@@ -234,9 +254,17 @@ class SimulatedNode:
         while len(self.sets) > 1 and self.sets[1][0] < offset:
             del self.sets[0]
 
-    def lose_what_is_not_durable(self, random: Random) -> None:
-        """A crash: a random part of what was written since the last flush is there, nothing of a download."""
-        kept = self.durable_end + int(random.random() * (self.end - self.durable_end + 1))
+    def lose_what_is_not_durable(self, random: Random, *, keeps_a_part: bool) -> None:
+        """A crash: a random part of what was written since the last flush is there, nothing of a download; of a flush that
+        was in flight perhaps the mark."""
+        if self.flushing_to >= 0 and random.random() < 0.5:
+            flushed_end, begun = self.durable_end, self.flushing_to
+        else:
+            flushed_end, begun = self.marked_end, self.durable_end
+        self.mark = FlushMark(Offset(flushed_end), self.end_at(begun), self.core.lost_end)
+        kept = self.durable_end
+        if keeps_a_part:
+            kept += int(random.random() * (self.end - kept + 1))
         del self.log[kept - self.base :]
         self.durable_end = kept
         self.flushing_to = -1
@@ -247,8 +275,25 @@ class SimulatedNode:
             self.add_snapshot(self.taking)  # renamed, and nobody was told
         self.taking = None
 
-    def recover(self) -> None:
-        """What opening does: a snapshot that the log does not agree with takes its place; outdated ones go."""
+    @property
+    def first_unproved(self) -> int:
+        """Where opening begins to read: what lies before is in a snapshot."""
+        return max(self.base, self.snapshots[-1].snapshot_id.end_offset) if self.snapshots else self.base
+
+    def flip_a_bit(self, at: int) -> dict[int, int]:
+        """Of the record at this offset: opening cuts there. Returns what is gone, and lays down how far it has to come back."""
+        assert self.mark is not None
+        gone = dict(enumerate(self.log[at - self.base : self.durable_end - self.base], at))
+        self.missing = self.mark.begun if self.missing is None else max(self.missing, self.mark.begun)
+        del self.log[at - self.base :]
+        self.durable_end = at
+        while self.sets[-1][0] >= at:
+            self.sets.pop()
+        return gone
+
+    def recover(self) -> LogEnd | None:
+        """What opening does: a snapshot that the log does not agree with takes its place; outdated ones go. Returns where the
+        log ended before it was damaged, if it was."""
         point = snapshots.restart_point(
             [each.snapshot_id for each in self.snapshots],
             epoch_starts=self.epoch_starts(),
@@ -260,3 +305,5 @@ class SimulatedNode:
             assert snapshot is not None
             self.restart_at(snapshot)
         self.snapshots = [each for each in self.snapshots if each.snapshot_id.end_offset >= self.base]
+        self.marked_end = self.end
+        return lost_end(self.mark, found=self.end_at(self.end))

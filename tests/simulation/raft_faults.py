@@ -5,11 +5,12 @@ Invariants: intensities come from the swarm alone; in calm nothing goes wrong an
             voter set that any replica may come back to a majority of disks, or the cluster would rightly stand still.
 Read next:  raft_simulator.py.
 
-Messages are lost, delayed, duplicated, overtaken in raft_simulator._send. Here: partitions, also in one direction and in
-rings of overlapping majorities; clogged links; a leader cut off at the moment of its election or of a voter change;
-pauses; clocks that drift and jump; fsyncs that fail; crashes at random and, more often, right after a *telling moment* (a
-vote given, a log written but not flushed, a hard state saved, a snapshot frozen), with a restart within 20 ms so that the
-peers have noticed nothing. Uniform faults alone find neither a lost vote nor figure 8 of Raft.
+Messages are lost, delayed, duplicated, overtaken in raft_simulator._send. Here: partitions, also in one direction and
+in rings of overlapping majorities; clogged links; a leader cut off at the moment of its election or of a voter change;
+pauses; clocks that drift and jump; fsyncs that fail; disks without space; bits that flip in what was flushed; crashes
+at random and, more often, right after a *telling moment* (a vote given, a log written but not flushed, a hard state
+saved, a snapshot frozen), with a restart within 20 ms so that the peers have noticed nothing. Uniform faults alone find
+neither a lost vote nor figure 8 of Raft.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TRIES_MAX = 10
 FROZEN_ONLY = 3
 """Stages of a Ready that are done when a snapshot is frozen and the log not yet restarted."""
 ASK = 5  # as in raft_simulator
-CRASH, PARTITION, HEAL, PAUSE, RESIGN, CLOG, CLOCK, SNAPSHOT, MEMBER, JOIN, DISK = range(9, 20)
+CRASH, PARTITION, HEAL, PAUSE, RESIGN, CLOG, CLOCK, SNAPSHOT, MEMBER, JOIN, DISK, FULL = range(9, 21)
 
 
 class Faults:
@@ -61,6 +62,7 @@ class Faults:
             (SNAPSHOT, swarm.snapshot_us),
             (MEMBER, swarm.member_us),
             (DISK, swarm.replace_disk_us),
+            (FULL, swarm.full_disk_us),
         ):
             self._later(kind, mean_us)
         if swarm.auto_join:
@@ -118,6 +120,9 @@ class Faults:
         elif kind == DISK:
             self._later(DISK, swarm.replace_disk_us)
             return self._replace_disk(self._any_node())
+        elif kind == FULL:
+            self._later(FULL, swarm.full_disk_us)
+            self._fill_disk(self._any_node())
         return True
 
     def _later(self, kind: int, mean_us: int) -> None:
@@ -158,23 +163,22 @@ class Faults:
             self._simulation.figures.telling_crashes += 1
             self.crash(node)
 
-    def crash(self, node: SimulatedNode, *, keeps_unflushed: bool = True) -> None:
-        """The process dies, or the machine."""
+    def crash(self, node: SimulatedNode, *, keeps_unflushed: bool = True, may_finish_saving: bool = True) -> None:
+        """The process dies, or the machine; what it finds afterwards may be damaged."""
         if not node.is_alive:
             return
         simulation = self._simulation
         random = self._random
         simulation.figures.crashes += 1
         ready = simulation.die(node)
-        if ready is not None:
+        if ready is not None and may_finish_saving:
             # The disk had finished some of it, only the answer had not come.
             stages = int(random.random() * 5)
             if ready.install is not None and random.random() < 0.5:
                 stages = FROZEN_ONLY
             simulation.persist(node, ready, stages=stages)
-        if not keeps_unflushed:
-            node.truncate(node.durable_end)
-        node.lose_what_is_not_durable(random)
+        node.lose_what_is_not_durable(random, keeps_a_part=keeps_unflushed)
+        self._flip(node)
         self.set_clock(node)
         if random.random() < self._swarm.quick_restart_rate:
             delay_us = int(random.random() * 20_000)
@@ -184,6 +188,10 @@ class Faults:
 
     def flush_fails(self, node: SimulatedNode) -> bool:
         """An fsync error: the pages are gone, the journal is poisoned, the node stops."""
+        if node.full_until_us > self._simulation.now_us:
+            # Where blocks are found only when the pages go to the disk, it is the flush that hears of it.
+            self.disk_is_full(node)
+            return True
         rate = self._swarm.flush_failure_rate
         if not rate or self._simulation.is_calm or self._random.random() >= rate:
             return False
@@ -191,6 +199,46 @@ class Faults:
             return False
         self.crash(node, keeps_unflushed=False)
         return True
+
+    def _fill_disk(self, node: SimulatedNode) -> None:
+        """No space: from now on each write fails, until somebody makes room."""
+        simulation = self._simulation
+        if node.full_until_us <= simulation.now_us and simulation.strikes("disk full", node.id):
+            length_us = int(self._random.expovariate(1.0) * self._swarm.full_disk_length_us)
+            node.full_until_us = simulation.now_us + length_us
+
+    def disk_is_full(self, node: SimulatedNode) -> None:
+        """A write found no space. The node stops, as at any error of its metadata log, and whoever watches it starts it again:
+        it may read, listen and crash again until there is room."""
+        self._simulation.figures.full_disks += 1
+        self.crash(node, keeps_unflushed=False, may_finish_saving=False)
+
+    def _flip(self, node: SimulatedNode) -> None:
+        """A bit of what was flushed is another one now, on so few that the rest are a majority of every voter set."""
+        rate = self._swarm.flip_rate
+        mark = node.mark
+        if not rate or mark is None or self._simulation.is_calm or self._random.random() >= rate:
+            return
+        first = node.first_unproved
+        if first >= mark.flushed_end or not self._may_lack(node):
+            return
+        # Mostly the newest records, of which not everybody has heard.
+        span = mark.flushed_end - first
+        if self._random.random() < 0.7:
+            span = min(span, 5)
+        at = mark.flushed_end - 1 - int(self._random.random() * span)
+        if not self._simulation.strikes("bit flips", node.id):
+            return
+        self._simulation.figures.flips += 1
+        self._simulation.invariants.on_flip(node, node.flip_a_bit(at))
+
+    def look_for_missing(self, node: SimulatedNode) -> None:
+        """Whether a flush has brought back what a flip had cost."""
+        assert node.missing is not None
+        if node.end_at(node.durable_end) >= node.missing:
+            node.missing = None
+            self._simulation.figures.regained += 1
+            self._simulation.invariants.on_regained(node)
 
     def is_download_damaged(self, node: SimulatedNode) -> bool:
         """Whether a downloaded snapshot fails its checks."""
@@ -410,16 +458,22 @@ class Faults:
         return next((node for node in self._simulation.nodes if node.key == key), None)
 
     def _is_left_alive(self, voters: VoterSet, *, without: SimulatedNode | None = None) -> bool:
-        """Whether a majority of this set has its disks, also without one more."""
+        """Whether a majority of this set has its disks with all that was flushed to them, also without one more."""
         owners = [self._owner(key) for key in voters.keys]
-        return not voters.keys or sum(node is not None and node is not without for node in owners) >= voters.majority
+        whole = [node for node in owners if node is not None and node is not without and node.missing is None]
+        return not voters.keys or len(whole) >= voters.majority
+
+    def _may_lack(self, node: SimulatedNode) -> bool:
+        """Whether every voter set that any replica may come back to can do without the disk of this one."""
+        simulation = self._simulation
+        sets = [voters for other in simulation.nodes for _, voters in other.sets[-2:]]
+        sets += [voters for _, voters in simulation.invariants.committed_sets[-1:]]
+        return all(self._is_left_alive(voters, without=node) for voters in sets)
 
     def _replace_disk(self, node: SimulatedNode) -> bool:
         """A disk is lost; the node comes back with an empty one, which has a directory id of its own."""
         simulation = self._simulation
-        sets = [voters for other in simulation.nodes for _, voters in other.sets[-2:]]
-        sets += [voters for _, voters in simulation.invariants.committed_sets[-1:]]
-        if not all(self._is_left_alive(voters, without=node) for voters in sets):
+        if not self._may_lack(node):
             return False
         if not simulation.strikes("disk lost", node.id):
             return False

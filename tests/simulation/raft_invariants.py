@@ -8,7 +8,8 @@ outcome laws, which look only at what a user or a disk could see
   R3  a replica votes for one candidate per epoch, across restarts
   R4  the committed sequence never changes and the high watermark of a replica never falls within one life
   R5  whoever moves the cluster's high watermark has a majority of the disks of the last voter set of its log, and they
-      hold everything below it (MajorityReachedHighWatermark)
+      hold everything below it (MajorityReachedHighWatermark); a disk that was lost, or whose bits have flipped since, on a
+      minority, counts with what was flushed to it
   R6  logs are equal below the high watermark, also where they begin with a snapshot (ConsistentCommittedData)
   R7  (offset, epoch) names one record for ever
   R8  no replica cuts its log, or replaces it by a snapshot, below its own high watermark
@@ -28,7 +29,8 @@ outcome laws, which look only at what a user or a disk could see
 mechanism laws, which look at how the code keeps them, and so catch a fault before it can do harm
   R10 a leader's high watermark first moves past the start of its epoch
   R2  between two events the hard state on disk equals the one in memory
-  R11 the core counts with the last voter set of the log; a leader changes it only after its epoch has committed something
+  R11 the core counts with the last voter set of the log; a leader changes it only after its epoch has committed something;
+      a new voter has caught up before
   D7  what a message promises (vote, epoch, fetch offset) is on disk when it leaves
   A   every request goes to a replica whose address the sender knows
 
@@ -73,6 +75,7 @@ class Invariants:
         self._nodes = nodes
         self._by_key: dict[ReplicaKey, SimulatedNode] = {node.key: node for node in nodes}
         self._lost_disks: dict[ReplicaKey, dict[int, int]] = {}
+        self._flipped: dict[ReplicaKey, dict[int, int]] = {}
         self._voter_sets = voter_sets
         self._checks_mechanisms = checks_mechanisms
         self.committed: list[int] = []
@@ -176,9 +179,10 @@ class Invariants:
         holders = 0
         for key in voters.keys:
             voter = self._by_key.get(key)
-            if voter is not None and (
-                voter.holds(new - 1, last) if voter.key == key else self._lost_disks[key].get(new - 1) == last
-            ):
+            if (
+                voter is not None
+                and (voter.holds(new - 1, last) if voter.key == key else self._lost_disks[key].get(new - 1) == last)
+            ) or (key in self._flipped and self._flipped[key].get(new - 1) == last):
                 holders += 1
         if holders < len(voters.keys) // 2 + 1:
             raise LawBroken(f"R5: {node} says {new} is committed, {holders} disks of {voters.keys} hold it")
@@ -260,6 +264,19 @@ class Invariants:
             raise LawBroken(f"R11: {node} changes the voters and has committed nothing in epoch {core.epoch} yet")
         if not sets[-1][1].keys:
             raise LawBroken(f"R11: {node} has a voter set without voters")
+        if self._checks_mechanisms and isinstance(core.role, Leader) and len(sets) > 1:
+            self._check_joined(core.role, before=sets[-2][1], now=sets[-1][1])
+
+    def _check_joined(self, role: Leader, *, before: VoterSet, now: VoterSet) -> None:
+        """R11: who joins has reached the leader's end since its epoch began, or it would hold up what the others commit."""
+        for key in now.keys if before.keys else ():
+            joined = self._by_key.get(key)
+            if key in before or joined is None or joined.key != key or joined.missing is not None:
+                continue
+            if joined.durable_end <= role.epoch_start:
+                raise LawBroken(
+                    f"R11: {joined} votes from now on and has {joined.durable_end}, the epoch began at {role.epoch_start}"
+                )
 
     def on_truncate(self, node: SimulatedNode, offset: int) -> None:
         """R8."""
@@ -335,7 +352,16 @@ class Invariants:
     def on_lost_disk(self, node: SimulatedNode) -> None:
         """What it had acknowledged counts as acknowledged; the replica comes back as another one."""
         flushed = node.log[: node.durable_end - node.base]
-        self._lost_disks[node.key] = dict(enumerate(flushed, node.base))
+        self._lost_disks[node.key] = {**self._flipped.pop(node.key, {}), **dict(enumerate(flushed, node.base))}
+
+    def on_flip(self, node: SimulatedNode, gone: dict[int, int]) -> None:
+        """What it had acknowledged counts as acknowledged, though its disk gives other bytes back: who has it not any more
+        votes as if it had. Flips, like lost disks, hit a minority."""
+        self._flipped.setdefault(node.key, {}).update(gone)
+
+    def on_regained(self, node: SimulatedNode) -> None:
+        """It has all back."""
+        self._flipped.pop(node.key, None)
 
     def on_new_disk(self, node: SimulatedNode) -> None:
         """The replica has a new directory id."""

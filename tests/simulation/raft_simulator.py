@@ -82,6 +82,12 @@ class Figures:
     installs: int = 0
     voter_changes: int = 0
     new_disks: int = 0
+    flips: int = 0
+    """Bits that flipped in what was flushed, by which acknowledged records were lost."""
+    regained: int = 0
+    """Times that a replica had all back which a flip had cost it."""
+    full_disks: int = 0
+    """Writes that found no space; each stopped its replica."""
     simulated_us: int = 0
     heal_us: int = 0
     trace_hash: int = 0
@@ -270,9 +276,12 @@ class Simulation:
         elif kind == FLUSHED:
             if self.faults.flush_fails(node):
                 return
+            node.marked_end = node.durable_end
             node.durable_end = max(node.durable_end, what)
             node.flushing_to = -1
             core.flushed(Offset(what), now_ms)
+            if node.missing is not None:
+                self.faults.look_for_missing(node)
             if node.durable_end < node.base + len(node.log):
                 self._start_flush(node)
         elif kind == SNAPSHOT_WRITTEN:
@@ -282,9 +291,14 @@ class Simulation:
         else:
             ready = node.waiting
             assert kind == SAVED and ready is not None
+            if node.full_until_us > self.now_us:
+                self.faults.disk_is_full(node)
+                return
             node.waiting = None
             self.persist(node, ready)
             self._obey(node, ready)
+            if not node.is_alive:
+                return
         self.pump(node)
 
     def pump(self, node: SimulatedNode) -> None:
@@ -307,6 +321,8 @@ class Simulation:
                 self.push_to(node, self._spread(self.swarm.save_us), SAVED, None)
                 return
             self._obey(node, ready)
+            if not node.is_alive:
+                return
         if core.high_watermark != node.seen_high_watermark:
             invariants.on_high_watermark(node)
         invariants.on_boundary(node)
@@ -351,6 +367,9 @@ class Simulation:
             for part in ready.snapshot_parts:
                 node.write_part(part)
         if ready.appends:
+            if node.full_until_us > self.now_us:
+                self.faults.disk_is_full(node)
+                return
             for append in ready.appends:
                 if append.base_offset != node.end:
                     raise LawBroken(f"{node} appends at {append.base_offset}, its log ends at {node.end}")
@@ -499,6 +518,9 @@ class Simulation:
     def _freeze_own(self, node: SimulatedNode, now_ms: int) -> None:
         snapshot = node.taking
         assert snapshot is not None
+        if node.full_until_us > self.now_us:
+            self.faults.disk_is_full(node)
+            return
         end = snapshot.snapshot_id.end_offset
         if node.core.snapshot_refusal(snapshot.snapshot_id) is None and node.core.flushed_end < end:
             self.push_to(node, self.swarm.flush_us, SNAPSHOT_WRITTEN, None)  # it waits for the flush
@@ -600,7 +622,7 @@ class Simulation:
 
     def start(self, node: SimulatedNode) -> None:
         """Open what the disk holds, and run."""
-        node.recover()
+        lost_end = node.recover()
         node.core = QuorumCore(
             timing=self.swarm.config,
             me=node.key,
@@ -615,6 +637,7 @@ class Simulation:
             snapshots=[each.snapshot_id for each in node.snapshots],
             voter_sets=[(Offset(at), voters) for at, voters in node.sets if at >= 0],
             bootstrap=[voter for voter in self.bootstrap if voter.key.id != -1 - node.id],
+            lost_end=lost_end,
         )
         node.is_alive = True
         node.armed_us = NEVER_US

@@ -75,6 +75,11 @@ class Swarm:
     member_us: int = NEVER_US
     cut_changing_leader_rate: float = 0.0
     replace_disk_us: int = NEVER_US
+    # what a disk does to a minority
+    flip_rate: float = 0.0
+    """Probability that a crash leaves a flipped bit in what was flushed."""
+    full_disk_us: int = NEVER_US
+    full_disk_length_us: int = 0
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
@@ -134,4 +139,7 @@ class Swarm:
             member_us=pick((NEVER_US, unit_us // 10, unit_us // 2, 3 * unit_us)),
             cut_changing_leader_rate=pick((0.0, 0.0, 0.3, 0.7)),
             replace_disk_us=pick((NEVER_US, NEVER_US, 3 * unit_us, 10 * unit_us)),
+            flip_rate=pick((0.0, 0.0, 0.1, 0.5)),
+            full_disk_us=pick((NEVER_US, NEVER_US, 2 * unit_us, 6 * unit_us)),
+            full_disk_length_us=pick((unit_us // 20, unit_us, 4 * unit_us)),
         )

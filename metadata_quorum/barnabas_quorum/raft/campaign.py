@@ -121,13 +121,14 @@ def on_vote_request(core: Replica, request: VoteRequest) -> None:
         error = ReplyError.NONE
         if request.epoch > core.epoch:
             core.become_unattached(request.epoch)
+        mine = core.vote_end
         is_granted = election.may_grant(
             request,
             role=core.role,
             voted=core.voted,
             leader_id=core.leader_id,
-            last_epoch=core.history.last_epoch,
-            end_offset=core.end_offset,
+            last_epoch=mine.epoch,
+            end_offset=mine.end_offset,
         )
         if is_granted and not request.is_pre_vote:
             record_vote(core, request.source)

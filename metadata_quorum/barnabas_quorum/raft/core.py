@@ -4,7 +4,8 @@ May touch:  its arguments.            Must not touch: asyncio, clock, random gen
 Invariants: at most one leader per epoch; the high watermark never falls; nothing below it is ever cut; a vote or a
             fetch leaves only after what it promises is durable.
 Read next:  replica.py (the state), roles.py (the roles), campaign.py, leading.py, following.py, downloading.py (the
-            sides), election.py, replication.py, membership.py, snapshots.py (the rules), ../driver/node.py (who obeys).
+            sides), election.py, replication.py, membership.py, snapshots.py, damage.py
+            (the rules), ../driver/node.py (who obeys).
 
 The cycle: `step`, `tick`, `propose`, `flushed`, `resign`, `change_voters`, `snapshot_taken`, `log_start_moved` take an
 event; `ready` tells what to do; `advance` says it is done, and only then the next event may come. Records never pass
@@ -25,6 +26,8 @@ Not obvious, each once a bug somewhere:
   something and the last set is committed, or two leaders could change the set past each other.
 - A replica may have to follow, or to elect, one that its own voter set does not hold: it may lag behind. So requests of
   leaders and all replies carry the leader's address, and a vote is given to whoever asks.
+- A replica whose disk has lost what it had acknowledged votes as if it had it still, and does not run (damage.py). A leader
+  of the same epoch may count it for these records meanwhile: nobody can be elected past them with its vote.
 - A removed leader leads until its removal is committed, without counting itself; then it must not raise the epoch.
 """
 
@@ -120,6 +123,8 @@ class QuorumCore(Replica):
         self.now_ms = now_ms
         if end_offset > self.flushed_end:
             self.flushed_end = end_offset
+            if self.lost_end is not None:
+                self.note_regained()
         if isinstance(self.role, Leader):
             leading.advance_high_watermark(self, self.role)
         elif self.fetch_correlation == 0:

@@ -97,3 +97,4 @@ def finish(core: Replica, install: SnapshotInstall) -> None:
     core.history = EpochHistory(start_offset=end_offset, start_epoch=epoch)
     core.voter_history.restart(end_offset, install.voters)
     core.use_last_voters()
+    core.note_regained()

@@ -174,9 +174,9 @@ def serve_fetch(core: Replica, role: Leader, request: FetchRequest) -> None:
             replica.last_caught_up_ms = now_ms
         elif offset >= replica.end_offset_at_last_fetch:
             replica.last_caught_up_ms = max(replica.last_caught_up_ms, replica.last_fetch_ms)
-        replica.end_offset_at_last_fetch = core.end_offset
         replica.end_offset = max(replica.end_offset, offset)
     replica.last_fetch_ms = now_ms
+    replica.end_offset_at_last_fetch = core.end_offset
     if is_prefix and replica.is_voter:
         advance_high_watermark(core, role)
     if (
@@ -212,7 +212,9 @@ def on_fetch_snapshot_request(core: Replica, request: FetchSnapshotRequest) -> N
     else:
         error = refused(core, request)
     if error is ReplyError.NONE and isinstance(role, Leader):
-        heard_from(core, role, request.source).last_fetch_ms = core.now_ms
+        replica = heard_from(core, role, request.source)
+        replica.last_fetch_ms = core.now_ms
+        replica.end_offset_at_last_fetch = core.end_offset
         if request.snapshot_id in core.snapshots:
             bytes_max = min(request.bytes_max, core.timing.fetch_snapshot_bytes_max)
         else:

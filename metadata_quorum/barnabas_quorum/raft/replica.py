@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from barnabas_quorum.raft import election, membership
+from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.epoch_history import EpochHistory
 from barnabas_quorum.raft.messages import (
     Append,
@@ -97,6 +98,7 @@ class Replica:
         "is_voter",
         "leader_id",
         "log_start",
+        "lost_end",
         "me",
         "now_ms",
         "outbox",
@@ -126,6 +128,7 @@ class Replica:
         snapshots: Sequence[SnapshotId] = (),
         voter_sets: Sequence[tuple[Offset, VoterSet]] = (),
         bootstrap: Sequence[Voter] = (),
+        lost_end: LogEnd | None = None,
     ) -> None:
         """Start from what the disk holds.
 
@@ -140,6 +143,7 @@ class Replica:
             voter_sets: the Voters records in the log with their offsets, ascending; before them, at log_start - 1, the
                 set of the snapshot at the log's start.
             bootstrap: whom to ask for a leader besides the voters (controller.quorum.bootstrap.servers).
+            lost_end: where the log ended before its disk damaged it (damage.lost_end); None when it is whole.
         """
         self.timing = timing
         self.draw = draw
@@ -167,6 +171,8 @@ class Replica:
         self.end_offset = end_offset
         self.flushed_end = end_offset
         """Everything below is durable on this disk."""
+        self.lost_end = lost_end
+        """How far the log reached before its disk damaged it, until it is as far again; None when nothing is missing."""
         self.high_watermark = snapshots[-1].end_offset if snapshots else Offset(0)
         """Everything below is committed. A restart forgets it but for what a snapshot holds; the leader tells it again."""
 
@@ -229,10 +235,18 @@ class Replica:
 
     @property
     def may_campaign(self) -> bool:
-        """Whether this replica may run for election."""
+        """Whether this replica may run for election: not while it lacks what it has acknowledged."""
+        if self.lost_end is not None:
+            return False
         return self.is_voter or membership.may_campaign(
             self.me, self.voter_history.entries(), high_watermark=self.high_watermark
         )
+
+    @property
+    def vote_end(self) -> LogEnd:
+        """The end of the log that a candidate's is compared with: of the whole one, also when its disk has damaged it."""
+        end = LogEnd(self.history.last_epoch, self.end_offset)
+        return end if self.lost_end is None or self.lost_end < end else self.lost_end
 
     @property
     def live_leader_id(self) -> BrokerId:
@@ -371,6 +385,15 @@ class Replica:
         """The last set of the log has changed."""
         self.voters = self.voter_history.last
         self.is_voter = self.me in self.voters
+
+    def note_regained(self) -> None:
+        """The flushed log has grown: once it is as far as before the damage, this replica may be elected again."""
+        if self.lost_end is None or LogEnd(self.history.last_epoch, self.flushed_end) < self.lost_end:
+            return
+        self.lost_end = None
+        role = self.role
+        if isinstance(role, Unattached) and role.election_deadline_ms == NEVER_MS:
+            role.election_deadline_ms = self.election_deadline_ms()
 
     # --- drawn, counted, answered -------------------------------------------------------------------------------------
 

@@ -89,7 +89,8 @@ class ReplicaProgress:
     last_fetch_ms: int
     last_caught_up_ms: int
     end_offset_at_last_fetch: Offset
-    """The leader's own end when that fetch came: who has reached it by the next one was caught up then."""
+    """The leader's own end when that fetch came, also one that diverged or asked for a snapshot: who has reached it by the
+    next one was caught up then."""
     parked: FetchRequest | None = None
     """A fetch with nothing to answer yet."""
     parked_until_ms: int = NEVER_MS

@@ -97,6 +97,20 @@ MUTANTS = (
     Mutant(name="install_not_finished_at_start", bug="a load that a crash broke off is not finished"),
     Mutant(name="divergent_log_beside_snapshot", bug="a divergent log stays beside a loaded snapshot"),
     Mutant(
+        name="damage_cut_as_unfinished_write",
+        bug="damage to what was flushed is cut as an unfinished write",
+        test_seed=1,
+    ),
+    Mutant(name="damaged_voter_votes_with_what_is_left", bug="a damaged voter votes with what is left of its log"),
+    Mutant(name="damaged_voter_runs_for_election", bug="a damaged voter runs for election"),
+    Mutant(name="damage_forgotten_by_second_restart", bug="a second restart forgets the damage found by the first"),
+    Mutant(name="new_voter_counts_before_it_has_fetched", bug="a new voter counts before it has fetched"),
+    Mutant(
+        name="voter_added_before_it_has_caught_up",
+        bug="a voter is added before it has caught up",
+        needs_mechanisms=True,
+    ),
+    Mutant(
         name="vote_leaves_before_it_is_saved",
         bug="the driver speaks before the hard state is saved",
         simulation="controllers",
