@@ -77,7 +77,9 @@ def prometheus(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) 
             assert process.poll() is None, (directory / "log").read_text()
             try:
                 targets = server.get("targets")["activeTargets"]
-                if len(targets) == 3 and all(target["health"] == "up" for target in targets):
+                # A target is up a moment before what it told can be queried, and each lane of it tells of its first probe.
+                lanes = server.query("barnabas_loop_lag_seconds_count > 0")
+                if len(targets) == 3 and all(target["health"] == "up" for target in targets) and len(lanes) == 6:
                     break
             except OSError:
                 targets = []

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,9 +17,10 @@ import pytest
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
+from barnabas_admin.local_cluster import find_base_port
 
 SERVER = str(Path(sys.executable).parent / "barnabas-server")
-WAIT_S = 40
+WAIT_S = 60
 CONTROLLERS = (1, 2, 3)
 BROKER = 9
 BROKER_APART = 8
@@ -34,8 +34,9 @@ class Nodes:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.ports = {node: _free_port() for node in (*CONTROLLERS, *BROKERS)}
-        self.admin_ports = {node: _free_port() for node in (*CONTROLLERS, *BROKERS)}
+        first = find_base_port()  # below the ephemeral ports: nobody takes one while its node is down
+        self.ports = {node: first + node for node in (*CONTROLLERS, *BROKERS)}
+        self.admin_ports = {node: first + 40 + node for node in (*CONTROLLERS, *BROKERS)}
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         bootstrap = ",".join(f"127.0.0.1:{self.ports[node]}" for node in CONTROLLERS)
         for node in self.ports:
@@ -201,10 +202,3 @@ def test_what_old_voters_take_where_nobody_sees_the_recovered_quorum_never_becom
     for node in (1, BROKER_APART):
         assert {name for name, _, _ in nodes.ask(node, topics)} == {"before"}
     assert len(list(nodes.data(BROKER_APART).glob("set-aside-metadata-log*"))) == 1
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -23,7 +23,7 @@ import pytest
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 20.0
 SETTINGS = {
     "spark.master": "local[2]",

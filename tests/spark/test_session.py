@@ -36,7 +36,7 @@ from tests.spark.conftest import Topics
 pytestmark = [pytest.mark.cluster, pytest.mark.tools, pytest.mark.timeout(240)]
 
 Options = Callable[..., dict[str, str]]
-QUERY_TIMEOUT_S = 60
+QUERY_TIMEOUT_S = 100
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

@@ -106,7 +106,7 @@ def test_a_stream_has_the_rows_of_sparks_own_connector(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(100)
         found[name] = sorted(collected, key=repr)
     assert found["barnabas"] == found[kafka_format] and found["barnabas"]
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_with(
                 .trigger(availableNow=True)
                 .start()
             )
-            assert query.awaitTermination(60)
+            assert query.awaitTermination(100)
         except PySparkException as error:
             pytest.fail(f"{source}: {error}")
     assert sorted(seen) == sorted([b"1", b"2", b"3", b"4", b"5"] * 2)
