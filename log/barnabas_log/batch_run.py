@@ -24,11 +24,14 @@ from barnabas_wire.records.batch import (
     CorruptBatch,
     read_header,
 )
-from barnabas_wire.records.crc32c import crc32c
+from barnabas_wire.records.crc32c import crc32c, extend_crc32c
 
 _unpack_header = HEADER.unpack_from
 _new_header = tuple.__new__
 """As read_header does it, without a call of its own."""
+CRC_WINDOW_BYTES = 128 * 1024
+"""Copied at a time for the checksum of a large batch: a copy of 1 MiB would drive the batch itself out of the processor's
+cache before it is written (measured: 5 to 10 % of a follower's append)."""
 _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
@@ -67,7 +70,11 @@ def read_run(view: memoryview, position: int, *, next_offset: Offset) -> BatchRu
             if headers:
                 break
             run_epoch = epoch
-        if crc32c(bytes(view[position + CRC_START : following])) != crc:
+        if length <= CRC_WINDOW_BYTES:
+            found = crc32c(bytes(view[position + CRC_START : following]))
+        else:
+            found = _checksum(view, position + CRC_START, following)
+        if found != crc:
             break
         if producer_id >= 0:
             has_producers = True
@@ -77,6 +84,14 @@ def read_run(view: memoryview, position: int, *, next_offset: Offset) -> BatchRu
     if not headers:
         _refuse(view, begin, next_offset)
     return BatchRun(headers, position, has_producers)
+
+
+def _checksum(view: memoryview, start: int, stop: int) -> int:
+    """CRC-32C of view[start:stop], a window at a time."""
+    found = 0
+    for position in range(start, stop, CRC_WINDOW_BYTES):
+        found = extend_crc32c(found, bytes(view[position : min(stop, position + CRC_WINDOW_BYTES)]))
+    return found
 
 
 def _refuse(view: memoryview, position: int, next_offset: Offset) -> None:

@@ -65,6 +65,7 @@ class LogSegment:
         "_bytes_since_index",
         "_disk",
         "_first_timestamp_ms",
+        "_index_room",
         "_jitter",
         "_max_timestamp",
         "base_offset",
@@ -97,6 +98,7 @@ class LogSegment:
             disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, bytes_max=bytes_max
         )
         self.is_index_full = False
+        self._index_room = 0
         self._bytes_since_index = 0
         self._boundaries: dict[int, int] = {}
         self._max_timestamp: tuple[int, int] | None = (_NO_TIMESTAMP, base_offset) if not self.size_bytes else None
@@ -134,7 +136,9 @@ class LogSegment:
             self.offset_index.add(last_offset=last_offset, position=position)
             self.time_index.add(timestamp_ms=max_timestamp[0], offset=max_timestamp[1])
             self._bytes_since_index = 0
-            self.is_index_full = self.index_room <= 0
+            self._index_room -= 1
+            if self._index_room <= 0:
+                self._look_for_index_room()
         self._bytes_since_index += size_bytes
         self.size_bytes = position + size_bytes
 
@@ -147,7 +151,7 @@ class LogSegment:
         since_index, interval = self._bytes_since_index, self.index_interval_bytes
         greatest = self._max_timestamp or self.max_timestamp
         indexed_ms = _NO_TIMESTAMP - 1
-        add_to_index, room = self.offset_index.append, self.index_room
+        add_to_index = self.offset_index.append
         bytes_max = min(config.segment_bytes, INT32_MAX)
         dated_max_ms = self._surely_kept_until_ms(config)
         count = len(headers)
@@ -163,10 +167,9 @@ class LogSegment:
                 size + batch_bytes > bytes_max
                 or timestamp_ms > dated_max_ms
                 or last_offset - base_offset > RELATIVE_OFFSET_MAX
-                or room <= 0
+                or self.is_index_full
             ):
                 self.size_bytes = size
-                self.is_index_full = self.index_room <= 0
                 if self.should_roll(
                     config,
                     size_bytes=batch_bytes,
@@ -176,7 +179,6 @@ class LogSegment:
                 ):
                     count = number
                     break
-                room = self.index_room
             if timestamp_ms > greatest[0]:
                 greatest = (timestamp_ms, last_offset)
             if since_index > interval:
@@ -185,17 +187,18 @@ class LogSegment:
                     indexed_ms = greatest[0]
                     self.time_index.add(timestamp_ms=indexed_ms, offset=greatest[1])
                 since_index = 0
-                room -= 1
+                self._index_room -= 1
+                if self._index_room <= 0:
+                    self._look_for_index_room()
             since_index += batch_bytes
             size += batch_bytes
         self.size_bytes, self._bytes_since_index, self._max_timestamp = size, since_index, greatest
-        self.is_index_full = self.index_room <= 0
         return count
 
-    @property
-    def index_room(self) -> int:
-        """Entries that both indexes have room for."""
-        return min(self.offset_index.room, self.time_index.room)
+    def _look_for_index_room(self) -> None:
+        """Count how many further entries both indexes take: it may be more than thought, as not every batch has a new time."""
+        self._index_room = min(self.offset_index.room, self.time_index.room)
+        self.is_index_full = self._index_room <= 0
 
     def _surely_kept_until_ms(self, config: LogConfig) -> int:
         """Records dated up to here do not end the segment by their time; -2 where that must be asked of should_roll."""
@@ -252,7 +255,7 @@ class LogSegment:
         if last is not None and last[1] >= self.size_bytes:
             raise CorruptCheckpoint(f"{self.offset_index.path} points past the end of its log")
         self._bytes_since_index = self.size_bytes - (last[1] if last is not None else 0)
-        self.is_index_full = self.index_room <= 0
+        self._look_for_index_room()
 
     def begin_rebuild(self) -> None:
         """Forget indexes and size: recovery adds the sound batches again."""

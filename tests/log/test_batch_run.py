@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from barnabas_log.batch_run import read_run
+from barnabas_log.batch_run import CRC_WINDOW_BYTES, read_run
 from barnabas_log.errors import InvalidBatch
 from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
@@ -64,6 +64,16 @@ def test_a_run_ends_before_a_batch_that_is_cut_off(left: int) -> None:
     assert run_of(sound, cut[:left]) == (1, len(sound))
     with pytest.raises(CorruptBatch):
         run_of(cut[:left], next_offset=2)
+
+
+def test_a_large_batch_is_summed_to_its_last_byte() -> None:
+    large = bytearray(make_batch(value=bytes(2 * CRC_WINDOW_BYTES + 5)))
+    assert run_of(large) == (1, len(large))
+    for position in (100, CRC_WINDOW_BYTES + 100, len(large) - 1):
+        large[position] ^= 1
+        with pytest.raises(CorruptBatch):
+            run_of(large)
+        large[position] ^= 1
 
 
 def test_a_run_knows_whether_producers_are_in_it() -> None:

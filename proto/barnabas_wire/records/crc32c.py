@@ -15,3 +15,6 @@ import google_crc32c
 crc32c: Final[Callable[[bytes], int]] = google_crc32c.value
 """Checksum of all the bytes given. Bound straight to the C function: a Python frame around it costs more than the
 checksum of a small batch (measured: 60 ns)."""
+
+extend_crc32c: Final[Callable[[int, bytes], int]] = google_crc32c.extend
+"""(checksum of what stands before, more bytes) -> checksum of both."""
