@@ -484,6 +484,11 @@ class ReplicaManager:
 
     # ------------------------------------------------------------------ other requests
 
+    @property
+    def log_directories(self) -> tuple[list[str], list[str]]:
+        """Paths of the log directories that work, and of those that failed."""
+        return self._logs.online_directories, self._logs.offline_directories
+
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
         """The partition hosted here, or None."""
         return self._partitions.get(topic_partition)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.manager import LogManager
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.kafka.messages.delete_records import (
@@ -277,6 +280,16 @@ async def test_log_directories_say_what_they_hold(broker: SingleBroker) -> None:
         (directory,) = (await client.call(DescribeLogDirsRequest(topics=None), version)).results
         sizes = {part.partition_index: part.partition_size for part in directory.topics[0].partitions}
         assert sizes == {0: len(batch), 1: 0}
+        volume = shutil.disk_usage(directory.log_dir)
+        assert directory.total_bytes == (volume.total if version >= 4 else -1)
+        assert (0 < directory.usable_bytes <= volume.total) is (version >= 4)
+    # A directory that failed is named, with why; and one of which nothing is asked, too.
+    with patch.object(LogManager, "offline_directories", ["/gone"]):
+        answer = await client.call(DescribeLogDirsRequest(topics=[]), 4)
+    assert [(each.error_code, each.topics) for each in answer.results] == [
+        (ErrorCode.KAFKA_STORAGE_ERROR, []),
+        (ErrorCode.NONE, []),
+    ]
 
 
 async def test_a_topic_made_by_asking_takes_records_at_once(broker: SingleBroker) -> None:

@@ -45,7 +45,6 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     no-loggers           Brokers list no loggers: their levels are set at the start.
     no-quorum-told       DescribeQuorum of what is no quorum: numbers are -1 (Kafka 0), the one quorum asked for beside it is
                          described (Kafka fails all), and the voters' addresses are told even then.
-    no-free-space        DescribeLogDirs tells no total and usable bytes.
     unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
                          everything below.
     no-compaction        Topics of users cannot be compacted yet: refused, so that nobody relies on it.

@@ -1,17 +1,18 @@
 """DescribeLogDirs v1-4 and DeleteRecords v0-2: how much a partition holds, and shortening it from the front.
 
-May touch:  the replica manager's partitions and their logs.    Must not touch: files.
+May touch:  the replica manager's partitions and their logs; asks the system how full a volume is.    Must not touch: files.
 Invariants: every partition of a request is answered once; nothing above the high watermark is deleted.
 Read next:  barnabas_log/unified_log.py.
 
 Behaviour: -1 in DeleteRecords means everything committed. Differences from Kafka: DeleteRecords answers when the leader
-has moved its log start (followers learn it with their next fetch), not when every replica has; DescribeLogDirs names
-the directories that hold partitions, without their free space.
+has moved its log start (followers learn it with their next fetch), not when every replica has. DescribeLogDirs names a directory
+that has failed with KAFKA_STORAGE_ERROR, as Kafka does (KIP-113), and how big and how full its volume is (KIP-827).
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections import defaultdict
 
 from barnabas_broker.api.context import RequestContext
@@ -37,6 +38,7 @@ from barnabas_wire.kafka.messages.describe_log_dirs import (
 )
 
 HIGH_WATERMARK = -1
+UNKNOWN_BYTES = -1
 
 
 @handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4))
@@ -47,11 +49,12 @@ def describe_log_dirs(
     wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-    found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = defaultdict(lambda: defaultdict(list))
+    online, offline = services.replica_manager.log_directories
+    found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {path: defaultdict(list) for path in online}
     for partition in services.replica_manager.partitions():
         topic, number = partition.topic_partition
-        topics = found[os.path.dirname(partition.log.directory)]
-        if wanted is None or (topic, number) in wanted:
+        topics = found.get(os.path.dirname(partition.log.directory))
+        if topics is not None and (wanted is None or (topic, number) in wanted):
             topics[topic].append(
                 DescribeLogDirsPartition(
                     partition_index=number,
@@ -59,17 +62,27 @@ def describe_log_dirs(
                     offset_lag=max(0, partition.high_watermark - partition.log.log_end_offset),
                 )
             )
-    return DescribeLogDirsResponse(
-        results=[
-            DescribeLogDirsResult(
-                log_dir=directory,
-                topics=[
-                    DescribeLogDirsTopic(name=name, partitions=sorted(parts, key=lambda part: part.partition_index))
-                    for name, parts in sorted(topics.items())
-                ],
-            )
-            for directory, topics in sorted(found.items())
-        ]
+    results = [_directory(path, topics) for path, topics in found.items()]
+    results += [
+        DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path, topics=[]) for path in offline
+    ]
+    return DescribeLogDirsResponse(results=sorted(results, key=lambda result: result.log_dir))
+
+
+def _directory(path: str, topics: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResult:
+    try:
+        volume = shutil.disk_usage(path)
+        total_bytes, usable_bytes = volume.total, volume.free
+    except OSError:  # it is about to fail; whoever writes to it next will say so
+        total_bytes = usable_bytes = UNKNOWN_BYTES
+    return DescribeLogDirsResult(
+        log_dir=path,
+        topics=[
+            DescribeLogDirsTopic(name=name, partitions=sorted(parts, key=lambda part: part.partition_index))
+            for name, parts in sorted(topics.items())
+        ],
+        total_bytes=total_bytes,
+        usable_bytes=usable_bytes,
     )
 
 
