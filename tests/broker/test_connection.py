@@ -157,6 +157,34 @@ async def test_ranges_reach_a_client_that_reads_slowly_and_are_released_once(tmp
         assert replicas.file._holders == 1  # type: ignore[attr-defined]
 
 
+async def test_answers_of_one_range_each_are_whole_wherever_the_socket_stops_taking_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random_ = random.Random(11)
+    content = random_.randbytes(2_000_000)
+    replicas = RememberingReplicas()
+    replicas.file = open_file(tmp_path / "log", content)
+    send_file = os.sendfile
+
+    def send_some(target: int, source: int, offset: int, count: int) -> int:
+        if random_.random() < 0.3:
+            raise BlockingIOError
+        return send_file(target, source, offset, random_.randint(1, count))
+
+    monkeypatch.setattr(output.os, "sendfile", send_some)
+    sizes = (1, 4_096, 65_536, 1_999_000) * 5
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        client = await RawClient.connect(server)
+        for size in sizes:
+            replicas.ranges = [(7, size)]
+            correlation_id, frame = client.frame(fetch_request(), 12)
+            await client.send(frame)
+            answer = client.decode(ApiKey.FETCH, 12, correlation_id, await client.read_frame())
+            assert bytes(answer.responses[0].partitions[0].records) == content[7 : 7 + size]
+        assert server.stats.bytes_sent_from_files == sum(sizes)
+        assert replicas.file._holders == 1  # type: ignore[attr-defined]
+
+
 async def test_ranges_are_released_when_the_client_leaves_amid_them(tmp_path: Path) -> None:
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(30_000_000))
@@ -229,7 +257,7 @@ async def test_a_range_that_is_not_in_memory_is_read_ahead_off_the_loop(tmp_path
         other = await RawClient.connect(server)
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        is_cold = output._is_cold(descriptor, 100, 5_000_000)
+        is_cold = not output._is_cached(descriptor, 100)
         correlation_id, frame = client.frame(fetch_request(), 12)
         await client.send(frame)
         assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0
@@ -249,7 +277,7 @@ async def test_a_client_may_leave_while_its_range_is_read_ahead(
         is_reading.set()
         may_go_on.wait(10)
 
-    monkeypatch.setattr(output, "_is_cold", lambda descriptor, position, size: True)
+    monkeypatch.setattr(output, "_is_cached", lambda descriptor, position: False)
     monkeypatch.setattr(output, "_touch", slow_touch)
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(1000))

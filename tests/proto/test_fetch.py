@@ -266,6 +266,46 @@ def test_what_a_follower_of_one_partition_says_and_hears_is_what_the_general_way
                 assert found[0] == found[1], (position, byte)
 
 
+@pytest.mark.parametrize("version", range(12, 19))
+def test_what_a_consumer_of_one_partition_says_and_hears_is_what_the_general_way_gives(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics: list[str | Uuid] = [Uuid(b"t" * 16)] if version >= 13 else ["t", "ö" * 63, "t" * 126, "t" * 127, "t" * 200]
+    requests = []
+    for topic in topics:
+        request = bytearray()
+        asked = FetchRequestPartition(topic, 3, 5, 1000, 4, 10, 1 << 20)
+        encode_fetch_request(request, version, [asked], max_wait_ms=500, min_bytes=1, max_bytes=1 << 21)
+        requests.append((request, wire._parse_request(memoryview(request), 0, version)))
+        for size in (1, 126, 127, 128, 20_000):
+            one = FetchedPartition(topic, 3, 0, 7, 6, 5, [bytes(size)], size)
+            parts, total = encode_fetch_response(9, version, [one])
+            frame = b"".join(parts)
+            assert len(frame) == total == 4 + int.from_bytes(frame[:4], "big")
+            assert encoded(schema.decode_response(FetchResponse, version, frame, 9), version) == frame[9:]
+            found = parse_fetch_response(memoryview(frame), 9, version).partitions[0]
+            assert (found.topic, bytes(found.records)) == (topic, bytes(size))
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the general way was taken")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(wire, "_parse_request", refuse)
+        for request, general in requests[:3]:
+            assert parse_fetch_request(memoryview(request), 0, version) == general
+    for request, _ in requests:
+        for position in range(len(request)):  # whatever is changed, both ways agree on it
+            for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
+                other = memoryview(bytes(request[:position]) + bytes([byte]) + request[position + 1 :])
+                found_ways: list[Any] = []
+                for way in (parse_fetch_request, wire._parse_request):
+                    try:
+                        found_ways.append(way(other, 0, version))
+                    except (MalformedMessage, IndexError, struct.error, UnicodeDecodeError):
+                        found_ways.append(None)
+                assert found_ways[0] == found_ways[1], (position, byte)
+
+
 def test_records_are_slices_of_the_frame_and_not_copies() -> None:
     frame = bytearray(
         b"".join(encode_fetch_response(1, 12, [FetchedPartition("t", 0, parts=[b"x" * 9], size_bytes=9)])[0])

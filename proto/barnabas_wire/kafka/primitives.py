@@ -71,6 +71,8 @@ def write_uvarint(value: int) -> bytes:
     """Unsigned varint of a value below 2^32."""
     if value < 0x80:
         return ONE_BYTE[value]
+    if 0x4000 <= value < 0x20_0000:  # the size of the records in most fetch answers: 3 bytes
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     if value > UVARINT_MAX:
         raise ValueError(f"{value} does not fit an unsigned varint")
     out = bytearray()

@@ -372,6 +372,18 @@ _ONE_REQUEST = struct_module.Struct(">iiibiiB16sBiiqiqiBBBB")  # ... topic's tag
 _ONE_REQUEST_COUNTS = (0, 0, 1, 1)
 _ONE_FOLLOWER = struct_module.Struct(">BBBiqB")  # one tagged field: number 1, 13 bytes, replica id and epoch, no tags
 _ONE_RESPONSE = struct_module.Struct(">iixihiB16sBihqqqBi")
+# The same for who asks by name (version 12) or is no follower: what a consumer of one partition sends and gets.
+_ONE_POLL_HEAD = {version: struct_module.Struct(head.format + "B") for version, head in _REQUEST_HEAD.items()}
+_ONE_POLL_TAIL = struct_module.Struct(">Biiqiqi5s")
+_ONE_POLL_COUNTS = b"\0\0\1\1\0"  # partition's tags, topic's tags, nothing forgotten, no rack, no tags
+_pack_one_named_head = struct_module.Struct(">iixihiBB").pack
+_pack_one_named_tail = struct_module.Struct(">BihqqqBi").pack
+_ONE_NAMED_BYTES = struct_module.calcsize(">iixihiBB") + struct_module.calcsize(">BihqqqBi")
+_ONE_NAME_BYTES_MAX = 126
+"""Its length is one byte."""
+_new_tuple = tuple.__new__
+"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
+
 _pack_one_request = _ONE_REQUEST.pack
 _pack_one_follower = _ONE_FOLLOWER.pack
 _pack_one_response = _ONE_RESPONSE.pack
@@ -381,8 +393,10 @@ _ONE_RESPONSE_BODY = struct_module.Struct(">ihiB16sBihqqqBiB")  # up to the firs
 def parse_fetch_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
     """Body of a FetchRequest v4 to v18. `view` must end where the frame ends. Raises MalformedMessage."""
     try:
-        return (_parse_one_request(view, position, version) if version >= 15 else None) or _parse_request(
-            view, position, version
+        return (
+            (_parse_one_request(view, position, version) if version >= 15 else None)
+            or (_parse_one_poll(view, position, version) if version >= 12 else None)
+            or _parse_request(view, position, version)
         )
     except (IndexError, struct_module.error, UnicodeDecodeError) as error:
         raise MalformedMessage(f"FetchRequest v{version}: {error}") from error
@@ -404,6 +418,38 @@ def _parse_one_request(view: memoryview, position: int, version: int) -> ParsedF
     one = (new_uuid(topic), index, leader_epoch, offset, fetched_epoch, start, most_of_it)
     return ParsedFetchRequest(
         replica_id, replica_epoch, wait, least, most, isolation, session, session_epoch, [one], [], ""
+    )
+
+
+def _parse_one_poll(view: memoryview, position: int, version: int) -> ParsedFetchRequest | None:
+    """A request of one partition without tagged fields, v12 on; None for any other (measured: 4 us instead of 12)."""
+    head = _ONE_POLL_HEAD[version]
+    p = position + head.size
+    tail_at = p + (16 if version >= 13 else view[p])  # a name of n bytes has n + 1 for its length, in one byte
+    if len(view) - tail_at != _ONE_POLL_TAIL.size:
+        return None
+    values = head.unpack_from(view, position)
+    partitions, index, leader_epoch, offset, fetched_epoch, start, most_of_it, counts = _ONE_POLL_TAIL.unpack_from(
+        view, tail_at
+    )
+    if values[-1] != 2 or partitions != 2 or counts != _ONE_POLL_COUNTS:
+        return None
+    topic: str | Uuid
+    if version >= 13:
+        topic = new_uuid(view[p:tail_at])
+    elif 1 < tail_at - p <= _ONE_NAME_BYTES_MAX + 1:
+        topic = str(view[p + 1 : tail_at], "utf-8")
+    else:
+        return None
+    replica_id = -1
+    if version < 15:
+        replica_id, wait, least, most, isolation, session, session_epoch, _ = values
+    else:
+        wait, least, most, isolation, session, session_epoch, _ = values
+    one = (topic, index, leader_epoch, offset, fetched_epoch, start, most_of_it)
+    return _new_tuple(
+        ParsedFetchRequest,
+        (replica_id, -1, wait, least, most, isolation, session, session_epoch, [one], [], ""),
     )
 
 
@@ -538,9 +584,21 @@ def encode_fetch_response(
     Parts are framing bytes with each partition's own `parts` between them. Partitions of one topic must stand together.
     node_endpoints: (node id, host, port, rack) of the leaders named in current_leader; sent from version 16 on.
     """
-    if version >= 13 and len(partitions) == 1 and not error_code and not node_endpoints:
+    if version >= 12 and len(partitions) == 1 and not error_code and not node_endpoints:
         topic, index, error, high, stable, start, own_parts, size, diverging, leader, aborted, preferred = partitions[0]
-        if diverging is None and leader is None and aborted is None and size:
+        if diverging is not None or leader is not None or aborted is not None or not size:
+            pass
+        elif version == 12:
+            name = topic.encode()  # type: ignore[union-attr]
+            if len(name) <= _ONE_NAME_BYTES_MAX:
+                length = write_uvarint(size + 1)
+                total = _ONE_NAMED_BYTES + len(name) + len(length) + size + 3
+                head = _pack_one_named_head(
+                    total - 4, correlation_id, throttle_time_ms, 0, session_id, 2, len(name) + 1
+                )
+                tail = _pack_one_named_tail(2, index, error, high, stable, start, 0, preferred)
+                return [b"".join((head, name, tail, length)), *own_parts, b"\0\0\0"], total
+        else:
             length = write_uvarint(size + 1)
             total = _ONE_RESPONSE.size + len(length) + size + 3
             head = _pack_one_response(
