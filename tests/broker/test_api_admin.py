@@ -615,6 +615,7 @@ async def test_voters_are_added_and_removed_by_way_of_the_quorums_leader() -> No
             (adding(cluster_id="another"), ErrorCode.INCONSISTENT_CLUSTER_ID),
             (adding(listeners=[]), ErrorCode.INVALID_REQUEST),
             (adding(voter_id=-1), ErrorCode.INVALID_REQUEST),
+            (adding(voter_directory_id=ZERO_UUID), ErrorCode.INVALID_REQUEST),
             (RemoveRaftVoterRequest(cluster_id="another", voter_id=4), ErrorCode.INCONSISTENT_CLUSTER_ID),
         ):
             assert (await client.call(request, 0)).error_code == code

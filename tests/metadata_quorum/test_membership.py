@@ -191,6 +191,9 @@ async def test_refusals_name_the_rule_and_the_way_out(tmp_path: Path) -> None:
         wrong = Voter(ReplicaKey(spare.key.id, Uuid(b"another disk....")), "127.0.0.1", spare.voter.port)
         error, said = await reason(VoterChangeKind.ADD, wrong)
         assert error is ReplyError.INVALID_REQUEST and "barnabas storage info" in said
+        taken = Voter(leader.key, nobody.host, nobody.port)  # a second mistake, in its address, is not what hinders
+        error, said = await reason(VoterChangeKind.ADD, taken)
+        assert error is ReplyError.DUPLICATE_VOTER and "voter already" in said
         error, said = await reason(VoterChangeKind.REMOVE, leader.voter)
         assert error is ReplyError.INVALID_REQUEST and "last voter" in said
         error, said = await reason(VoterChangeKind.REMOVE, spare.voter)

@@ -70,7 +70,7 @@ def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
     if version == 0:
         kind = FeatureUpgrade.SAFE_DOWNGRADE if update.allow_downgrade else FeatureUpgrade.UPGRADE
     try:
-        return FeatureUpdate(name=update.feature, level=max(update.max_version_level, 0), kind=FeatureUpgrade(kind))
+        return FeatureUpdate(name=update.feature, level=update.max_version_level, kind=FeatureUpgrade(kind))
     except ValueError:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f"{update.feature}: upgrade type {kind} is unknown; 1 is an upgrade"

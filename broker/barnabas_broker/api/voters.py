@@ -18,7 +18,7 @@ from barnabas_broker.api.topics import within
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from barnabas_wire.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
@@ -32,6 +32,8 @@ async def add_raft_voter(
     _check_cluster(services, request.cluster_id)
     if not request.listeners:
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a new voter needs the address of its controller listener")
+    if request.voter_directory_id == ZERO_UUID:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a new voter needs the id of its metadata directory")
     endpoint = request.listeners[0]
     voter = Voter(_key(request.voter_id, request.voter_directory_id), endpoint.host, endpoint.port)
     await within(services.change_voters(VoterChange(VoterChangeKind.ADD, voter, 0)), request.timeout_ms)

@@ -62,7 +62,7 @@ def require_metadata_version(image: MetadataImage, level: int, what: str) -> Non
 def update_features(
     image: MetadataImage, request: UpdateFeatures, *, min_insync_replicas: int
 ) -> ControllerResult[UpdateFeaturesReply]:
-    """All or none: INVALID_UPDATE_VERSION and FEATURE_UPDATE_FAILED name who or what stands against it.
+    """All or none: INVALID_UPDATE_VERSION names who or what stands against it.
 
     Args:
         min_insync_replicas: of the controller's properties. Where ELRs begin, it becomes the cluster's (KIP-966): what
@@ -151,6 +151,9 @@ def _check_update(image: MetadataImage, update: FeatureUpdate, metadata_version:
 
     if level < 0:
         raise refuse("a level is 0 or greater")
+    if present == 0 and all(feature.name != name for feature in SUPPORTED_FEATURES):
+        # level 0 too: who asks has mistyped a name, and must not hear that it is done
+        raise refuse(f"this version does not know {name}; `barnabas cluster features` lists what it serves")
     _check_nodes(image, name, level)
     if level == present:
         return
@@ -191,7 +194,7 @@ def _check_nodes(image: MetadataImage, name: str, level: int) -> None:
 
 
 def _check_downgrade(name: str, level: int) -> None:
-    """Raise FEATURE_UPDATE_FAILED where a lower level would lose or misread what is there: of every feature that is built."""
+    """Raise INVALID_UPDATE_VERSION where a lower level would lose or misread what is there: of every feature that is built."""
     reason: str | None = None
     if name == METADATA_VERSION:
         reason = "the metadata log holds records that lower levels do not know; format a new cluster at the lower level"
@@ -203,4 +206,4 @@ def _check_downgrade(name: str, level: int) -> None:
             "led again without them"
         )
     if reason is not None:
-        raise KafkaError.of(ErrorCode.FEATURE_UPDATE_FAILED, f"{name} cannot go back to {level}: {reason}")
+        raise KafkaError.of(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go back to {level}: {reason}")

@@ -20,6 +20,7 @@ from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, Vo
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.membership import own_update
+from barnabas_quorum.raft.membership import refusal as rule_refusal
 from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind, VoterChangeResult, VoterRefusal
 from barnabas_quorum.raft.voters import Voter
 
@@ -92,7 +93,11 @@ class VoterChanges:
     async def _look_and_make(self, change: VoterChange) -> VoterChangeAnswer:
         core = self._core
         if change.kind in (VoterChangeKind.ADD, VoterChangeKind.UPDATE):
-            refusal = await self._look_at(change.voter, core.voters.kraft_version)
+            refusal = None
+            if core.voter_history.last_offset < core.high_watermark:
+                # what the committed set forbids is said first, or its asker would look for a mistake in the address
+                refusal = rule_refusal(change, voters=core.voters, is_caught_up=True, is_joiner_caught_up=True)
+            refusal = refusal or await self._look_at(change.voter, core.voters.kraft_version)
             if refusal is not None:
                 return self._answer(refusal.error, refusal.reason)
         elif change.kind is VoterChangeKind.UPGRADE and core.voters.kraft_version < KRAFT_VERSION:
