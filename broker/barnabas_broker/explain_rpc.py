@@ -219,13 +219,22 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
                 )
                 for cause in found.causes
             ],
-            facts=found.facts,
+            facts=[*found.facts, *_unreadable(history)],
             next=[explain_pb2.NextStep(command=step.command, purpose=step.purpose) for step in found.next],
             log_from=-1 if history is None else history.first_offset,
             log_to=-1 if history is None else history.end_offset - 1,
             answered_by=self._node_id,
             answered_at_ms=self._clock_ms(),
         )
+
+
+def _unreadable(history: CommittedHistory | None) -> list[str]:
+    """What this explanation may lack."""
+    if history is None or not history.unreadable:
+        return []
+    first, count = history.unreadable[0], len(history.unreadable)
+    where = f"at offset {first}" if count == 1 else f"{count} of them, the first at offset {first}"
+    return [f"this node cannot read all committed records ({where}): see `barnabas quorum quarantine list`"]
 
 
 def _base(history: CommittedHistory, name: PartitionName) -> PartitionRegistration | None:

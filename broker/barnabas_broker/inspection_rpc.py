@@ -26,8 +26,9 @@ from barnabas_quorum.controller.requests_integrity import (
     WriteImageHash,
     WriteImageHashReply,
 )
+from barnabas_quorum.driver.committed_history import read_slice
 from barnabas_quorum.driver.image_history import ImageChange, difference_between
-from barnabas_quorum.driver.log_entries import NO_OP, LogEntry, entries_of
+from barnabas_quorum.driver.log_entries import NO_OP, LogEntry
 from barnabas_quorum.image.hashing import FORMAT, PARTS, ImageHash, digest_of, entities, recompute
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.quarantine import BadRecord
@@ -37,15 +38,12 @@ from barnabas_quorum.record_view import fields_of
 from barnabas_quorum.records_integrity import PartHash
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
-from barnabas_wire.records.batch import read_header
 from barnabas_wire.rpc import inspection_pb2 as pb
 from barnabas_wire.rpc import inspection_pb2_grpc
 
 logger = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_MS = 5_000
-SLICE_BYTES = 64 * 1024
-"""Read and opened between two rests."""
 PAGE_ENTITIES = 1000
 TAIL_POLL_S = 0.1
 """How often a followed log is looked at for more."""
@@ -227,17 +225,17 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         if start < 0:
             start = await self._start_of_last(min(request.last, LAST_MAX), with_noops=request.with_noops)
         if start < self._log.log_start_offset:
-            raise KafkaError.of(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"the metadata log of node {self._node_id} begins at offset {self._log.log_start_offset}: read from there, or "
-                f"see what a snapshot holds with `barnabas log dump`",
-            )
+            raise self._gone(start)
         yield self._page([])
         while True:
             while start < self._quorum.high_watermark:
-                end, found = self._slice(start)
-                shown = [each for each in found if each.offset >= start and (request.with_noops or each.kind != NO_OP)]
-                start = end
+                read = read_slice(self._log, start, high_watermark=self._quorum.high_watermark)
+                if read.is_cut:
+                    raise self._gone(start)
+                shown = [
+                    each for each in read.entries if each.offset >= start and (request.with_noops or each.kind != NO_OP)
+                ]
+                start = read.end_offset
                 if shown:
                     yield self._page(shown)
                 await asyncio.sleep(0)
@@ -245,12 +243,12 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
                 return
             await asyncio.sleep(TAIL_POLL_S)
 
-    def _slice(self, start: Offset) -> tuple[Offset, list[LogEntry]]:
-        batches = self._log.read(start, end_offset=self._quorum.high_watermark, bytes_max=SLICE_BYTES)
-        if not batches:  # cleaned away meanwhile
-            return max(self._log.log_start_offset, Offset(start + 1)), []
-        found = [entry for batch in batches for entry in entries_of(batch.data, read_header(batch.data))]
-        return batches[-1].end_offset, found
+    def _gone(self, start: Offset) -> KafkaError:
+        return KafkaError.of(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {start} is gone: the metadata log of node {self._node_id} begins at offset {self._log.log_start_offset}. "
+            "Read from there, or see what a snapshot holds with `barnabas log dump`",
+        )
 
     async def _start_of_last(self, count: int, *, with_noops: bool) -> Offset:
         """Where the newest `count` records begin: looked for in ever longer pieces from the end."""
@@ -263,9 +261,10 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             offsets: list[Offset] = []
             at = start
             while at < end:
-                at, found = self._slice(at)
+                read = read_slice(self._log, at, high_watermark=end)
+                at = read.end_offset
                 offsets += [
-                    each.offset for each in found if start <= each.offset < end and (with_noops or each.kind != NO_OP)
+                    each.offset for each in read.entries if each.offset >= start and (with_noops or each.kind != NO_OP)
                 ]
                 await asyncio.sleep(0)
             if len(offsets) >= count:

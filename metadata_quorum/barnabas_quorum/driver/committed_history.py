@@ -1,9 +1,9 @@
-"""The committed records of a running node's metadata log that concern one question, read beside the control loop.
+"""The committed records of a running node's metadata log, read beside the control loop: slice by slice, or for one question.
 
 May touch:  the RaftLog (reading), asyncio only to rest.   Must not touch: the core, the log's end, what is not committed.
-Invariants: nothing at or above the high watermark is read; records of a transaction come when its End is read, or not at
-            all; the loop is held for no longer than one slice.
-Read next:  ../explain/history.py, which says what concerns a question.
+Invariants: nothing at or above the high watermark is read; records that concern a question come when their transaction's End is
+            read, or not at all; what cannot be read raises nothing: it is told; the loop is held for no longer than one slice.
+Read next:  log_entries.py; ../explain/history.py, which says what concerns a question.
 
 A log that is longer than HISTORY_BYTES_MAX is read from its newest snapshot on. What stood there before comes as records of
 that snapshot, the same filter applied.
@@ -14,16 +14,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from barnabas_quorum.driver.control_batches import control_records
+from barnabas_quorum.driver import log_entries as opened
 from barnabas_quorum.driver.snapshots import LoadedSnapshot
 from barnabas_quorum.explain.history import Filter, LogEntry, QuorumLeaderElected
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
 from barnabas_quorum.record_codec import decode
-from barnabas_quorum.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord, Record
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
-from barnabas_wire.records.batch import iterate_records, read_header
-from barnabas_wire.records.control import ControlRecordType, decode_leader_change
+from barnabas_quorum.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+    Record,
+)
+from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.records.batch import crc_is_valid, read_header
 
 HISTORY_BYTES_MAX = 64 * 1024 * 1024
 """Of log that one question reads: some seconds of work in slices."""
@@ -31,9 +37,6 @@ SLICE_BYTES = 64 * 1024
 """Read, opened and filtered between two rests: a few milliseconds."""
 ENTRIES_MAX = 20_000
 """Most entries that are kept, the newest."""
-
-_NO_OP_HEAD = b"\xa2\x01"
-"""How a no-op record begins on the wire (field 20, length-delimited): an idle cluster writes two a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +49,38 @@ class CommittedHistory:
     first_offset: Offset
     end_offset: Offset
     """One past the last record that was read."""
+    unreadable: tuple[Offset, ...] = ()
+    """Where records stand that could not be read; of a damaged batch, its base."""
+
+
+class Slice(NamedTuple):
+    """Some committed records that follow each other."""
+
+    entries: list[opened.LogEntry]
+    end_offset: Offset
+    """Where the next slice begins."""
+    is_cut: bool
+    """The log was cleaned behind the asked offset: records before `end_offset` are gone."""
+
+
+def read_slice(log: RaftLog, start: Offset, *, high_watermark: Offset) -> Slice:
+    """Whole batches from the one that holds `start`, about SLICE_BYTES of them; none at or above the high watermark."""
+    if start < log.log_start_offset:
+        return Slice([], log.log_start_offset, True)
+    batches = log.read(start, end_offset=high_watermark, bytes_max=SLICE_BYTES)
+    entries = [entry for batch in batches for entry in _open(batch)]
+    return Slice(entries, batches[-1].end_offset if batches else high_watermark, False)
+
+
+def _open(batch: StoredBatch) -> Iterator[opened.LogEntry]:
+    header = read_header(batch.data)
+    if not crc_is_valid(batch.data, 0, header):
+        return iter([opened.damaged_batch(header, "the batch has a wrong checksum")])
+    return opened.entries_of(batch.data, header)
 
 
 async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter) -> CommittedHistory:
-    """Read what concerns the question. Raises DamagedSnapshot, UnknownRecord, OSError."""
+    """Read what concerns the question. Raises DamagedSnapshot, OSError."""
     start, base = log.log_start_offset, []
     snapshots = log.snapshots()
     is_long = log.size_bytes > HISTORY_BYTES_MAX
@@ -64,53 +95,49 @@ async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter
     first_offset = start
     entries: list[LogEntry] = []
     held: list[LogEntry] | None = None
+    unreadable: list[Offset] = []
     while start < high_watermark:
-        if start < log.log_start_offset:  # it was cleaned meanwhile
-            start = first_offset = log.log_start_offset
-            entries = []
-        batches = log.read(start, end_offset=high_watermark, bytes_max=SLICE_BYTES)
-        if not batches:
-            break
-        for batch in batches:
-            for entry in open_entries(batch):
-                record = entry.record
-                if isinstance(record, BeginTransactionRecord):
-                    held = []
-                elif isinstance(record, EndTransactionRecord):
-                    entries += held or ()
-                    held = None
-                elif isinstance(record, AbortTransactionRecord):
-                    held = None
-                elif concerns(record):
-                    (entries if held is None else held).append(entry)
-        start = batches[-1].end_offset
+        found, start, is_cut = read_slice(log, start, high_watermark=high_watermark)
+        if is_cut:
+            first_offset = start
+            entries, held = [], None
+        for each in found:
+            record = _as_recorded(each)
+            if record is None:
+                if each.kind == opened.BAD:
+                    unreadable.append(each.offset)
+                continue
+            if isinstance(record, BeginTransactionRecord):
+                held = []
+            elif isinstance(record, EndTransactionRecord):
+                entries += held or ()
+                held = None
+            elif isinstance(record, AbortTransactionRecord):
+                held = None
+            elif concerns(record):
+                entry = LogEntry(
+                    offset=each.offset, timestamp_ms=each.timestamp_ms, batch_offset=each.batch_offset, record=record
+                )
+                (entries if held is None else held).append(entry)
         del entries[:-ENTRIES_MAX]
+        del unreadable[:-ENTRIES_MAX]
         await asyncio.sleep(0)
-    return CommittedHistory(base=tuple(base), entries=tuple(entries), first_offset=first_offset, end_offset=start)
+    return CommittedHistory(
+        base=tuple(base),
+        entries=tuple(entries),
+        first_offset=first_offset,
+        end_offset=start,
+        unreadable=tuple(unreadable),
+    )
 
 
-def open_entries(batch: StoredBatch) -> Iterator[LogEntry]:
-    """The records of one batch but for no-ops; of control batches, who was elected. Raises CorruptBatch, UnknownRecord."""
-    header = read_header(batch.data)
-    if header.is_control:
-        for offset, kind, value in control_records(batch.data):
-            if kind == ControlRecordType.LEADER_CHANGE:
-                elected = QuorumLeaderElected(
-                    leader_id=BrokerId(decode_leader_change(value).leader_id), epoch=Epoch(batch.epoch)
-                )
-                yield LogEntry(
-                    offset=offset,
-                    timestamp_ms=header.max_timestamp_ms,
-                    batch_offset=batch.base_offset,
-                    record=elected,
-                )
-        return
-    for record in iterate_records(batch.data):
-        value = record.value or b""
-        if value[: len(_NO_OP_HEAD)] != _NO_OP_HEAD:
-            yield LogEntry(
-                offset=Offset(record.offset),
-                timestamp_ms=record.timestamp_ms,
-                batch_offset=batch.base_offset,
-                record=decode(value),
-            )
+def _as_recorded(entry: opened.LogEntry) -> Record | QuorumLeaderElected | None:
+    """What an explanation is made of: decisions, and who was elected; None for the rest."""
+    content = entry.content
+    if isinstance(content, NoOpRecord):
+        return None
+    if not isinstance(content, opened.OtherContent):
+        return content
+    if content.kind != opened.LEADER_CHANGE:
+        return None
+    return QuorumLeaderElected(leader_id=BrokerId(content.fields["leader_id"]), epoch=entry.epoch)

@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: asyncio, files, images.
 Invariants: nothing raises: what cannot be read is an entry that says why; no secret is in an entry.
-Read next:  ../record_view.py; image_history.py, which makes images of these.
+Read next:  ../record_view.py; committed_history.py, which reads what is committed of a running node's log.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from barnabas_quorum.driver.control_batches import control_records, decode_kraft
 from barnabas_quorum.image.quarantine import digest_of_record
 from barnabas_quorum.record_codec import decode
 from barnabas_quorum.record_view import fields_of, kind_of
+from barnabas_quorum.records import NoOpRecord, Record
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, iterate_records
@@ -22,6 +23,18 @@ from barnabas_wire.records.control import ControlRecordType, decode_leader_chang
 BAD = "BAD"
 """The kind of an entry that cannot be read."""
 NO_OP = "NoOpRecord"
+LEADER_CHANGE = "LeaderChange"
+
+_NO_OP_HEAD = b"\xa2\x01"
+"""How a no-op record begins on the wire (field 20, length-delimited): an idle cluster writes two a second."""
+_NO_OP_RECORD = NoOpRecord()
+
+
+class OtherContent(NamedTuple):
+    """What is no metadata record: a control record, or bytes that cannot be read."""
+
+    kind: str
+    fields: dict[str, Any]
 
 
 class LogEntry(NamedTuple):
@@ -31,8 +44,17 @@ class LogEntry(NamedTuple):
     epoch: Epoch
     timestamp_ms: int
     batch_offset: Offset
-    kind: str
-    fields: dict[str, Any]
+    content: Record | OtherContent
+
+    @property
+    def kind(self) -> str:
+        """PartitionChangeRecord, LeaderChange, BAD, …"""
+        return self.content.kind if isinstance(self.content, OtherContent) else kind_of(self.content)
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it says, as JSON can hold it, without secrets."""
+        return self.content.fields if isinstance(self.content, OtherContent) else fields_of(self.content)
 
 
 def entries_of(batch: Buffer, header: BatchHeader) -> Iterator[LogEntry]:
@@ -41,35 +63,45 @@ def entries_of(batch: Buffer, header: BatchHeader) -> Iterator[LogEntry]:
     try:
         if header.is_control:
             for offset, control_kind, value in control_records(batch):
-                kind, fields = _control(control_kind, value)
-                yield LogEntry(offset, epoch, header.max_timestamp_ms, base, kind, fields)
+                yield LogEntry(offset, epoch, header.max_timestamp_ms, base, _control(control_kind, value))
             return
         records = list(iterate_records(batch))
     except (KafkaError, ValueError, IndexError) as error:
-        yield LogEntry(base, epoch, header.max_timestamp_ms, base, BAD, {"error": str(error) or repr(error)})
+        yield damaged_batch(header, str(error) or repr(error))
         return
     for record in records:
-        data = record.value or b""
-        try:
-            opened = decode(data)
-            kind, fields = kind_of(opened), fields_of(opened)
-        except Exception as error:  # a reader of damaged logs goes on behind whatever it meets
-            kind = BAD
-            fields = {"error": str(error), "size": len(data), "digest": digest_of_record(data).hex()}
-        yield LogEntry(Offset(record.offset), epoch, record.timestamp_ms, base, kind, fields)
+        yield LogEntry(Offset(record.offset), epoch, record.timestamp_ms, base, _open(record.value or b""))
 
 
-def _control(kind: int, value: bytes) -> tuple[str, dict[str, Any]]:
+def damaged_batch(header: BatchHeader, why: str) -> LogEntry:
+    """What stands for a batch of which no record can be read."""
+    epoch, base = Epoch(header.partition_leader_epoch), Offset(header.base_offset)
+    return LogEntry(base, epoch, header.max_timestamp_ms, base, OtherContent(BAD, {"error": why}))
+
+
+def _open(data: bytes) -> Record | OtherContent:
+    if data[: len(_NO_OP_HEAD)] == _NO_OP_HEAD:
+        return _NO_OP_RECORD
+    try:
+        return decode(data)
+    except Exception as error:  # a reader of damaged logs goes on behind whatever it meets
+        return OtherContent(BAD, {"error": str(error), "size": len(data), "digest": digest_of_record(data).hex()})
+
+
+def _control(kind: int, value: bytes) -> OtherContent:
     if kind == ControlRecordType.LEADER_CHANGE:
         change = decode_leader_change(value)
-        return "LeaderChange", {
-            "leader_id": change.leader_id,
-            "voters": [voter.voter_id for voter in change.voters],
-            "granting_voters": [voter.voter_id for voter in change.granting_voters],
-        }
+        return OtherContent(
+            LEADER_CHANGE,
+            {
+                "leader_id": change.leader_id,
+                "voters": [voter.voter_id for voter in change.voters],
+                "granting_voters": [voter.voter_id for voter in change.granting_voters],
+            },
+        )
     if kind == ControlRecordType.KRAFT_VOTERS:
-        return "KRaftVoters", {"voters": str(decode_voters(value))}
+        return OtherContent("KRaftVoters", {"voters": str(decode_voters(value))})
     if kind == ControlRecordType.KRAFT_VERSION:
-        return "KRaftVersion", {"version": decode_kraft_version(value)}
+        return OtherContent("KRaftVersion", {"version": decode_kraft_version(value)})
     names = {ControlRecordType.SNAPSHOT_HEADER: "SnapshotHeader", ControlRecordType.SNAPSHOT_FOOTER: "SnapshotFooter"}
-    return names.get(ControlRecordType(kind), f"ControlRecord{kind}"), {}
+    return OtherContent(names.get(ControlRecordType(kind), f"ControlRecord{kind}"), {})

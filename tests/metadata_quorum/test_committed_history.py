@@ -1,0 +1,92 @@
+"""The one reader of committed records: what concerns a question, transactions, and what it cannot read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from barnabas_quorum.driver.committed_history import read_history, read_slice
+from barnabas_quorum.driver.log_entries import BAD
+from barnabas_quorum.explain.history import QuorumLeaderElected
+from barnabas_quorum.raft.journal import StoredBatch
+from barnabas_quorum.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    NoOpRecord,
+)
+from barnabas_wire.kafka.ids import Offset
+from tests.metadata_quorum.test_image_history import GARBAGE, FakeLog, config
+
+
+@pytest.fixture
+def log() -> Any:
+    made = FakeLog()
+    made.size_bytes = 0  # type: ignore[attr-defined]
+    return made
+
+
+def damage(log: Any, index: int) -> None:
+    """Flip the last byte of a batch."""
+    batch = log.batches[index]
+    log.batches[index] = StoredBatch(
+        batch.base_offset, batch.end_offset, batch.epoch, batch.data[:-1] + bytes([batch.data[-1] ^ 1])
+    )
+
+
+async def keys(log: Any, *, high_watermark: int | None = None) -> list[object]:
+    end = log.end if high_watermark is None else Offset(high_watermark)
+    found = await read_history(log, high_watermark=end, concerns=lambda record: True)
+    return [
+        each.record.key if isinstance(each.record, ConfigRecord) else type(each.record).__name__
+        for each in found.entries
+    ]
+
+
+async def test_what_is_committed_comes_in_order_and_nothing_above(log: Any) -> None:
+    log.elect()
+    log.add(NoOpRecord(), config("a"))
+    log.add(config("b"))
+    assert await keys(log) == [QuorumLeaderElected.__name__, "a", "b"]
+    assert await keys(log, high_watermark=log.end - 1) == [QuorumLeaderElected.__name__, "a"]
+
+
+async def test_a_transaction_comes_when_it_ends_or_not_at_all(log: Any) -> None:
+    log.add(BeginTransactionRecord(name="n"), config("a"))
+    assert await keys(log) == []
+    log.add(EndTransactionRecord())
+    log.add(BeginTransactionRecord(name="n"), config("b"), AbortTransactionRecord(reason="r"))
+    assert await keys(log) == ["a"]
+
+
+async def test_an_explanation_goes_on_behind_what_cannot_be_read_and_tells_of_it(log: Any) -> None:
+    """While a bad record holds the metadata is when one wants to know why."""
+    log.add(config("a"))
+    bad = log.add(config("b"), GARBAGE, config("c"))
+    rotten = log.add(config("lost"))
+    damage(log, -1)
+    log.add(config("d"))
+    assert await keys(log) == ["a", "b", "c", "d"]
+    found = await read_history(log, high_watermark=log.end, concerns=lambda record: True)
+    assert found.unreadable == (bad + 1, rotten)
+    kinds: list[str] = []
+    at = Offset(0)
+    while at < log.end:
+        read = read_slice(log, at, high_watermark=log.end)
+        kinds += [entry.kind for entry in read.entries]
+        at = read.end_offset
+    assert kinds == ["ConfigRecord", "ConfigRecord", BAD, "ConfigRecord", BAD, "ConfigRecord"]
+
+
+async def test_a_log_that_was_cleaned_says_so_and_where_it_begins(log: Any) -> None:
+    log.add(config("a"))
+    log.add(config("b"))
+    log.cut_at_end()
+    log.add(config("c"))
+    cut = read_slice(log, Offset(0), high_watermark=log.end)
+    assert (cut.entries, cut.end_offset, cut.is_cut) == ([], log.log_start_offset, True)
+    found = await read_history(log, high_watermark=log.end, concerns=lambda record: isinstance(record, ConfigRecord))
+    assert [record.key for record in found.base if isinstance(record, ConfigRecord)] == ["a", "b"]
+    assert (await keys(log), found.first_offset) == (["c"], log.log_start_offset)
