@@ -28,12 +28,11 @@ def log() -> Any:
     return made
 
 
-def damage(log: Any, index: int) -> None:
-    """Flip the last byte of a batch."""
+def rot(log: Any, index: int, *, word: bytes, into: bytes) -> None:
+    """The disk gives back another word than was written."""
     batch = log.batches[index]
-    log.batches[index] = StoredBatch(
-        batch.base_offset, batch.end_offset, batch.epoch, batch.data[:-1] + bytes([batch.data[-1] ^ 1])
-    )
+    assert batch.data.count(word) == 1
+    log.batches[index] = StoredBatch(batch.base_offset, batch.end_offset, batch.epoch, batch.data.replace(word, into))
 
 
 async def keys(log: Any, *, high_watermark: int | None = None) -> list[object]:
@@ -66,7 +65,7 @@ async def test_an_explanation_goes_on_behind_what_cannot_be_read_and_tells_of_it
     log.add(config("a"))
     bad = log.add(config("b"), GARBAGE, config("c"))
     rotten = log.add(config("lost"))
-    damage(log, -1)
+    rot(log, -1, word=b"lost", into=b"most")
     log.add(config("d"))
     assert await keys(log) == ["a", "b", "c", "d"]
     found = await read_history(log, high_watermark=log.end, concerns=lambda record: True)
