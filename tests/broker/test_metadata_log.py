@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 
+from barnabas_broker.node.flush_marks import DAMAGED_SUFFIX, FLUSH_MARKS_FILE, encode_mark, last_mark
 from barnabas_broker.node.metadata_log import (
     QUORUM_STATE_FILE,
+    DamagedLog,
     DamagedQuorumState,
     MetadataLog,
     decode_hard_state,
@@ -17,17 +20,26 @@ from barnabas_broker.node.metadata_log import (
 )
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
+from barnabas_quorum.raft.damage import FlushMark, LogEnd
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, RaftLog, StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, HardState
-from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.records.batch import iterate_batches
 
 VOTED = HardState(Epoch(7), NO_BROKER, ReplicaKey(BrokerId(3), Uuid(b"\3" * 16)))
 PARTITION = "__cluster_metadata-0"
 
 
-async def opened(directory: Path) -> MetadataLog:
-    return await MetadataLog.open(disk=RealDisk(), metadata_directory=str(directory), now_ms=1_000)
+async def opened(directory: Path, *, formatted_voters: VoterSet | None = None) -> MetadataLog:
+    return await MetadataLog.open(
+        disk=RealDisk(),
+        metadata_directory=str(directory),
+        now_ms=1_000,
+        replica=ALONE,
+        formatted_voters=formatted_voters,
+    )
 
 
 def batches(*places: tuple[int, int, int]) -> list[StoredBatch]:
@@ -119,3 +131,139 @@ async def test_damaged_hard_state_stops_the_node(tmp_path: Path, content: bytes)
     (tmp_path / PARTITION / QUORUM_STATE_FILE).write_bytes(content)
     with pytest.raises(DamagedQuorumState, match="vote twice"):
         await opened(tmp_path)
+
+
+ALONE = ReplicaKey(BrokerId(1), Uuid(b"\1" * 16))
+ONE_VOTER = VoterSet([Voter(ALONE, "localhost", 9093)])
+
+
+def flip(directory: Path, offset_of_batch: int) -> Path:
+    """Turn one bit of the batch that begins at this offset, in its records."""
+    segment = directory / PARTITION / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    position = next(at for at, header in iterate_batches(data) if header.base_offset == offset_of_batch)
+    data[position + 65] ^= 4
+    segment.write_bytes(data)
+    return segment
+
+
+async def written(directory: Path) -> None:
+    log = await opened(directory)
+    log.append(batches(*LOG))
+    await log.flush()
+    await log.close()
+
+
+async def test_damage_to_flushed_records_is_no_unfinished_write(tmp_path: Path) -> None:
+    await written(tmp_path)
+    segment = flip(tmp_path, 1)
+    whole = segment.read_bytes()
+    log = await opened(tmp_path)
+    assert log.end_offset == 1, "what cannot be read is cut, and all behind it"
+    assert log.lost_end == LogEnd(Epoch(4), Offset(7))
+    kept = (tmp_path / PARTITION / f"{1:020d}{DAMAGED_SUFFIX}").read_bytes()
+    assert whole.endswith(kept) and len(kept) == len(whole) - len(segment.read_bytes())
+    await log.close()
+    log = await opened(tmp_path)
+    assert log.lost_end == LogEnd(Epoch(4), Offset(7)), "a second restart still knows"
+    log.append(batches(*LOG)[1:])
+    await log.flush()
+    log.note_regained()
+    await log.close()
+    log = await opened(tmp_path)
+    assert (log.end_offset, log.lost_end) == (7, None)
+    await log.close()
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 200])
+async def test_flushed_records_that_are_not_there_are_damage_too(tmp_path: Path, cut_bytes: int) -> None:
+    await written(tmp_path)
+    segment = tmp_path / PARTITION / f"{0:020d}.log"
+    os.truncate(segment, segment.stat().st_size - cut_bytes)
+    log = await opened(tmp_path)
+    assert log.end_offset < 7 and log.lost_end == LogEnd(Epoch(4), Offset(7))
+    await log.close()
+
+
+async def test_only_voter_refuses_to_go_on_without_what_was_flushed(tmp_path: Path) -> None:
+    await written(tmp_path)
+    segment = flip(tmp_path, 4)
+    before = segment.read_bytes()
+    with pytest.raises(DamagedLog, match=r"offset 7.*offset 4 on.*\.log is damaged at byte \d+.*flush-marks"):
+        await opened(tmp_path, formatted_voters=ONE_VOTER)
+    assert segment.read_bytes() == before, "nothing is changed before a person has decided"
+    (tmp_path / PARTITION / FLUSH_MARKS_FILE).unlink()
+    log = await opened(tmp_path, formatted_voters=ONE_VOTER)
+    assert (log.end_offset, log.lost_end) == (4, None), "a person gave the rest up"
+    await log.close()
+
+
+async def test_write_that_no_flush_covered_is_cut_without_a_word(tmp_path: Path) -> None:
+    disk = RealDisk()
+    log = await MetadataLog.open(disk=disk, metadata_directory=str(tmp_path), now_ms=1_000)
+    made = batches(*LOG)
+    log.append(made[:3])
+    await log.flush()
+    await log.settle()
+    log.append(made[3:])
+    lost_with_power = tmp_path.with_name(f"{tmp_path.name}-after")
+    shutil.copytree(tmp_path, lost_with_power)
+    await log.close()
+    flip(lost_with_power, 5)
+    log = await opened(lost_with_power, formatted_voters=ONE_VOTER)
+    assert (log.end_offset, log.lost_end) == (5, None)
+    await log.close()
+
+
+async def test_flush_that_was_under_way_is_not_counted_before_it_is_settled(tmp_path: Path) -> None:
+    log = await opened(tmp_path)
+    made = batches(*LOG)
+    log.append(made[:3])
+    await log.flush()
+    log.append(made[3:])
+    await log.flush()
+    under_way, settled = (
+        tmp_path.with_name(f"{tmp_path.name}-under_way"),
+        tmp_path.with_name(f"{tmp_path.name}-settled"),
+    )
+    shutil.copytree(tmp_path, under_way)
+    await log.settle()
+    shutil.copytree(tmp_path, settled)
+    await log.close()
+    for directory, lost in ((under_way, None), (settled, LogEnd(Epoch(4), Offset(7)))):
+        flip(directory, 5)
+        log = await opened(directory)
+        assert (log.end_offset, log.lost_end) == (5, lost)
+        await log.close()
+
+
+async def test_cut_that_a_leader_ordered_is_no_damage(tmp_path: Path) -> None:
+    await written(tmp_path)
+    log = await opened(tmp_path)
+    await log.truncate_to(Offset(4))
+    lost_with_power = tmp_path.with_name(f"{tmp_path.name}-after")
+    shutil.copytree(tmp_path, lost_with_power)
+    await log.close()
+    log = await opened(lost_with_power)
+    assert (log.end_offset, log.lost_end) == (4, None)
+    await log.close()
+
+
+def test_torn_mark_leaves_the_one_before() -> None:
+    first = FlushMark(Offset(5), LogEnd(Epoch(2), Offset(7)), None)
+    second = FlushMark(Offset(7), LogEnd(Epoch(3), Offset(9)), LogEnd(Epoch(2), Offset(30)))
+    data = encode_mark(first) + encode_mark(second)
+    assert last_mark(data) == second
+    assert {last_mark(data[:size]) for size in range(len(data) // 2, len(data))} == {first}
+    assert last_mark(data[:-1] + bytes([data[-1] ^ 1])) == first
+    assert last_mark(b"") is last_mark(data[:20]) is None
+
+
+async def test_log_that_gives_nothing_back_does_not_hang_the_search_for_voters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await written(tmp_path)
+    monkeypatch.setattr("barnabas_broker.node.metadata_log.iterate_batches", lambda data: iter(()))
+    with pytest.raises(DamagedSnapshot, match="gives nothing back at 0"):
+        async with asyncio.timeout(20):
+            await opened(tmp_path)

@@ -1,7 +1,8 @@
 """The metadata log on disk: the quorum's RaftLog over a UnifiedLog, with the quorum-state file and the snapshots beside it.
 
 May touch:  the Disk, one UnifiedLog. Must not touch: the quorum's rules, other logs.
-Invariants: hard state is replaced whole and flushed before save returns; flush tells the end it was begun for; what is
+Invariants: hard state is replaced whole and flushed before save returns; flush tells the end it was begun for; nothing that
+            was flushed is ever cut as an unfinished write; what is
             in the log are Kafka's v2 batches with the quorum epoch as leader epoch, so Kafka's own tools can dump it;
             the log begins where the oldest whole snapshot ends, and at 0 where there is none.
 Read next:  barnabas_quorum/raft/journal.py, the interface; snapshot_files.py; barnabas_log/unified_log.py.
@@ -11,6 +12,8 @@ Files, all in `<metadata directory>/__cluster_metadata-0/`:
                               "data_version": 1}; -1 and the zero uuid stand for none. A crash leaves the old or the new.
     <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Whole segments below the log start
                               go when the log is cleaned
+    flush-marks               how far the log was flushed, written with each flush (flush_marks.py)
+    <offset>.damaged          what opening cut off though it had been flushed, for a person to look at; nothing reads it
     *.checkpoint              snapshots (snapshot_files.py)
     .lock                     held while the process lives: a second one would vote twice
 The log has its own Disk, so that its flushes never queue behind those of the data.
@@ -18,6 +21,9 @@ The log has its own Disk, so that its flushes never queue behind those of the da
 Not obvious:
 - A snapshot is frozen when the log below its end is flushed, and the epochs with it, so everything below the newest snapshot is proved
   already: opening reads the log from there on, not from the beginning.
+- What opening cuts though a flush mark says that it was flushed is damage (barnabas_quorum/raft/damage.py). A voter among
+  others goes on and gets it back from them; until then `lost_end` binds it. A voter that is alone has nobody to get it
+  from: the log is left as it is, and opening refuses with the way out. Nothing is lost by a mistake that a person can mend.
 - A crash between the freeze of a downloaded snapshot and the drop of the log leaves the old log beside a newer snapshot.
   Opening ends what was begun (as Kafka's truncateToLatestSnapshot does).
 - A crash while segments are dropped may keep an older one and lose a later one. What lies wholly below the log start is
@@ -31,13 +37,15 @@ import logging
 from collections.abc import Sequence
 from itertools import pairwise
 
+from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, Damage, FlushMarks, keep_damaged, scan_log
 from barnabas_broker.node.snapshot_files import SnapshotFiles
 from barnabas_log.config import LogConfig
-from barnabas_log.disk import Disk
+from barnabas_log.disk import Disk, File
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.control_batches import voter_sets_in
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, SnapshotHead
+from barnabas_quorum.raft.damage import FlushMark, LogEnd, lost_end
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, HardState, SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile, restart_point
@@ -71,6 +79,12 @@ class DamagedQuorumState(KafkaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class DamagedLog(KafkaError):
+    """The log of the only voter lacks records that were flushed: nobody else has them."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class MetadataLog:
     """RaftLog on disk. Get one with `open`; belongs to the loop it was opened on."""
 
@@ -82,6 +96,7 @@ class MetadataLog:
         head: SnapshotHead | None,
         state_path: str,
         hard_state: HardState,
+        marks: FlushMarks,
     ) -> None:
         """`head`: of the newest snapshot."""
         self._disk = disk
@@ -89,6 +104,8 @@ class MetadataLog:
         self._snapshots = snapshots
         self._state_path = state_path
         self._hard_state = hard_state
+        self._marks = marks
+        self._lost_end: LogEnd | None = None
         self._voter_sets = _find_voter_sets(log, snapshots, head)
 
     @classmethod
@@ -100,14 +117,23 @@ class MetadataLog:
         now_ms: int,
         segment_bytes: int = SEGMENT_BYTES,
         segment_ms: int = SEGMENT_MS,
+        replica: ReplicaKey | None = None,
+        formatted_voters: VoterSet | None = None,
     ) -> MetadataLog:
         """Open, or make on a new disk; cuts a torn tail. `disk` is this log's own and is closed with it.
 
-        Raises DamagedQuorumState, DamagedSnapshot when a snapshot that is needed cannot be read, DirectoryLocked, OSError.
+        Args:
+            replica, formatted_voters: who will run on it, and the voters before any Voters record, so that a voter that is
+                alone is known for one. Tools that only look leave them out.
+
+        Raises DamagedQuorumState, DamagedLog, DamagedSnapshot when a snapshot that is needed cannot be read, DirectoryLocked,
+        OSError.
         """
         directory = f"{metadata_directory}/{METADATA_TOPIC}-0"
         config = LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, retention_ms=-1, retention_bytes=-1)
-        opened: MetadataLog = await disk.run(cls._open, disk, directory, config, now_ms)
+        opened: MetadataLog = await disk.run(
+            cls._open, disk, directory, config, now_ms, replica, formatted_voters or VoterSet.unknown()
+        )
         # The directory's own name must be durable before the first vote that is written into it.
         await opened.flush()
         unfinished = restart_point(
@@ -119,10 +145,19 @@ class MetadataLog:
         if unfinished is not None:
             logger.info("the log was not yet dropped for snapshot %s: dropping it", unfinished)
             await opened._restart_at(unfinished)
+        await disk.run(opened._begin_marks)
         return opened
 
     @classmethod
-    def _open(cls, disk: Disk, directory: str, config: LogConfig, now_ms: int) -> MetadataLog:
+    def _open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        now_ms: int,
+        replica: ReplicaKey | None,
+        formatted_voters: VoterSet,
+    ) -> MetadataLog:
         disk.make_directory(directory)
         disk.lock_directory(directory)
         disk.sync_directory(directory.rpartition("/")[0])
@@ -133,6 +168,10 @@ class MetadataLog:
         snapshots = SnapshotFiles.open(disk, directory)
         head, start = _choose_start(disk, directory, snapshots)
         _remove_segments_below(disk, directory, start)
+        marks = FlushMarks.open(disk, directory)
+        _look_for_damage(
+            disk, directory, marks.last, snapshots=snapshots, head=head, replica=replica, voters=formatted_voters
+        )
         log = UnifiedLog.open(
             disk=disk,
             directory=directory,
@@ -146,7 +185,36 @@ class MetadataLog:
         report = log.recovery_report
         if report.truncated_bytes:
             logger.info("cut %d bytes of an unfinished write off the metadata log", report.truncated_bytes)
-        return cls(disk, log, snapshots, head, state_path, hard_state)
+        return cls(disk, log, snapshots, head, state_path, hard_state, marks)
+
+    def _begin_marks(self) -> None:
+        """All that was found is flushed; what is missing beyond it is remembered."""
+        found = self._end_at(self.end_offset)
+        self._lost_end = lost_end(self._marks.last, found=found)
+        if self._lost_end is not None:
+            logger.error(
+                "the metadata log was flushed up to offset %d and is sound up to %d: this node does not run for controller, "
+                "and votes as if it had all, until it has fetched the rest from the active controller",
+                self._lost_end.end_offset,
+                found.end_offset,
+            )
+        self._marks.begin_anew(FlushMark(found.end_offset, found, self._lost_end))
+
+    def _end_at(self, offset: Offset) -> LogEnd:
+        """Where the log would end, were it cut there."""
+        epochs = [start.epoch for start in self.epoch_starts() if start.start_offset < offset]
+        snapshot = [each.epoch for each in self._snapshots.ids if each.end_offset <= offset]
+        return LogEnd(max([*epochs[-1:], *snapshot[-1:]], default=Epoch(0)), offset)
+
+    @property
+    def lost_end(self) -> LogEnd | None:
+        """See RaftLog.lost_end."""
+        return self._lost_end
+
+    def note_regained(self) -> None:
+        """See RaftLog.note_regained."""
+        logger.warning("the metadata log has all records back that its disk had lost, up to offset %d", self.end_offset)
+        self._lost_end = None
 
     @property
     def hard_state(self) -> HardState:
@@ -203,6 +271,8 @@ class MetadataLog:
 
     async def truncate_to(self, offset: Offset) -> None:
         """See RaftLog.truncate_to."""
+        # The mark first: a crash in between must not make a loss of what was cut on purpose.
+        await self._disk.flush([self._marks.note(FlushMark(offset, self._end_at(offset), self._lost_end))])
         self._log.truncate_to(offset)
         assert self._log.log_end_offset == offset, f"{offset} lies inside a batch"
         cut = self._disk.open(segment_path(self._log.directory, self._log.base_offsets[-1], LOG_SUFFIX))
@@ -217,13 +287,34 @@ class MetadataLog:
         files = self._log.dirty_files()
         end_offset = self._log.written_end_offset
         if files:
+            begun = LogEnd(max(self._log.leader_epochs.latest, Epoch(0)), end_offset)
             try:
-                await self._disk.flush(files)
+                await self._disk.flush([*files, *self._mark(begun)])
             except OSError as error:
                 self._log.fail(error)
                 raise
         self._log.mark_flushed(end_offset)
         return end_offset
+
+    def _mark(self, begun: LogEnd) -> list[File]:
+        """The file with the mark of the flush that is about to begin; none while the log is being opened."""
+        if not self._marks.is_begun:
+            return []
+        return [self._marks.note(FlushMark(self._log.flushed_end_offset, begun, self._lost_end))]
+
+    async def settle(self) -> None:
+        """See RaftLog.settle."""
+        flushed_end = self._log.flushed_end_offset
+        last = self._marks.last
+        if last is None or not self._marks.is_begun:
+            return
+        if self._marks.is_long:
+            # Inline, some milliseconds once in many thousand flushes: a cut may want to write its mark meanwhile.
+            self._marks.begin_anew(last)
+        if last.flushed_end < flushed_end:
+            await self._disk.flush(
+                [self._marks.note(FlushMark(flushed_end, self._end_at(flushed_end), self._lost_end))]
+            )
 
     def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Sequence[StoredBatch]:
         """See RaftLog.read."""
@@ -272,6 +363,9 @@ class MetadataLog:
 
     async def _restart_at(self, snapshot_id: SnapshotId) -> None:
         """Drop the log and the older snapshots; the empty log is durable on return."""
+        if self._marks.is_begun:
+            end = LogEnd(snapshot_id.epoch, snapshot_id.end_offset)
+            await self._disk.flush([self._marks.note(FlushMark(Offset(0), end, self._lost_end))])
         self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
         self._log.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
         await self.flush()
@@ -304,6 +398,10 @@ class MetadataLog:
         """See RaftLog.close; the Disk is closed too."""
         self._snapshots.close()
         await self._disk.run(self._log.close)
+        if not self._log.is_failed:
+            end = self._end_at(self.end_offset)
+            await self._disk.run(self._marks.begin_anew, FlushMark(end.end_offset, end, self._lost_end))
+        self._marks.close()
         self._disk.close()
 
 
@@ -332,6 +430,46 @@ def _choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple
             "voter the whole directory, formatted anew, removed from and added to the quorum again) and start the node"
         )
     return None, Offset(0)
+
+
+def _look_for_damage(
+    disk: Disk,
+    directory: str,
+    mark: FlushMark | None,
+    *,
+    snapshots: SnapshotFiles,
+    head: SnapshotHead | None,
+    replica: ReplicaKey | None,
+    voters: VoterSet,
+) -> None:
+    """Before anything is cut: is it more than an unfinished write? What is damaged is kept aside. Raises DamagedLog for a voter
+    that is alone. Blocks."""
+    if mark is None:
+        return
+    start = snapshots.ids[-1].end_offset if snapshots.ids else Offset(0)
+    scan = scan_log(disk, directory, _segment_bases(disk, directory), start=start)
+    is_flushed = scan.sound_end < mark.flushed_end
+    sets = [voter_set for batch in scan.control_batches for _, voter_set in voter_sets_in(batch)]
+    if head is not None and head.voters is not None:
+        sets.insert(0, head.voters)
+    last = sets[-1] if sets else voters
+    lost = mark.lost if mark.lost is not None and mark.lost.end_offset > scan.sound_end else None
+    if (is_flushed or lost is not None) and replica is not None and replica in last and len(last) == 1:
+        raise DamagedLog(_refusal(directory, mark, scan.sound_end, scan.damage))
+    if is_flushed and scan.damage is not None:
+        kept = keep_damaged(disk, directory, scan.damage)
+        logger.error("%s is damaged at byte %d; it is kept as %s", scan.damage.path, scan.damage.position, kept)
+
+
+def _refusal(directory: str, mark: FlushMark, sound_end: Offset, damage: Damage | None) -> str:
+    end = mark.begun.end_offset if mark.lost is None else max(mark.begun.end_offset, mark.lost.end_offset)
+    where = "its files end there" if damage is None else f"{damage.path} is damaged at byte {damage.position}"
+    return (
+        f"the metadata log in {directory} was flushed up to offset {end}, but cannot be read from offset {sound_end} on: "
+        f"{where}. This node is the only voter, so nobody else has these records, and nothing was changed. Restore the "
+        f"directory from a copy; or, to give up offsets {sound_end} to {end - 1} for good, move {FLUSH_MARKS_FILE} out of it, "
+        "start the node, and see what is missing: the log is then cut where the damage begins"
+    )
 
 
 def _segment_bases(disk: Disk, directory: str) -> list[int]:
@@ -365,6 +503,7 @@ def _find_voter_sets(
         if head.voters is not None:
             found.append((Offset(offset - 1), head.voters))
     while offset < log.log_end_offset:
+        before = offset
         read = log.read(offset, bytes_max=SCAN_BYTES, end=log.log_end_offset, at_least_one_batch=True)
         for file, position, size in read.parts:
             data = file.read(position, size)
@@ -373,6 +512,12 @@ def _find_voter_sets(
                 if header.is_control and header.base_offset >= offset:
                     found += voter_sets_in(data[start : start + header.size_bytes])
                 offset = header.next_offset
+        if offset == before:
+            # Proved a moment ago, or below a snapshot and so not proved: a file that gives nothing back must not hang us here.
+            raise DamagedSnapshot(
+                f"{log.directory} says that it ends at offset {log.log_end_offset}, but gives nothing back at {before}: its "
+                "disk returns less than it holds. Check the disk; then start the node again, which proves the log anew"
+            )
     return found
 
 

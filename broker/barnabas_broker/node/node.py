@@ -479,6 +479,8 @@ class _ControlSide:
                     now_ms=wall_ms(),
                     segment_bytes=node.config.quorum.segment_bytes,
                     segment_ms=node.config.quorum.segment_ms,
+                    replica=storage.replica,
+                    formatted_voters=voters,
                 )
             except BaseException:
                 disk.close()

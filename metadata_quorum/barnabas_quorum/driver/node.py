@@ -88,6 +88,8 @@ COMMIT_BYTES_MAX = 1024 * 1024
 """Committed bytes that are opened in one go; between two goes the loop serves others."""
 CLEAN_INTERVAL_S = 60.0
 """Time between two looks whether the log or its snapshots have outlived their retention (as Kafka)."""
+SETTLE_S = 0.1
+"""After so long without a write the end of the last flush is noted, so that damage to it is not taken for an unfinished write."""
 RESIGN_TIMEOUT_S = 1.0
 """How long a resigning leader waits for the voters to know."""
 
@@ -220,6 +222,7 @@ class QuorumNode:
                 Voter(ReplicaKey(BrokerId(BOOTSTRAP_ID_MAX - index), ZERO_UUID), host, port)
                 for index, (host, port) in enumerate(bootstrap_servers)
             ],
+            lost_end=log.lost_end,
         )
         self._peers = Peers(config=config, core=self._core, transport=transport, formatted_voters=voters)
         self._snapshots = SnapshotWriter(
@@ -573,8 +576,16 @@ class QuorumNode:
     async def _flush_for_ever(self) -> None:
         log = self._log
         loop = asyncio.get_running_loop()
+        is_unsettled = False
         while True:
-            await self._flush_wanted.wait()
+            try:
+                async with asyncio.timeout(SETTLE_S if is_unsettled else None):
+                    await self._flush_wanted.wait()
+            except TimeoutError:
+                await log.settle()
+                is_unsettled = False
+                continue
+            is_unsettled = True
             self._flush_wanted.clear()
             self._is_flushing = True
             started_s = loop.time()
@@ -595,6 +606,8 @@ class QuorumNode:
             _, proposed_s = self._uncommitted.popleft()
             self.stats.commits += 1
             self.stats.commit_latency_ms_sum += (self._now_s() - proposed_s) * 1000
+        if core.lost_end is None and self._log.lost_end is not None:
+            self._log.note_regained()
         role = core.role
         if isinstance(role, (Candidate, Leader)) and core.epoch != self._stood_in_epoch:
             self._stood_in_epoch = core.epoch

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.messages import EpochStart, HardState, SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile
 from barnabas_quorum.raft.voters import VoterSet
@@ -60,6 +61,15 @@ class RaftLog(Protocol):
         """The whole snapshots, ascending; the bootstrap checkpoint (0-0) is none."""
         ...
 
+    @property
+    def lost_end(self) -> LogEnd | None:
+        """Where the log ended before its disk damaged it, while it is not as far again (damage.py); None when it is whole."""
+        ...
+
+    def note_regained(self) -> None:
+        """It is as far again: `lost_end` is None from now on, durably with the next flush."""
+        ...
+
     async def save_hard_state(self, state: HardState) -> None:
         """Durable on return."""
         ...
@@ -74,6 +84,10 @@ class RaftLog(Protocol):
 
     async def flush(self) -> Offset:
         """Make everything appended before this call durable; returns the end offset that now is."""
+        ...
+
+    async def settle(self) -> None:
+        """In a quiet moment: note durably how far the log is flushed, so that damage to its last records is known for it."""
         ...
 
     def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Sequence[StoredBatch]:
