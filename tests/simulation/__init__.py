@@ -38,7 +38,8 @@ C6  no acknowledged operation is ever absent later        controller_workload.ju
 C7  broker epochs rise, older lives are refused           controller_workload._register, _speak_from_the_past
 C8  producer id blocks are disjoint                       controller_workload._allocate
 C9  no part of a metadata transaction is seen             controller_workload.judge
-C10 reassignments                                         invariants; tests/metadata_quorum/test_controller_walk.py
+C10 reassignments                                         invariants._check_move, judge_histories, unsettled; operators;
+                                                          tests/metadata_quorum/test_controller_walk.py
 D7  what a message promises is on disk when it leaves     raft_invariants.on_send
 P*  replication, E*: clients' histories                   invariants, partition_model; ../checker
 

@@ -15,7 +15,7 @@ import sys
 import time
 
 from tests.simulation import controllers, raft
-from tests.simulation.cluster import Cluster, shrink_seed
+from tests.simulation.cluster import Cluster, Figures, shrink_seed
 from tests.simulation.fault_list import FaultList, Without, root_of
 
 
@@ -58,8 +58,8 @@ def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool, without: Wi
     """Run seeds of whole nodes and print what they were worth."""
     logging.disable(logging.CRITICAL)
     started = time.process_time()
-    done = voids = events = messages = crashes = wipes = partitions = acknowledged = elections = 0
-    virtual_s = 0.0
+    done = voids = 0
+    whole = Figures()
     digest = hashlib.blake2b(digest_size=8)
     for number in range(seed, seed + seeds):
         cluster = Cluster(number, steps=steps, trace=is_traced, fault_list=FaultList(without, only_count=True))
@@ -78,24 +78,21 @@ def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool, without: Wi
             return 1
         done += 1
         voids += figures.is_void
-        events += figures.steps
-        messages += figures.messages
-        crashes += figures.crashes
-        partitions += figures.partitions
-        wipes += figures.wipes
-        acknowledged += figures.acknowledged
-        elections += figures.elections
-        virtual_s += figures.virtual_s
+        whole.add(figures)
         digest.update(figures.trace_hash.encode())
         if sys.stderr.isatty() and seeds > 1:
             print(f"\r{done}/{seeds}", end="", file=sys.stderr, flush=True)
     cpu_s = time.process_time() - started
     print(
-        f"{done} seeds, {events} events, {messages} messages, {virtual_s / 3600:.2f} simulated hours, {acknowledged} records "
-        f"acknowledged, {elections} leaders, {crashes} crashes ({wipes} with the logs lost), {partitions} partitions, {voids} void runs"
+        f"{done} seeds, {whole.steps} events, {whole.messages} messages, {whole.virtual_s / 3600:.2f} simulated hours, "
+        f"{whole.acknowledged} records acknowledged, {whole.elections} leaders, {whole.crashes} crashes ({whole.wipes} with logs "
+        f"lost), {whole.stops} clean stops, {whole.partitions} partitions, {whole.directories_broken} directories broken and "
+        f"{whole.directories_full} full ({whole.directories_offline} met), {whole.reassignments} moves of partitions, "
+        f"{whole.throttles} throttles, {whole.voter_changes} voter changes, {whole.hashes_compared} hashes compared, {voids} void runs"
     )
     print(
-        f"cpu {cpu_s:.2f} s: {events / cpu_s:,.0f} events/s, {virtual_s / 3600 / cpu_s * 60:.2f} simulated hours per CPU minute"
+        f"cpu {cpu_s:.2f} s: {whole.steps / cpu_s:,.0f} events/s, {whole.virtual_s / 3600 / cpu_s * 60:.2f} simulated hours per "
+        "CPU minute"
     )
     print(f"trace hash {digest.hexdigest()}")
     return 2 if voids == done else 0

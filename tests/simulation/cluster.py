@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -26,9 +27,10 @@ from tests.simulation.invariants import Invariants
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.nodes import SimulatedNode
+from tests.simulation.operators import Operators
 from tests.simulation.partition_model import LawBroken
 from tests.simulation.swarm import Swarm
-from tests.simulation.workload import ChurningClient, Client
+from tests.simulation.workload import REPLICATION_FACTOR, ChurningClient, Client
 
 TOPIC = "records"
 PARTITIONS = 2
@@ -48,9 +50,25 @@ class Figures:
     crashes: int = 0
     partitions: int = 0
     wipes: int = 0
+    stops: int = 0
+    """Clean ones."""
+    reassignments: int = 0
+    throttles: int = 0
+    voter_changes: int = 0
+    directories_broken: int = 0
+    directories_full: int = 0
+    directories_offline: int = 0
+    """Of these, how many the broker has met: then it gave up what was in them."""
+    hashes_compared: int = 0
     acknowledged: int = 0
     elections: int = 0
     trace_hash: str = ""
+
+    def add(self, other: Figures) -> None:
+        """Of another run; trace hashes are not added."""
+        for name in self.__slots__:
+            if name != "trace_hash":
+                setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def is_void(self) -> bool:
@@ -79,17 +97,20 @@ class Cluster:
         self.swarm = Swarm.draw(self.random)
         self.network = Network(self.random, self.note)
         self.faults = Faults(self, self.swarm)
+        self.operators = Operators(self, self.swarm)
         self.network.strikes = self.strikes
         self.network.on_proposal = self.faults.after_proposal
         self.network.on_double = self.faults.after_double
         self._steps = steps
         self._is_traced = trace
         self._hash = hashlib.blake2b(digest_size=8)
-        voters = VoterSet(
-            [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, nodes + 1)]
-        )
-        for key in voters.keys:
-            self.network.nodes[key.id] = SimulatedNode(self, key.id, voters, replace(self.swarm.disks))
+        count = nodes + self.swarm.brokers_beside
+        members = [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, count + 1)]
+        voters = VoterSet(members[:nodes], kraft_version=1)
+        for member in members:
+            self.network.nodes[member.key.id] = SimulatedNode(
+                self, member, voters, replace(self.swarm.disks), directories=self.swarm.directories
+            )
         self.nodes = list(self.network.nodes.values())
         self.invariants = Invariants(self, outcomes_only=outcomes_only)
         self.clients = [
@@ -119,6 +140,7 @@ class Cluster:
         figures.virtual_s = self.loop.time()
         figures.acknowledged = sum(len(each.acknowledged) for client in self.clients for each in client.producers)
         figures.elections = self.invariants.elections
+        figures.hashes_compared = self.invariants.hashes_compared
         figures.trace_hash = self._hash.hexdigest()
         return figures
 
@@ -132,6 +154,7 @@ class Cluster:
         for client in self.clients:
             client.start()
         self.faults.start()
+        self.operators.start()
         while self.loop.steps < self._steps:
             await asyncio.sleep(0.05)
         await self._calm()
@@ -144,16 +167,23 @@ class Cluster:
         self.faults.calm()
         for client in self.clients:
             client.stop()
-        deadline = self.loop.time() + SETTLE_S
-        while (reason := self.invariants.unsettled()) is not None:
-            if self.loop.time() > deadline:
-                raise LawBroken("liveness", f"{SETTLE_S:.0f} s after everything healed: {reason}")
-            await asyncio.sleep(0.2)
+        await self._until_none(self.invariants.led_where_it_failed, "power and network are back")
+        self.faults.mend_all()
+        async with asyncio.timeout(SETTLE_S):
+            await self.operators.calm()
+        await self._until_none(self.invariants.unsettled, "everything healed")
         self.invariants.judge_histories()
+
+    async def _until_none(self, find_reason: Callable[[], str | None], when: str) -> None:
+        deadline = self.loop.time() + SETTLE_S
+        while (reason := find_reason()) is not None:
+            if self.loop.time() > deadline:
+                raise LawBroken("liveness", f"{SETTLE_S:.0f} s after {when}: {reason}")
+            await asyncio.sleep(0.2)
 
     async def _create_topic(self) -> None:
         """Ask whoever is active, until it is done."""
-        topic = CreatableTopic(name=TOPIC, partition_count=PARTITIONS, replication_factor=len(self.nodes))
+        topic = CreatableTopic(name=TOPIC, partition_count=PARTITIONS, replication_factor=REPLICATION_FACTOR)
         while True:
             await asyncio.sleep(0.2)
             active = [node for node in self.nodes if node.is_up and node.driver.is_active]

@@ -2,7 +2,8 @@
 
 May touch:  the virtual loop.         Must not touch: real files.
 Invariants: a flush makes durable what was written before it was asked for, at the moment it is answered and not before;
-            a power cut keeps what was durable and any part of the rest; a kill keeps everything written.
+            a power cut keeps what was durable and any part of the rest; a kill keeps everything written; a directory that
+            is broken stays so until somebody repairs it, and is whole to the judge.
 Read next:  nodes.py.
 
 A journal keeps renames in order: a power cut undoes the newest of those that were not flushed, never an older one without
@@ -12,13 +13,16 @@ them, and whatever was made since under an old name goes with that. A renamed di
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import errno
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from barnabas_log.disk import File
-from tests.log.memory_disk import Inode, MemoryDisk
+from barnabas_wire.records.batch import Buffer
+from tests.log.memory_disk import Inode, MemoryDisk, MemoryFile
 
 
 @dataclass(slots=True)
@@ -33,8 +37,25 @@ class DiskFaults:
     """Until then no flush is answered."""
 
 
+NO_ROOM_FOR = ("append", "write")
+"""What a full disk refuses; it can still be read, flushed and renamed in."""
+
+
+class SimulatedFile(MemoryFile):
+    """A file that may stand on a full disk."""
+
+    _disk: SimulatedDisk
+
+    def append(self, parts: Sequence[Buffer]) -> int:
+        """See File.append. What has room is written, as a short write leaves it."""
+        room = self._disk.room_for(self.path) if self._disk.broken else None
+        if room is not None and self._inode is not None:
+            self._inode.content += b"".join(parts)[:room]
+        return super().append(parts)
+
+
 class SimulatedDisk(MemoryDisk):
-    """A MemoryDisk with a seeded flush time."""
+    """A MemoryDisk with a seeded flush time, whose directories can break."""
 
     def __init__(self, faults: DiskFaults, random: Random) -> None:
         super().__init__()
@@ -42,6 +63,74 @@ class SimulatedDisk(MemoryDisk):
         self._draw = random
         self._renames: list[tuple[str, str]] = []
         """Not durable yet, oldest first."""
+        self.broken: dict[str, int] = {}
+        """errno of what fails in a directory and below: EIO is everything, ENOSPC only what needs room."""
+        self._is_judged = False
+
+    # -- broken directories ----------------------------------------------------------------------------------------
+
+    def may_fail(self, operation: str, path: str) -> None:
+        """See MemoryDisk. Raises OSError where the directory is broken."""
+        if self.broken and not self._is_judged:
+            code = self._code_at(path)
+            if code == errno.EIO or (code == errno.ENOSPC and operation in NO_ROOM_FOR):
+                raise OSError(code, f"simulated {operation} error", path)
+
+    def _code_at(self, path: str) -> int | None:
+        return next(
+            (code for broken, code in self.broken.items() if path == broken or path.startswith(f"{broken}/")), None
+        )
+
+    def unreadable(self, path: str) -> OSError | None:
+        """What whoever reads a directory's meta.properties is told."""
+        return OSError(errno.EIO, "simulated read error", path) if self.broken.get(path) == errno.EIO else None
+
+    def room_for(self, path: str) -> int | None:
+        """Bytes of a write that a full disk still takes; None: it is not full."""
+        return self._draw.randint(0, 100) if self._code_at(path) == errno.ENOSPC else None
+
+    @contextmanager
+    def judged(self) -> Iterator[None]:
+        """The judge reads what a broken directory holds: nothing is lost of it yet."""
+        self._is_judged = True
+        try:
+            yield
+        finally:
+            self._is_judged = False
+
+    # -- the rest of Disk ------------------------------------------------------------------------------------------
+
+    def open(self, path: Any, *, create: bool = False) -> File:
+        """See Disk.open."""
+        self.may_fail("open", str(path))
+        file = super().open(path, create=create)
+        assert isinstance(file, MemoryFile), "MemoryDisk opens these"
+        return SimulatedFile(self, str(path), file._inode)
+
+    def list_directory(self, path: Any) -> list[str]:
+        """See Disk.list_directory."""
+        self.may_fail("list", str(path))
+        return super().list_directory(path)
+
+    def make_directory(self, path: Any) -> None:
+        """See Disk.make_directory."""
+        self.may_fail("make", str(path))
+        super().make_directory(path)
+
+    def read_file(self, path: Any) -> bytes:
+        """See Disk.read_file."""
+        self.may_fail("read", str(path))
+        return super().read_file(path)
+
+    def remove(self, path: Any) -> None:
+        """See Disk.remove."""
+        self.may_fail("remove", str(path))
+        super().remove(path)
+
+    def remove_tree(self, path: Any) -> None:
+        """See Disk.remove_tree."""
+        self.may_fail("remove", str(path))
+        super().remove_tree(path)
 
     def flush(self, files: Sequence[File]) -> Awaitable[None]:
         """An answer inline would make flushes atomic and hide a leadership lost during one: it comes later."""
@@ -78,6 +167,7 @@ class SimulatedDisk(MemoryDisk):
     def after_crash(self, random: Random, *, is_power_cut: bool) -> SimulatedDisk:
         """What the next life finds."""
         after = SimulatedDisk(self._faults, self._draw)
+        after.broken = dict(self.broken)
         if not is_power_cut:
             copies = {inode: _copy(inode) for inode in (*self.names.values(), *self.durable_names.values())}
             after.names = {name: copies[inode] for name, inode in self.names.items()}

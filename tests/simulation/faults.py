@@ -1,17 +1,21 @@
-"""Who breaks what, and when: crashes, lost disks, cut and clogged links, stalled disks, and crashes at telling moments.
+"""Who breaks what, and when: crashes, clean stops, disks that are lost, break or fill up, cut and clogged links, stalled
+disks, and crashes at telling moments.
 
 May touch:  the nodes' power, the network, the disks.   Must not touch: the state of a node in any other way.
 Invariants: a node comes back without its logs only while two others are up, the network is whole and nothing else breaks
             until the controllers know of its new life: nothing less can be survived with three replicas and min ISR 2.
+            One directory is broken at a time; its broker runs on, and is stopped to mend it.
 Read next:  swarm.py for how often; cluster.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import errno
+from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING
 
+from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
 ALL_NODES_SHARE = 0.3
 """Of the crashes after an acknowledgement, how many put out every light."""
 HELD_BACK_AFTER_WIPE = 0.7
+REPLACED_SHARE = 0.4
+"""Of the directories that are mended, how many are empty then, where the others can bear it."""
+CLEAN_MENDING_SHARE = 0.4
+"""Of the brokers that are stopped to mend a directory, how many are stopped cleanly."""
 LATE_S = 3.0
 LATE_STEP_S = 0.01
 STALL_SHARE = 0.3
@@ -52,9 +60,13 @@ class Faults:
             self._trouble.append(asyncio.ensure_future(self._isolate_now_and_then()))
         if swarm.lag_every_s:
             self._trouble.append(asyncio.ensure_future(self._hold_back_now_and_then()))
+        if swarm.stop_every_s:
+            self._trouble.append(asyncio.ensure_future(self._stop_now_and_then()))
+        if swarm.break_every_s:
+            self._trouble.append(asyncio.ensure_future(self._break_now_and_then()))
 
     def calm(self) -> None:
-        """No more of it, and everything that was broken is whole."""
+        """No more of it, and everything that was broken is whole, but for directories: `mend_all`."""
         self.is_calm = True
         for task in self._trouble:
             task.cancel()
@@ -68,18 +80,29 @@ class Faults:
     def crash(self, node: SimulatedNode) -> None:
         """Power off a node that is up, and on again later."""
         cluster = self._cluster
-        if not node.is_up or self.is_calm or self.wiped is not None or not cluster.strikes("crash", node.id):
+        if not self._may_strike(node, "crash"):
             return
         is_wiped = bool(self._swarm.wipe) and cluster.random.random() < self._swarm.wipe and self._may_wipe(node)
-        cluster.figures.crashes += 1
-        cluster.figures.wipes += is_wiped
-        cluster.note("wipe" if is_wiped else "crash", node.id, node.life)
-        node.crash(is_wiped=is_wiped)
-        if is_wiped:
+        replaced = [path for path in node.directory_ids if is_wiped and cluster.random.random() < 0.5]
+        self._crash(node, replaced or (list(node.directory_ids) if is_wiped else []))
+
+    def _may_strike(self, node: SimulatedNode, kind: str) -> bool:
+        return node.is_up and not self.is_calm and self.wiped is None and self._cluster.strikes(kind, node.id)
+
+    def _crash(self, node: SimulatedNode, replaced: Collection[str]) -> None:
+        figures = self._cluster.figures
+        figures.crashes += 1
+        figures.wipes += bool(replaced)
+        self._cluster.note("wipe" if replaced else "crash", node.id, node.life)
+        node.crash(replaced=replaced)
+        if replaced:
             self.wiped = node
             self._hold_back_wiped(node)
-        delay_s = self._swarm.restart_s * (0.5 + cluster.random.random())
-        cluster.loop.call_later(delay_s, self._restart, node, node.life)
+        self._start_later(node)
+
+    def _start_later(self, node: SimulatedNode) -> None:
+        delay_s = self._swarm.restart_s * (0.5 + self._cluster.random.random())
+        self._cluster.loop.call_later(delay_s, self._restart, node, node.life)
 
     def _restart(self, node: SimulatedNode, life: int) -> None:
         if node.life == life:
@@ -91,8 +114,11 @@ class Faults:
         nodes = self._cluster.nodes
         if self._cluster.network.cut_links or not all(other.is_up and self._is_known(other) for other in nodes):
             return False
+        if self._cluster.operators.is_asking or any(other.is_leaving for other in nodes):
+            return False
         newest = self._cluster.invariants.newest_registrations()
-        return all(set(registration.isr) - {node.id} for registration in newest)
+        # not even if a move is turned back just then
+        return all(set(each.isr) & set(original_replicas(each)) - {node.id} for each in newest)
 
     def _is_known(self, node: SimulatedNode) -> bool:
         """Whether every node that is up knows the broker's present life."""
@@ -115,6 +141,24 @@ class Faults:
             link = (cluster.random.choice(others).id, node.id)
             span_s = self._swarm.restart_s * 1.5 + cluster.random.expovariate(1 / self._swarm.lag_s)
             self._trouble.append(asyncio.ensure_future(self._cut(node.id, [link], span_s)))
+
+    def after_stop(self, node: SimulatedNode) -> None:
+        """A node has ended by itself: it was asked to, or has no directory left that works."""
+        self._cluster.note("stopped", node.id, node.life)
+        if all(path in node.disk.broken for path in node.directory_ids):
+            node.disk.broken.clear()
+        self._start_later(node)
+
+    async def _stop_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(self._cluster.random.expovariate(1 / self._swarm.stop_every_s))
+            self._stop(self._cluster.random.choice(self._cluster.nodes))
+
+    def _stop(self, node: SimulatedNode) -> None:
+        if not node.is_leaving and self._may_strike(node, "stop"):
+            self._cluster.figures.stops += 1
+            self._cluster.note("stop", node.id, node.life)
+            node.stop()
 
     async def _crash_now_and_then(self) -> None:
         cluster = self._cluster
@@ -218,6 +262,50 @@ class Faults:
                 await asyncio.sleep(span_s)
             else:  # it asks, the answer is lost: the leader still hears where it stands
                 await self._cut(follower.id, [(leader.id, follower.id)], span_s)
+
+    async def _break_now_and_then(self) -> None:
+        """One directory of one node fails, or takes no more bytes."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.break_every_s))
+            node = cluster.random.choice(cluster.nodes)
+            path = cluster.random.choice(list(node.directory_ids))
+            is_full = cluster.random.random() < self._swarm.full_share
+            if any(other.disk.broken for other in cluster.nodes):
+                continue
+            if not self._may_strike(node, "directory full" if is_full else "directory broken"):
+                continue
+            cluster.figures.directories_full += is_full
+            cluster.figures.directories_broken += not is_full
+            cluster.note(f"{'full' if is_full else 'broken'} {path}", node.id, node.life)
+            node.disk.broken[path] = errno.ENOSPC if is_full else errno.EIO
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.repair_s))
+            while self.wiped is not None:
+                await asyncio.sleep(LATE_STEP_S)
+            await self._mend(node, path)
+
+    async def _mend(self, node: SimulatedNode, path: str) -> None:
+        """The broker is stopped for it. What the directory held is there again, or another disk is in its place."""
+        cluster = self._cluster
+        if node.is_up and path in node.disk.broken:
+            if cluster.random.random() < CLEAN_MENDING_SHARE:
+                life = node.life
+                self._stop(node)
+                while node.is_leaving and node.life == life:
+                    await asyncio.sleep(LATE_STEP_S)
+            elif self._may_wipe(node) and cluster.random.random() < REPLACED_SHARE:
+                self._crash(node, [path])
+            else:
+                self.crash(node)
+        node.disk.broken.pop(path, None)
+
+    def mend_all(self) -> None:
+        """Stop every broker that has a broken directory, and give it back as it is."""
+        for node in self._cluster.nodes:
+            if node.disk.broken:
+                node.crash()
+                node.disk.broken.clear()
+                self._start_later(node)
 
     async def _cut(self, lonely: BrokerId, links: list[tuple[BrokerId, BrokerId]], span_s: float) -> None:
         self._cluster.figures.partitions += 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas_quorum.controller.reassignment import is_reassigning, original_replicas
 from barnabas_quorum.image.directories import is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
@@ -37,12 +38,14 @@ class Invariants:
 
     def __init__(self, cluster: Cluster, *, outcomes_only: bool) -> None:
         self.elections = 0
+        self.hashes_compared = 0
         self.models: dict[tuple[Uuid, int], PartitionModel] = {}
         self._cluster = cluster
         self._checks_mechanisms = not outcomes_only
         self._quorum_leaders: dict[int, BrokerId] = {}
         self._quorum_high_watermarks: dict[tuple[BrokerId, int], int] = {}
         self._image_hashes: dict[int, bytes] = {}
+        self._hashes_seen: dict[tuple[BrokerId, int], int] = {}
         self._images: dict[BrokerId, MetadataImage] = {}
         self._followed: dict[tuple[BrokerId, TopicPartition], FollowedLog] = {}
         self._high_watermarks: dict[tuple[BrokerId, int, PartitionModel, int], int] = {}
@@ -58,9 +61,10 @@ class Invariants:
             self._check_quorum(node)
             if self._images.get(node.id) is not node.loader.image:
                 self._check_image(node, node.loader.image)
-            if self._checks_mechanisms:
-                for partition in node.replicas.partitions():
-                    self._check_partition(node, partition)
+            if self._checks_mechanisms and not node.is_stopping:
+                with node.disk.judged():
+                    for partition in node.replicas.partitions():
+                        self._check_partition(node, partition)
         if self._changed:
             changed, self._changed = self._changed, {}
             if self._checks_mechanisms:
@@ -69,8 +73,11 @@ class Invariants:
 
     def newest_registrations(self) -> list[PartitionRegistration]:
         """Of every partition that is not deleted as far as anybody knows."""
-        newest = max((image for image in self._images.values()), key=lambda image: image.offset)
-        return [partition for topic in newest.topics.sorted_topics() for partition in topic.partitions.values()]
+        topics = self._newest_image().topics.sorted_topics()
+        return [partition for topic in topics for partition in topic.partitions.values()]
+
+    def _newest_image(self) -> MetadataImage:
+        return max(self._images.values(), key=lambda image: image.offset)
 
     def model(self, topic: str, topic_id: Uuid, number: int) -> PartitionModel:
         """The model of a partition, made when it is first heard of."""
@@ -99,6 +106,13 @@ class Invariants:
         known = self._image_hashes.setdefault(image.offset, image.content_hash())
         if known != image.content_hash():
             raise LawBroken("images are equal at equal offset (C1)", f"node {node.id} at offset {image.offset}")
+        stats = node.loader.stats
+        if stats.hash_mismatches:
+            raise LawBroken("a node's image hashes to what the controller's did (C1)", f"node {node.id}")
+        seen = self._hashes_seen.get((node.id, node.life), 0)
+        if stats.hashes_compared != seen:
+            self.hashes_compared += stats.hashes_compared - seen
+            self._hashes_seen[(node.id, node.life)] = stats.hashes_compared
         topics = image.topics.sorted_topics()
         for topic in topics:
             for number, registration in topic.partitions.items():
@@ -146,7 +160,10 @@ class Invariants:
 
     def _check_change(self, model: PartitionModel, before: PartitionRegistration, now: PartitionRegistration) -> None:
         """What one change may do. No simulated topic allows unclean elections."""
+        self._check_move(model, before, now)
         known = {*before.isr, *before.elr}
+        if is_reassigning(before) and not is_reassigning(now):
+            known.update(now.isr)  # the old leader has just vouched for the last of them
         if set(now.elr) - known:
             raise LawBroken("nobody becomes eligible who was not in sync (C4)", f"{model}: {before} to {now}")
         if not now.has_leader or now.leader == before.leader:
@@ -157,13 +174,26 @@ class Invariants:
                 "nobody is elected who was not known to hold what is committed (C4)", f"{model}: {before} to {now}"
             )
 
+    def _check_move(self, model: PartitionModel, before: PartitionRegistration, now: PartitionRegistration) -> None:
+        """C10: a move remembers where it began, and ends there or with all wanted replicas in sync."""
+        original = set(original_replicas(before))
+        if is_reassigning(now):
+            if set(original_replicas(now)) != original:
+                raise LawBroken("a move remembers who held the partition (C10)", f"{model}: {before} to {now}")
+        elif set(now.replicas) != original and set(now.isr) != set(now.replicas):
+            raise LawBroken("a move ends when all wanted replicas are in sync (C10)", f"{model}: {before} to {now}")
+
     def _check_directories(self, image: MetadataImage, name: str, registration: PartitionRegistration) -> None:
-        """No simulated directory fails under a running broker: one that a broker does not have is gone for good."""
+        """Who is in a directory that fails is not in sync; who was in one that is gone for good is nobody."""
         for replica, directory in zip(registration.replicas, registration.directories, strict=True):
             broker = image.cluster.broker(replica)
             if broker is None or is_reserved(directory) or directory in broker.directories:
                 continue
-            if replica in (*registration.isr, *registration.elr, *registration.last_known_elr):
+            successor = self._cluster.network.nodes[replica].replaced_by.get(directory)
+            is_gone = successor is not None and successor in broker.directories
+            if replica in registration.isr or (
+                is_gone and replica in (*registration.elr, *registration.last_known_elr)
+            ):
                 raise LawBroken(
                     "who lost the directory of its replica may not lead (C4)",
                     f"{name}, broker {replica}: {registration}",
@@ -285,6 +315,25 @@ class Invariants:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
+    def led_where_it_failed(self) -> str | None:
+        """Why brokers whose directories failed have not handed over yet what was in them, or None."""
+        nodes = self._cluster.nodes
+        down = [node.id for node in nodes if not node.is_up or node.is_stopping]
+        if down:
+            return f"nodes {down} are not up"
+        newest = max((node.loader.image for node in nodes), key=lambda image: image.offset)
+        for topic in newest.topics.sorted_topics():
+            for number, registered in topic.partitions.items():
+                name = TopicPartition(topic.name, number)
+                failed = [node.id for node in nodes if self._has_failed(node, name)]
+                if set(failed) & {registered.leader, *registered.isr}:
+                    return f"{name} failed at {failed}: {registered}"
+        return None
+
+    def _has_failed(self, node: SimulatedNode, name: TopicPartition) -> bool:
+        partition = node.replicas.partition(name)
+        return partition is not None and partition.storage_error is not None
+
     def unsettled(self) -> str | None:
         """Why the calm cluster is not well yet, or None."""
         for node in self._cluster.nodes:
@@ -300,6 +349,14 @@ class Invariants:
                 return f"a client of {client} is not answered"
             if client.is_kept and newest.topics.partition(TopicPartition(client.topic, client.partition)) is None:
                 return f"nobody knows {client}"
+        for node in self._cluster.nodes:
+            strays = [
+                str(name)
+                for name in node.logs.logs
+                if (registered := newest.topics.partition(name)) is None or node.id not in registered.replicas
+            ]
+            if strays:
+                return f"node {node.id} holds {strays}, of which it is no replica"
         for topic in newest.topics.sorted_topics():
             for number, registered in topic.partitions.items():
                 reason = self._unsettled_partition(TopicPartition(topic.name, number), topic.id, registered)
@@ -310,10 +367,15 @@ class Invariants:
     def _unsettled_partition(
         self, name: TopicPartition, topic_id: Uuid, registered: PartitionRegistration
     ) -> str | None:
-        if not registered.has_leader or len(registered.isr) < len(registered.replicas):
+        if not registered.has_leader or len(registered.isr) < len(registered.replicas) or is_reassigning(registered):
             return f"{name}: {registered}"
         ends = set()
         for node in self._cluster.nodes:
+            if node.id not in registered.replicas:
+                left = [path for path in node.directory_ids if node.disk.exists(f"{path}/{name}")]
+                if left:
+                    return f"node {node.id} has {left}, and is no replica of it any more: {registered}"
+                continue
             partition = node.replicas.partition(name)
             if partition is None or partition.topic_id != topic_id:
                 return f"node {node.id} does not hold {name}"
@@ -324,6 +386,14 @@ class Invariants:
         """At the end: every producer's history is clean, every reader saw what is there, replicas are equal. What retention
         took is not asked for here."""
         self.check()
+        for topic in self._newest_image().topics.sorted_topics():
+            for number, registered in topic.partitions.items():
+                owed = self._cluster.operators.owed.get((topic.id, number))
+                if owed is not None and registered.replicas not in owed:
+                    raise LawBroken(
+                        "a move ends with the replicas that were asked for (C10)",
+                        f"{topic.name}-{number}: {registered}, asked for were {sorted(owed)}",
+                    )
         for client in self._cluster.clients:
             if not client.is_kept:
                 continue
@@ -337,7 +407,9 @@ class Invariants:
     def _final_log(self, client: Client) -> tuple[int, dict[int, int]]:
         """Where all replicas have begun, and offset -> id from there on."""
         name = TopicPartition(client.topic, client.partition)
-        found = [self._read_out(node, name) for node in self._cluster.nodes]
+        registered = self._newest_image().topics.partition(name)
+        assert registered is not None, "unsettled() has looked"
+        found = [self._read_out(self._cluster.network.nodes[replica], name) for replica in registered.replicas]
         start = max(begin for begin, _ in found)
         contents = [[batch for batch in batches if batch[0] >= start] for _, batches in found]
         if any(content != contents[0] for content in contents):

@@ -29,14 +29,18 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.metadata.lifecycle import BrokerLifecycle
+from barnabas_log import checkpoints, recovery, unified_log
 from barnabas_log import manager as log_manager
-from barnabas_log import recovery, unified_log
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller import brokers as controller_brokers
 from barnabas_quorum.controller import directories as controller_directories
-from barnabas_quorum.controller.partition_change import build_change
+from barnabas_quorum.controller import partition_change
+from barnabas_quorum.controller.partition_change import Replicas, build_change
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_replication import fetcher, isr, partition
 from barnabas_replication.isr import IsrState
 from barnabas_replication.manager import ReplicaManager
@@ -275,6 +279,90 @@ def _log_of_a_deleted_topic_is_taken_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogManager, "delete", lambda self, topic_partition: None)
 
 
+def _move_ends_with_one_wanted_replica_in_sync(patch: pytest.MonkeyPatch) -> None:
+    def completed_reassignment(wanted: Replicas, members: tuple[Any, ...]) -> tuple[Replicas, tuple[Any, ...]] | None:
+        staying = tuple(replica for replica in wanted.all if replica not in wanted.removing)
+        if not (wanted.adding or wanted.removing) or not set(staying) & set(members):
+            return None
+        return Replicas(staying), tuple(member for member in members if member in staying)
+
+    patch.setattr(partition_change, "completed_reassignment", completed_reassignment)
+
+
+def _replica_that_moved_away_stays(patch: pytest.MonkeyPatch) -> None:
+    original = ReplicaManager._remove
+
+    def remove(self: ReplicaManager, topic_partition: Any, topic_id: Any) -> None:
+        if self._image.topics.partition(topic_partition) is None:
+            original(self, topic_partition, topic_id)
+
+    patch.setattr(ReplicaManager, "_remove", remove)
+
+
+def _strays_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaManager, "_remove_strays", lambda self: None)
+
+
+def _failed_directory_is_not_told(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerLifecycle, "set_offline_directories", lambda self, directories, *, count: None)
+
+
+def _failed_directory_is_used_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogManager, "_fail_directory", lambda self, directory, error: None)
+    patch.setattr(UnifiedLog, "fail", lambda self, error: None)
+
+
+def _failed_directory_leaves_no_isr(patch: pytest.MonkeyPatch) -> None:
+    def fail_directories(image: Any, broker: Any, offline: Any, *, rules: Any) -> list[Any]:
+        records = controller_directories.fail_directories(image, broker, offline, rules=rules)
+        return records[-1:]
+
+    patch.setattr(controller_brokers, "fail_directories", fail_directories)
+
+
+def _clean_stop_forgets_to_flush(patch: pytest.MonkeyPatch) -> None:
+    def close(self: UnifiedLog) -> None:
+        if not self._is_closed:
+            self.write_pending(is_forced=True)
+            self.release_files()
+
+    patch.setattr(UnifiedLog, "close", close)
+
+
+def _stop_counts_as_clean_for_ever(patch: pytest.MonkeyPatch) -> None:
+    original = LogManager._load_directory
+
+    async def load(self: LogManager, directory: Any) -> Any:
+        epoch = await original(self, directory)
+        if epoch is not None:
+            path = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
+            checkpoints.write_clean_shutdown(self._disk, path, broker_epoch=epoch)
+        return epoch
+
+    patch.setattr(LogManager, "_load_directory", load)
+
+
+def _of_two_logs_the_wrong_one_serves(patch: pytest.MonkeyPatch) -> None:
+    original = LogManager.settle
+
+    def settle(self: LogManager, topic_partition: Any, topic_id: Any, *, directory_id: Any) -> None:
+        self.rivals[topic_partition].sort(key=lambda log: log.topic_id == topic_id)
+        wrong = self.rivals[topic_partition][0]
+        original(self, topic_partition, wrong.topic_id, directory_id=self.directory_id(wrong))
+
+    patch.setattr(LogManager, "settle", settle)
+
+
+def _nodes_hash_what_the_controller_does_not(patch: pytest.MonkeyPatch) -> None:
+    original = MetadataLoader.on_load_snapshot
+
+    def on_load_snapshot(self: MetadataLoader, snapshot: Any) -> Any:
+        yield from original(self, snapshot)
+        self.image = replace(self.image, configs=MetadataImage.EMPTY.configs)
+
+    patch.setattr(MetadataLoader, "on_load_snapshot", on_load_snapshot)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug. test_seed: where the tests begin to search; None leaves it to `make sim-mutants`."""
@@ -313,6 +401,16 @@ MUTANTS = (
     NodeMutant("a torn tail stays", _torn_tail_stays, 7000),
     NodeMutant("checksums are not proved in recovery", _checksums_are_not_proved),
     NodeMutant("retention passes the HW", _retention_passes_the_high_watermark),
+    NodeMutant("a move ends with one wanted replica in sync", _move_ends_with_one_wanted_replica_in_sync),
+    NodeMutant("a replica that moved away stays", _replica_that_moved_away_stays),
+    NodeMutant("what moved away during a stop stays", _strays_stay),
+    NodeMutant("a failed directory is not told", _failed_directory_is_not_told),
+    NodeMutant("a failed directory is used on", _failed_directory_is_used_on),
+    NodeMutant("who is in a failed directory stays in sync", _failed_directory_leaves_no_isr),
+    NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush),
+    NodeMutant("a stop counts as clean for ever", _stop_counts_as_clean_for_ever),
+    NodeMutant("of two logs of a name the wrong one serves", _of_two_logs_the_wrong_one_serves),
+    NodeMutant("a snapshot loads without configs", _nodes_hash_what_the_controller_does_not),
 )
 
 

@@ -1,7 +1,8 @@
 """One simulated node: the real parts of broker and controller on the virtual loop, over a fake disk and network.
 
 May touch:  every room, to build it, as node.py does.   Must not touch: gRPC, sockets, threads, real files.
-Invariants: a crash loses what was not flushed and everything in memory; nothing of a past life reaches the disk of the next.
+Invariants: a crash loses what was not flushed and everything in memory; nothing of a past life reaches the disk of the next;
+            a clean stop ends in the order of node.py, and what follows may be a power cut.
 Read next:  cluster.py.
 
 What is real: QuorumNode with MetadataLog, MetadataLoader, Controller and its driver, ControllerClient, BrokerLifecycle,
@@ -12,6 +13,7 @@ What is not: the Kafka listener and codec, gRPC, the two lanes (one loop plays b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,9 @@ from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.voter_addresses import VoterAddresses
 from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import LogManager, LogManagerConfig
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
@@ -34,11 +38,11 @@ from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataL
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+from barnabas_wire.kafka.ids import Endpoint, Uuid
 from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
 
@@ -47,8 +51,14 @@ if TYPE_CHECKING:
 
 CLUSTER_ID = str(Uuid(b"simulated-cluste"))
 WALL_START_MS = 1_700_000_000_000
-CONTROLLER = ControllerConfig(session_timeout_ms=3000, disconnect_grace_ms=500, min_insync_replicas=2)
-LIFECYCLE = LifecycleConfig(session_timeout_ms=3000, heartbeat_interval_ms=500)
+CONTROLLER = ControllerConfig(
+    session_timeout_ms=3000,
+    disconnect_grace_ms=500,
+    min_insync_replicas=2,
+    image_hash_interval_ms=1000,
+    image_hash_interval_records=25,
+)
+LIFECYCLE = LifecycleConfig(session_timeout_ms=3000, heartbeat_interval_ms=500, shutdown_timeout_ms=2000)
 QUORUM = QuorumConfig(snapshot_after_bytes=900, retention_bytes=4_000, fetch_snapshot_bytes_max=300)
 """Snapshots every few seconds, fetched in several slices, and a log that soon begins at one."""
 QUORUM_SEGMENT_BYTES = 1_200
@@ -65,14 +75,23 @@ class NoProbe:
 
 
 class SimulatedNode:
-    """A combined node, through all its lives."""
+    """A combined node, or a broker that may come to vote, through all its lives."""
 
-    def __init__(self, cluster: Cluster, node_id: BrokerId, voters: VoterSet, disk_faults: DiskFaults) -> None:
-        self.id = node_id
+    def __init__(
+        self, cluster: Cluster, member: Voter, voters: VoterSet, disk_faults: DiskFaults, *, directories: int
+    ) -> None:
+        self.member = member
+        self.id = member.key.id
         self.life = 0
         self.is_up = False
-        self.directory_id = Uuid(bytes([node_id]) * 16)
-        """Of the partition logs. Another disk has another one, as formatting gives it."""
+        self.is_stopping = False
+        """In a clean stop, past the point at which it serves partitions."""
+        self.directory_ids = {
+            f"node-{self.id}/data-{number}": Uuid(bytes([self.id, number + 1]) * 8) for number in range(directories)
+        }
+        """Of the partition logs, by path. Another disk has another one, as formatting gives it."""
+        self.replaced_by: dict[Uuid, Uuid] = {}
+        """Directories that are gone for good, and which took their place."""
         self.disk_faults = disk_faults
         self.disk = SimulatedDisk(disk_faults, cluster.random)
         self.quorum: QuorumNode
@@ -84,10 +103,7 @@ class SimulatedNode:
         self._cluster = cluster
         self._voters = voters
         self._running: asyncio.Task[None] | None = None
-
-    @property
-    def _data_directory(self) -> str:
-        return f"node-{self.id}/data"
+        self._stop = asyncio.Event()
 
     def _log_config(self, settings: TopicSettings, topic: str, image: MetadataImage) -> LogConfig:
         """What the topic says, with sizes that no operator may choose: so much the sooner something happens."""
@@ -106,34 +122,64 @@ class SimulatedNode:
         """The cluster's network."""
         return self._cluster.network
 
+    # -- power -----------------------------------------------------------------------------------------------------
+
     def start(self) -> None:
         """Begin a life; `is_up` follows when its logs are read."""
         self.life += 1
-        self._running = asyncio.ensure_future(self._live(self.life))
+        self._stop = asyncio.Event()
+        self._running = asyncio.ensure_future(self._live())
         self._running.add_done_callback(self._on_end)
 
-    def crash(self, *, is_wiped: bool = False) -> None:
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was asked to stop."""
+        return self.is_up and self._stop.is_set()
+
+    def stop(self) -> None:
+        """Ask for a clean stop. `is_up` ends with it, and the life."""
+        self._stop.set()
+
+    def crash(self, *, replaced: Iterable[str] = ()) -> None:
         """Power off, or a kill where records count when written: then the disk keeps what was durable and part of the rest,
-        or all. is_wiped: the partition logs are gone altogether, a new disk was put in."""
-        self.is_up = False
+        or all. replaced: these directories are gone altogether, new disks were put in."""
+        running, self._running = self._running, None
+        self._end_life(is_power_cut=not self._cluster.swarm.logs.is_page_cache)
+        for path in replaced:
+            self.disk.wipe(path)
+            self.disk.broken.pop(path, None)
+            former = self.directory_ids[path]
+            self.directory_ids[path] = Uuid(former[:8] + self.life.to_bytes(8, "big"))
+            self.replaced_by[former] = self.directory_ids[path]
+        if running is not None:
+            running.cancel()
+
+    def _end_life(self, *, is_power_cut: bool) -> None:
+        self.is_up = self.is_stopping = False
         self.life += 1
         for stream in list(self.network.streams):
             if stream.is_of(self):
                 stream.break_off()
-        is_power_cut = not self._cluster.swarm.logs.is_page_cache
         self.disk = self.disk.after_crash(self._cluster.random, is_power_cut=is_power_cut)
-        if is_wiped:
-            self.disk.wipe(self._data_directory)
-            self.directory_id = Uuid(bytes([self.id]) * 8 + self.life.to_bytes(8, "big"))
-        if self._running is not None:
-            self._running.cancel()
-            self._running = None
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None and task is self._running:
-            self._cluster.network.failures.append(task.exception())
+        if task.cancelled() or task is not self._running:
+            return
+        self._running = None
+        error = task.exception()
+        if error is None:
+            # whether the power stays on then is all one to what a clean stop has promised
+            self._end_life(is_power_cut=self._cluster.random.random() < 0.5)
+            self._cluster.faults.after_stop(self)
+        elif self.disk.broken and all(isinstance(each, StorageFailed | OSError) for each in _leaves(error)):
+            self._end_life(is_power_cut=not self._cluster.swarm.logs.is_page_cache)
+            self._cluster.faults.after_stop(self)
+        else:
+            self._cluster.network.failures.append(error)
 
-    async def _live(self, life: int) -> None:
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def _live(self) -> None:
         loop = asyncio.get_running_loop()
         disk = self.disk
         swarm = self._cluster.swarm
@@ -162,7 +208,7 @@ class SimulatedNode:
                 random=Random(random.random()),
                 validators=ConfigValidators(
                     topic=settings.validate_topic,
-                    broker=lambda *_: None,
+                    broker=lambda broker, key, value: settings.validate_broker(key, value),
                     group=settings.validate_group,
                     topic_as_whole=settings.validate_topic_as_whole,
                 ),
@@ -174,26 +220,29 @@ class SimulatedNode:
         listener = MetadataListener(loader, leader_observers=())
         self.quorum = quorum = QuorumNode(
             config=QUORUM,
-            replica=ReplicaKey(self.id, self._voters.by_id(self.id).key.directory_id),  # type: ignore[union-attr]
+            replica=self.member.key,
             voters=self._voters,
             log=metadata_log,
             transport=SimulatedTransport(self.network, self),
             clock_ms=clock_ms,
             random=Random(random.random()),
             listener=listener,
+            endpoint=(self.member.host, self.member.port),
         )
         client = ControllerClient(
             SimulatedControllerTransport(self.network, self),
             loop=loop,
-            controllers=[key.id for key in self._voters.keys],
+            controllers=VoterAddresses(lambda: quorum.voters, lambda: quorum.leader_endpoint),
             broker_id=self.id,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             leader_hint=lambda: quorum.leader_and_epoch.leader_id,
         )
+        unread = {path: error for path in self.directory_ids if (error := disk.unreadable(path)) is not None}
         self.logs = logs = LogManager(
             disk=disk,
-            directories=[self._data_directory],
-            directory_ids={self._data_directory: self.directory_id},
+            directories=list(self.directory_ids),
+            directory_ids={path: number for path, number in self.directory_ids.items() if path not in unread},
+            offline=unread,
             default_config=LogConfig.from_overrides({"min.insync.replicas": "2"}, {}),
             clock_ms=clock_ms,
             config=LogManagerConfig(recovery_point_checkpoint_interval_ms=checkpoint_ms),
@@ -207,7 +256,7 @@ class SimulatedNode:
                 incarnation_id=Uuid(random.randbytes(16)),
                 endpoints=(Endpoint("PLAINTEXT", "simulated", 9000 + self.id),),
                 rack=None,
-                directories=(self.directory_id,),
+                directories=tuple(number for path, number in self.directory_ids.items() if path not in unread),
                 features=SUPPORTED_FEATURES,
                 previous_broker_epoch=logs.previous_broker_epoch,
             ),
@@ -216,6 +265,7 @@ class SimulatedNode:
             data_lane_last_tick_ms=monotonic_ms,
             clock_ms=monotonic_ms,
         )
+        self._tell_offline_directories(set(unread))
         self.replicas = replicas = ReplicaManager(
             broker_id=self.id,
             broker_epoch=lambda: lifecycle.broker_epoch,
@@ -235,30 +285,88 @@ class SimulatedNode:
         placements = Placements(client)
         replicas.on_placed = placements.note
         failure: asyncio.Future[None] = loop.create_future()
+
+        def fail(error: BaseException) -> None:
+            if not failure.done():
+                failure.set_exception(error)
+
+        def on_directory_failed(directory: str, error: OSError) -> None:
+            self._cluster.figures.directories_offline += 1
+            self._cluster.note(f"directory {directory} is offline", self.id, self.life)
+            if not logs.online_directories:
+                fail(StorageFailed(f"the last log directory, {directory}, failed: {error}"))
+            else:
+                self._tell_offline_directories(set(unread))
+
+        replicas.on_directory_failed = on_directory_failed
+
+        def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
+            for topic in settings.changed_topics(delta, image):
+                replicas.update_topic_config(topic, self._log_config(settings, topic, image))
+            settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
+
         publisher = BrokerMetadataPublisher(
             broker_id=self.id,
             replicas=replicas,
             coordinators=[],
-            update_configs=lambda delta, image: None,
+            update_configs=update_configs,
             cache=MetadataCache(MetadataImage.EMPTY),
             control_loop=loop,
             data_loop=loop,
             on_applied=lifecycle.on_metadata_published,
-            on_error=lambda error: None if failure.done() else failure.set_exception(error),
+            on_error=fail,
         )
         loader.publishers = (driver, publisher)
         listener.leader_observers = (driver.on_leader_change, lifecycle.on_leader_change)
         driver.attach(quorum, loader=loader)
         self.is_up = True
+        await self._serve(placements, (quorum.run(), driver.run(), lifecycle.run(), _raise_from(failure)))
+        await metadata_log.close()
+
+    def _tell_offline_directories(self, unread: set[str]) -> None:
+        """As node.py does: the ids of those that could be read, and how many there are of all."""
+        offline = self.logs.offline_directories
+        ids = {self.directory_ids[path] for path in offline if path not in unread}
+        self.lifecycle.set_offline_directories(ids, count=len(offline))
+
+    async def _serve(self, placements: Placements, control_side: Iterable[Coroutine[Any, Any, None]]) -> None:
+        """Until `stop`, then in the order of node.py: hand over, close data, mark the logs clean, resign."""
+        logs, replicas, lifecycle = self.logs, self.replicas, self.lifecycle
         async with asyncio.TaskGroup() as tasks:
-            brokers = (lifecycle.run(), placements.run(), logs.run(), replicas.run(), self._retire(logs))
-            for part in (quorum.run(), driver.run(), *brokers):
-                tasks.create_task(part)
+            control = [tasks.create_task(part) for part in control_side]
+            keeping = tasks.create_task(logs.run())
+            replicating = tasks.create_task(replicas.run())
+            others = [tasks.create_task(part) for part in (placements.run(), self._retire(logs))]
             lifecycle.set_ready()
-            await failure
+            await self._stop.wait()
+            await lifecycle.leave()
+            for task in (*others, replicating):
+                task.cancel()
+            await asyncio.wait((*others, replicating))
+            self.is_stopping = True
+            await replicas.close()
+            keeping.cancel()
+            await asyncio.wait((keeping,))
+            await logs.close(broker_epoch=lifecycle.broker_epoch)
+            await self.quorum.resign()
+            for task in control:
+                task.cancel()
 
     async def _retire(self, logs: LogManager) -> None:
         """Retention, sooner than the manager's own first look after half a minute: few lives last that long."""
         while True:
             await asyncio.sleep(self._cluster.swarm.logs.checkpoint_s)
             await logs.apply_retention()
+
+
+async def _raise_from(failure: asyncio.Future[None]) -> None:
+    await failure
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """What was raised, out of the groups it may be in."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

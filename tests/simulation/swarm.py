@@ -81,12 +81,30 @@ class Swarm:
     replica_lag_ms: int
     replica_fetch_bytes: int
     logs: LogShape
+    brokers_beside: int
+    """Nodes that do not vote in the beginning, so that there is somewhere to move partitions and votes to."""
+    reassign_every_s: float
+    """Mean time between two changes of who holds a partition, among them those that turn back; 0: nobody moves."""
+    throttle_bytes: int
+    """Bytes/s at which moving is throttled, now and then; 0: never."""
+    change_voters_every_s: float
+    directories: int
+    """Log directories of each node."""
+    break_every_s: float
+    """Mean time between two directories that fail, or fill up, under a running broker; 0: none does."""
+    full_share: float
+    """Of these, how many are full; the others answer nothing but errors."""
+    repair_s: float
+    """Mean time until somebody stops the broker to mend its directory; FOREVER_S: not before everything heals."""
+    stop_every_s: float
+    """Mean time between two clean stops; 0: there are none."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
         """Draw each intensity; zero is one of its values."""
         choose = random.choice
         is_page_cache = random.random() < 0.15
+        brokers_beside = choose([0, 0, 1])
         return cls(
             links=LinkFaults(
                 loss=choose([0.0, 0.0, 0.01, 0.05]),
@@ -128,4 +146,13 @@ class Swarm:
                 is_page_cache=is_page_cache,
                 checkpoint_s=choose([0.3, 1.0, 5.0]),
             ),
+            brokers_beside=brokers_beside,
+            reassign_every_s=choose([0.4, 1.5]) if brokers_beside else choose([0.0, 0.0, 0.0, 1.5]),
+            throttle_bytes=choose([0, 0, 300, 3000]),
+            change_voters_every_s=choose([0.0, 1.0, 4.0]) if brokers_beside else choose([0.0, 0.0, 0.0, 2.0]),
+            directories=choose([1, 2, 2, 3]),
+            break_every_s=choose([0.0, 0.4, 1.5]),
+            full_share=choose([0.0, 0.5, 1.0]),
+            repair_s=choose([0.3, 2.0, FOREVER_S]),
+            stop_every_s=choose([0.0, 0.0, 1.0, 4.0]),
         )

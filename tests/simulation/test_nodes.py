@@ -49,6 +49,11 @@ def test_a_sample_of_seeds_breaks_no_law() -> None:
     assert sum(figure.is_void for figure in figures) <= 4
     assert sum(figure.acknowledged for figure in figures) > 1000
     assert sum(figure.crashes for figure in figures) > 50
+    whole = Figures()
+    for figure in figures:
+        whole.add(figure)
+    assert min(whole.stops, whole.reassignments, whole.voter_changes, whole.directories_offline, whole.throttles) > 0
+    assert whole.hashes_compared > 100
 
 
 def test_one_seed_is_one_run_in_any_process() -> None:

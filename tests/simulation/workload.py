@@ -37,6 +37,8 @@ RECORD_TIME_MS = 1_700_000_000_000
 IDS_PER_PRODUCER = 1_000_000
 CHURN_PAUSE_S = 0.3
 CHURN_TOPIC = "churned"
+REPLICATION_FACTOR = 3
+"""Of topics when they are made."""
 EXPECTED_OF_A_DELETED_TOPIC = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
@@ -257,7 +259,7 @@ class ChurningClient(Client):
         self._busy -= 1
 
     def _topic(self) -> CreatableTopic:
-        return CreatableTopic(name=CHURN_TOPIC, partition_count=1, replication_factor=len(self._cluster.nodes))
+        return CreatableTopic(name=CHURN_TOPIC, partition_count=1, replication_factor=REPLICATION_FACTOR)
 
     async def _ask_controller(self, request: CreateTopics | DeleteTopics) -> None:
         """Until it is done, or was done by an earlier try whose answer was lost."""

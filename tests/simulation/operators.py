@@ -1,0 +1,186 @@
+"""Operators of the simulated cluster: they move partitions, turn back, throttle the moving, and change who votes.
+
+May touch:  the active controller, by asking it.   Must not touch: anything an operator could not.
+Invariants: what was answered is owed (`owed`): the replicas that a partition has in the end; an answer that did not come
+            leaves the outcome open; at least two nodes vote.
+Read next:  swarm.py for how often; invariants.py, which asks for what is owed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from barnabas_quorum.controller.reassignment import is_reassigning
+from barnabas_quorum.controller.requests import (
+    ConfigAlteration,
+    ConfigChange,
+    ConfigOperation,
+    IncrementalAlterConfigs,
+)
+from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
+from barnabas_quorum.records import ConfigResourceType
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+from tests.simulation.swarm import Swarm
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.nodes import SimulatedNode
+
+CALL_TIMEOUT_S = 2.5
+CANCEL_SHARE = 0.4
+"""Of the partitions that are moving when the operator looks, how many are turned back; the others get another target."""
+REPLICAS_MIN = 2
+REPLICAS_MAX = 3
+VOTERS_MIN = 2
+RATE_KEYS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICAS_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+Assignment = tuple[BrokerId, ...]
+
+
+class Operators:
+    """What they ask for in one run, and what they were promised."""
+
+    def __init__(self, cluster: Cluster, swarm: Swarm) -> None:
+        self.owed: dict[tuple[Uuid, int], set[Assignment]] = {}
+        """Replicas that a partition may have once nothing moves; not there: nothing was promised."""
+        self.is_asking = False
+        """A move is under way to the controller: what it drops cannot be known yet."""
+        self._cluster = cluster
+        self._swarm = swarm
+        self._work: list[asyncio.Future[None]] = []
+        self._has_throttled = False
+
+    def start(self) -> None:
+        """Let them begin."""
+        if self._swarm.reassign_every_s:
+            self._work.append(asyncio.ensure_future(self._reassign_now_and_then()))
+        if self._swarm.change_voters_every_s:
+            self._work.append(asyncio.ensure_future(self._change_voters_now_and_then()))
+
+    async def calm(self) -> None:
+        """No more of it, and throttles are lifted, as an operator does when the moving is over."""
+        for task in self._work:
+            task.cancel()
+        self.is_asking = False
+        while self._has_throttled:
+            await self._throttle(None)
+            await asyncio.sleep(0.1)
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    async def _reassign_now_and_then(self) -> None:
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.reassign_every_s))
+            controller = self._active()
+            if controller is None or cluster.faults.wiped is not None:
+                continue
+            found = [
+                (topic.id, topic.name, number, registration)
+                for topic in controller.loader.image.topics.sorted_topics()
+                for number, registration in topic.partitions.items()
+            ]
+            if not found:
+                continue
+            topic_id, topic_name, number, registration = cluster.random.choice(found)
+            target = self._choose_target(registration)
+            if not cluster.strikes("reassigned" if target else "turned back", number):
+                continue
+            if self._swarm.throttle_bytes and cluster.random.random() < 0.5:
+                await self._throttle(self._swarm.throttle_bytes)
+            self.is_asking = True
+            item = PartitionReassignment(topic=topic_name, partition_id=number, replicas=target)
+            self._remember((topic_id, number), target, is_certain=False)  # for it may be the last that is asked
+            reply = await self._ask(controller, AlterPartitionReassignments(partitions=(item,)))
+            error = None if reply is None else reply.partitions[0].error
+            cluster.note(f"reassign {topic_name}-{number} to {target}: {reply and error}", controller.id, number)
+            if reply is not None and error is None:
+                self._remember((topic_id, number), target, is_certain=True)
+            self.is_asking = reply is None
+            if self.is_asking:  # nobody knows, until whatever is committed of it is everywhere
+                await asyncio.sleep(CALL_TIMEOUT_S)
+                self.is_asking = False
+
+    def _choose_target(self, registration: PartitionRegistration) -> Assignment | None:
+        random = self._cluster.random
+        if is_reassigning(registration) and random.random() < CANCEL_SHARE:
+            return None
+        ids = [node.id for node in self._cluster.nodes]
+        return tuple(random.sample(ids, random.randint(REPLICAS_MIN, min(REPLICAS_MAX, len(ids)))))
+
+    def _remember(self, key: tuple[Uuid, int], target: Assignment | None, *, is_certain: bool) -> None:
+        if target is None:  # back to where it began, which its registration tells: invariants.py holds it to that
+            self.owed.pop(key, None)
+        elif is_certain:
+            self.owed[key] = {target}
+            self._cluster.figures.reassignments += 1
+        elif key in self.owed:
+            self.owed[key].add(target)
+
+    async def _throttle(self, rate: int | None) -> None:
+        """Of all brokers and every topic there is; None lifts it."""
+        controller = self._active()
+        if controller is None:
+            return
+        self._has_throttled = True
+        topics = [topic.name for topic in controller.loader.image.topics.sorted_topics()]
+        resources = [_alteration(ConfigResourceType.BROKER, "", RATE_KEYS, None if rate is None else str(rate))]
+        resources += [
+            _alteration(ConfigResourceType.TOPIC, name, REPLICAS_KEYS, None if rate is None else "*") for name in topics
+        ]
+        reply = await self._ask(controller, IncrementalAlterConfigs(resources=tuple(resources)))
+        if reply is None:
+            return
+        if rate is not None:
+            self._cluster.figures.throttles += 1
+        elif reply.resources[0].error is None:
+            self._has_throttled = False
+
+    # -- voters ----------------------------------------------------------------------------------------------------
+
+    async def _change_voters_now_and_then(self) -> None:
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.change_voters_every_s))
+            leader = self._active()
+            if leader is None:
+                continue
+            voters = leader.quorum.voters
+            joining = [node for node in cluster.nodes if voters.by_id(node.id) is None]
+            if joining and (len(voters) <= VOTERS_MIN or cluster.random.random() < 0.5):
+                change = VoterChange(VoterChangeKind.ADD, cluster.random.choice(joining).member, 0)
+            elif len(voters) > VOTERS_MIN:
+                change = VoterChange(VoterChangeKind.REMOVE, cluster.random.choice(voters.voters), 0)
+            else:
+                continue
+            if cluster.strikes(change.kind.value, change.voter.key.id):
+                self._work.append(asyncio.ensure_future(self._change_voters(leader, change)))
+
+    async def _change_voters(self, leader: SimulatedNode, change: VoterChange) -> None:
+        answer = await leader.quorum.change_voters(change)
+        self._cluster.note(f"{change.kind.value} {answer.error.name}", leader.id, change.voter.key.id)
+        self._cluster.figures.voter_changes += answer.error.value == 0
+
+    # -- the controller --------------------------------------------------------------------------------------------
+
+    def _active(self) -> SimulatedNode | None:
+        return next((node for node in self._cluster.nodes if node.is_up and node.driver.is_active), None)
+
+    async def _ask(self, controller: SimulatedNode, request: Any) -> Any:
+        """None when nobody knows what became of it."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                return await controller.driver.handle(request, principal="User:simulated")
+        except (KafkaError, TimeoutError):
+            return None
+
+
+def _alteration(kind: ConfigResourceType, name: str, keys: tuple[str, ...], value: str | None) -> ConfigAlteration:
+    operation = ConfigOperation.DELETE if value is None else ConfigOperation.SET
+    changes = tuple(ConfigChange(key=key, operation=operation, value=value) for key in keys)
+    return ConfigAlteration(resource_type=kind, resource_name=name, changes=changes)
