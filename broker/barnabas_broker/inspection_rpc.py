@@ -226,6 +226,12 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             start = await self._start_of_last(min(request.last, LAST_MAX), with_noops=request.with_noops)
         if start < self._log.log_start_offset:
             raise self._gone(start)
+        if start > self._quorum.high_watermark and not request.follow:
+            raise KafkaError.of(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"the metadata is committed up to offset {self._quorum.high_watermark}, and {start} lies behind it; with --follow "
+                "it is waited for",
+            )
         yield self._page([])
         while True:
             while start < self._quorum.high_watermark:

@@ -38,7 +38,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return verbs[options.verb](options)
     except KafkaError as error:
-        print(f"barnabas-server: {error.message}", file=sys.stderr)
+        if getattr(options, "output", "text") == "json":
+            refusal = {"code": int(error.code), "name": error.code.name, "message": error.message}
+            print(json.dumps({"api_version": "v1", "error": refusal}, ensure_ascii=False), file=sys.stderr)
+        else:
+            print(f"barnabas-server: {error.message}", file=sys.stderr)
         return EXIT_USAGE
 
 

@@ -60,7 +60,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
         capsys.readouterr()
         status = main(["quorum", *map(str, words), "-o", "json"])
         told = capsys.readouterr()
-        return status, json.loads(told.out) if status == 0 else told.err
+        return status, json.loads(told.out) if status == 0 else json.loads(told.err)["error"]["message"]
 
     return asked
 

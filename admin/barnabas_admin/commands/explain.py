@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import print_json, print_line
+from barnabas_admin.output import ExitCode, print_json, print_line
 
 
 @click.command()
@@ -83,7 +83,13 @@ def _broker_ids(text: str) -> list[int]:
 def _show(invocation: Invocation, found: Any) -> None:
     if invocation.is_json:
         print_json(_as_json(found))
-        return
+    else:
+        _print(found)
+    if found.status == "unknown":
+        raise SystemExit(ExitCode.NOT_FOUND_OR_EXISTS)
+
+
+def _print(found: Any) -> None:
     print_line(found.summary)
     if found.causes:
         print_line("")

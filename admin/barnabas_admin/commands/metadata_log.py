@@ -115,8 +115,9 @@ def diff(invocation: Invocation, start: int, end: int | None) -> None:
             }
         )
         return
+    begin = "the beginning" if first < 0 else f"{first} ({_time(found.from_ms)})"
     talk(
-        f"from {first} ({_time(found.from_ms)}) to {found.to} ({_time(found.to_ms)}): {found.records} records, "
+        f"from {begin} to {found.to} ({_time(found.to_ms)}): {found.records} records, "
         f"{len(found.changes)} entities differ; told by node {found.answered_by}"
     )
     if not found.changes:

@@ -130,11 +130,16 @@ def sign_off(invocation: Invocation, offsets: tuple[int, ...], reason: str, yes:
         talk("next: barnabas quorum verify")
 
 
+def _replayed(nodes: list[int]) -> str:
+    if len(nodes) == 1:
+        return f"node {nodes[0]} has replayed"
+    return f"nodes {', '.join(map(str, nodes))} have replayed"
+
+
 def _refusal(offset: int, found: Mapping[bytes, Any], able: list[int]) -> AdminError:
     if able:
-        names = ", ".join(map(str, able))
         return AdminError(
-            f"node {names} has replayed the record at offset {offset}: it is not bad",
+            f"{_replayed(able)} the record at offset {offset}: it is not bad",
             code=ErrorCode.INVALID_REQUEST,
             hint="nodes that stand before it have an older version (upgrade them) or a damaged disk",
         )
@@ -227,8 +232,7 @@ def _next(held: list[Any], views: list[Any]) -> str:
     offset = min(view.hold.record.offset for view in held)
     able = [view.node_id for view in views if view.applied_offset >= offset]
     if able:
-        names = ", ".join(map(str, able))
-        return f"node {names} has replayed offset {offset}: upgrade the nodes that stand before it; a sign-off would be refused"
+        return f"{_replayed(able)} offset {offset}: upgrade the nodes that stand before it; a sign-off would be refused"
     return (
         f"next: barnabas quorum quarantine show {offset}        # then, if what it says may be lost:\n"
         f"      barnabas quorum quarantine sign-off {offset} --reason WHY --yes"

@@ -23,6 +23,9 @@ from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_line, print_table, talk
 
+ALREADY_SO = "ELECTION_NOT_NEEDED"
+"""No failure: the partition is led as it was asked for."""
+
 Moves = dict[tuple[str, int], tuple[int, ...]]
 """(topic, partition) -> wanted replicas, preferred leader first."""
 
@@ -349,13 +352,20 @@ def _describe(item: Any, sizes: Mapping[tuple[str, int, int], int]) -> dict[str,
     }
 
 
+def _status(item: Any, *, done: str) -> str:
+    if not item.HasField("error"):
+        return done
+    name: str = item.error.name
+    return "not needed" if name == ALREADY_SO else name
+
+
 def _print_outcomes(invocation: Invocation, outcomes: Sequence[Any], *, done: str) -> None:
-    failed = [item for item in outcomes if item.HasField("error")]
+    failed = [item for item in outcomes if item.HasField("error") and item.error.name != ALREADY_SO]
     rows = [
         {
             "topic": item.topic,
             "partition": item.partition,
-            "status": item.error.name if item.HasField("error") else done,
+            "status": _status(item, done=done),
         }
         for item in outcomes
     ]
