@@ -2,7 +2,8 @@
 
 May touch:  ctypes, three system calls, one eventfd.     Must not touch: File objects (disk.py keeps them open meanwhile).
 Invariants: every flush that was taken is told once, on the loop, later; at most ENTRIES in flight, so no ring overflows.
-Read next:  disk.py, which takes threads where the kernel or a sandbox refuses.
+Read next:  flush_workers.py, which makes the kernel's workers run in time; disk.py, which takes threads where the kernel or
+            a sandbox refuses.
 
 Why: a thread needs the GIL to begin a flush and again to tell of its end, and a busy loop lets go of it only for system calls
 that take long. Measured: 0.4 to 1 ms from the request to the fdatasync, as long as that itself takes, and the disk is idle
@@ -23,6 +24,8 @@ import os
 import struct
 import sys
 from collections.abc import Callable
+
+from barnabas_log.flush_workers import FlushWorkers
 
 ENTRIES = 64
 """Flushes in flight at most."""
@@ -55,6 +58,7 @@ class FlushRing:
         self.loop = loop
         self._waiting: dict[int, OnFlushed] = {}
         self._free = list(range(ENTRIES))
+        self._workers = FlushWorkers()
         # PyDLL: these calls take microseconds, and letting go of the GIL for them is what this file is to avoid.
         self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
         self._syscall.restype = ctypes.c_long
@@ -111,6 +115,7 @@ class FlushRing:
             self._free.append(token)
             return False
         self._tail = (tail + 1) & 0xFFFF_FFFF
+        self._workers.hasten(self.loop.time())
         return True
 
     def _tell(self) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import os
+import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ import pytest
 from barnabas_log import disk as disk_module
 from barnabas_log.disk import RealDisk, RealFile
 from barnabas_log.flush_ring import ENTRIES, FlushRing, OnFlushed
+from barnabas_log.flush_workers import PERIOD_S, SLICE_NS
 
 
 @pytest.fixture
@@ -143,3 +147,49 @@ async def test_where_there_is_no_ring_threads_flush(
     await disk.flush([file])
     assert told == [None] and disk._ring is None
     disk.close()
+
+
+def slice_ns(thread: int) -> int | None:
+    """The slice of a thread as sched_getattr(2) tells it; None where that is unknown."""
+    number = {"x86_64": 315, "aarch64": 275, "riscv64": 275}.get(platform.machine())
+    attributes = ctypes.create_string_buffer(48)
+    if number is None or ctypes.CDLL(None).syscall(number, thread, attributes, len(attributes), 0):
+        return None
+    return int.from_bytes(attributes.raw[24:32], sys.byteorder) or None  # 0 before Linux 6.12
+
+
+def workers() -> list[int]:
+    """The kernel's flush workers of this process."""
+    names = {path.parent.name: path.read_text() for path in Path("/proc/self/task").glob("*/comm")}
+    return [int(thread) for thread, name in names.items() if name.startswith("iou-wrk-")]
+
+
+async def test_workers_get_short_slices_and_nobody_else_does(ring: FlushRing, file: RealFile) -> None:
+    told = Told()
+    own = slice_ns(0)
+    if own is None:
+        pytest.skip("this kernel knows no slices of single threads")
+    for count in range(1, 4):
+        file.append([b"x"])
+        ring.fdatasync(file.send_descriptor(), told)
+        await told.wait(count)
+        await asyncio.sleep(PERIOD_S)
+    slices = {slice_ns(thread) for thread in workers()} - {None}  # one may end just now
+    assert slices == {SLICE_NS}
+    assert slice_ns(0) == own != SLICE_NS
+    assert all(os.getpriority(os.PRIO_PROCESS, thread) == os.getpriority(os.PRIO_PROCESS, 0) for thread in workers())
+
+
+async def test_flushes_go_on_where_the_system_refuses(
+    ring: FlushRing, file: RealFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "refused")
+
+    told = Told()
+    for count, name in enumerate(("sched_getscheduler", "listdir"), start=1):
+        monkeypatch.setattr(os, name, refuse)
+        ring._workers._due_s, ring._workers._known = 0.0, set()
+        assert ring.fdatasync(file.send_descriptor(), told)
+        await told.wait(count)
+    assert told.errors == [None, None] and ring._workers._due_s == float("inf")

@@ -1,0 +1,74 @@
+"""The kernel's flush workers, made to run as soon as they can go on.
+
+May touch:  /proc/self/task, one system call, the slice of threads named iou-wrk.   Must not touch: rings, files, niceness.
+Invariants: a worker gets no more of the CPU than before, only sooner; where the system refuses, everything goes on as it was.
+Read next:  flush_ring.py, whose flushes they run.
+
+A flush of 2 MiB is 1 ms of the disk and 0.1 ms of CPU in four or five pieces (map blocks, write the journal, ask for the flush,
+tell of the end), and a worker sleeps between them. Woken on a busy machine it waited until the loop, or whoever else ran, had
+had its slice of 1.4 ms, once or twice per flush (seen in traces: 1 to 2.7 ms from the disk's answer to the worker's next step),
+and the disk was idle meanwhile. The scheduler lets a woken thread interrupt one that asked for longer slices (EEVDF), and from
+Linux 6.12 on any thread may ask for a slice of its own; before that the request is taken and has no effect. Measured in turn
+on two busy cores, RF 1, 1 MiB batches, 4 MiB in flight: durable 0.72 of the page cache's MB/s without, 0.91 with; the mean
+flush 3.05 and 2.42 ms; CPU the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import struct
+
+SLICE_NS = 100_000
+"""The shortest that the scheduler allows."""
+PERIOD_S = 0.1
+"""How often new workers are looked for while flushes go on: the kernel makes and ends them as it likes. 20 us each time."""
+_SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
+"""Number of sched_setattr(2)."""
+_attributes = struct.Struct("=IIQiIQQQ")
+"""sched_attr: size, policy, flags, nice, priority, runtime (for SCHED_OTHER the slice), deadline, period, in ns."""
+_NAME = "iou-wrk-"
+
+
+class FlushWorkers:
+    """Finds the workers of this process and shortens their slices."""
+
+    def __init__(self) -> None:
+        number = _SET_ATTRIBUTES.get(platform.machine())
+        self._number = number
+        self._due_s = 0.0 if number is not None else float("inf")
+        self._known: set[str] = set()
+        self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
+        self._syscall.restype = ctypes.c_long
+        self._syscall.argtypes = [ctypes.c_long] * 4
+
+    def hasten(self, now_s: float) -> None:
+        """Look for workers that are new since the last time, if that is PERIOD_S ago. `now_s`: of any steady clock."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + PERIOD_S
+        try:
+            threads = set(os.listdir("/proc/self/task"))
+        except OSError:  # no /proc: nothing to be done here, ever
+            self._due_s = float("inf")
+            return
+        for thread in threads - self._known:
+            with contextlib.suppress(OSError):  # it has ended meanwhile, or a sandbox forbids it
+                self._shorten(int(thread))
+        self._known = threads
+
+    def _shorten(self, thread: int) -> None:
+        with open(f"/proc/self/task/{thread}/comm") as name:
+            if not name.read().startswith(_NAME):
+                return
+        if os.sched_getscheduler(thread) != os.SCHED_OTHER:  # whoever gave it another policy meant it
+            return
+        nice = os.getpriority(os.PRIO_PROCESS, thread)
+        attributes = ctypes.create_string_buffer(
+            _attributes.pack(_attributes.size, os.SCHED_OTHER, 0, nice, 0, SLICE_NS, 0, 0)
+        )
+        if self._syscall(self._number, thread, ctypes.addressof(attributes), 0) < 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
