@@ -39,13 +39,19 @@ class FlushWorkers:
         number = _SET_ATTRIBUTES.get(platform.machine())
         self._number = number
         self._due_s = 0.0 if number is not None else float("inf")
+        self._seen: set[str] = set()
+        """The threads of the last look."""
         self._known: set[str] = set()
+        """Those of the last two."""
         self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
         self._syscall.restype = ctypes.c_long
         self._syscall.argtypes = [ctypes.c_long] * 4
 
     def hasten(self, now_s: float) -> None:
-        """Look for workers that are new since the last time, if that is PERIOD_S ago. `now_s`: of any steady clock."""
+        """Look for new workers, if the last time is PERIOD_S ago. `now_s`: of any steady clock.
+
+        Each thread is looked at twice: a worker gives itself its name only when it runs first.
+        """
         if now_s < self._due_s:
             return
         self._due_s = now_s + PERIOD_S
@@ -57,7 +63,7 @@ class FlushWorkers:
         for thread in threads - self._known:
             with contextlib.suppress(OSError):  # it has ended meanwhile, or a sandbox forbids it
                 self._shorten(int(thread))
-        self._known = threads
+        self._known, self._seen = threads & self._seen, threads
 
     def _shorten(self, thread: int) -> None:
         with open(f"/proc/self/task/{thread}/comm") as name:
