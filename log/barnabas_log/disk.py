@@ -167,11 +167,15 @@ class Disk(Protocol):
 class RealFile:
     """A file on the operating system's disk."""
 
-    __slots__ = ("_descriptor", "_holders", "_is_closed", "path", "size_bytes")
+    __slots__ = ("_close_descriptor", "_descriptor", "_holders", "_is_closed", "path", "size_bytes")
 
-    def __init__(self, path: str, descriptor: int, size_bytes: int) -> None:
+    def __init__(
+        self, path: str, descriptor: int, size_bytes: int, *, close_descriptor: Callable[[int], None] = os.close
+    ) -> None:
+        """close_descriptor: told the descriptor when the last holder lets go."""
         self.path = path
         self.size_bytes = size_bytes
+        self._close_descriptor = close_descriptor
         self._descriptor = descriptor
         self._holders = 1
         self._is_closed = False
@@ -232,7 +236,7 @@ class RealFile:
         self._holders -= 1
         if self._holders == 0:
             descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
+            self._close_descriptor(descriptor)
         assert self._holders >= 0, f"{self.path} was released more often than acquired"
 
     def close(self) -> None:
@@ -313,7 +317,17 @@ class RealDisk:
         """See Disk.open."""
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         descriptor = os.open(path, flags, 0o644)
-        return RealFile(str(path), descriptor, os.fstat(descriptor).st_size)
+        size_bytes = os.fstat(descriptor).st_size
+        return RealFile(str(path), descriptor, size_bytes, close_descriptor=self._close_descriptor)
+
+    def _close_descriptor(self, descriptor: int) -> None:
+        """Close it here, or in a thread when the file has no name any more: then its blocks are freed, which takes 40 ms for
+        a large segment (measured), and whoever held a removed file last is on the loop."""
+        if os.fstat(descriptor).st_nlink == 0:
+            with contextlib.suppress(RuntimeError):  # the threads have ended, and nobody waits any more
+                self._executor.submit(os.close, descriptor)
+                return
+        os.close(descriptor)
 
     def directory(self, path: StrPath) -> File:
         """See Disk.directory."""

@@ -34,6 +34,39 @@ def test_parts_are_appended_in_order_whatever_their_number(disk: RealDisk, tmp_p
     file.close()
 
 
+def test_a_removed_file_is_closed_by_a_thread_and_any_other_at_once(
+    disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, closed = os.close, list[tuple[int, bool]]()
+
+    def close(descriptor: int) -> None:
+        closed.append((descriptor, threading.current_thread() is threading.main_thread()))
+        real(descriptor)
+
+    named, removed = (disk.open(tmp_path / name, create=True) for name in ("named", "removed"))
+    descriptors = named.send_descriptor(), removed.send_descriptor()
+    disk.remove(tmp_path / "removed")
+    monkeypatch.setattr(os, "close", close)
+    named.close()
+    assert closed == [(descriptors[0], True)]
+    removed.acquire()
+    removed.close()
+    assert len(closed) == 1
+    removed.release()
+    disk.close()  # waits for its threads
+    assert (descriptors[1], False) in closed
+
+
+def test_a_removed_file_is_closed_though_the_threads_have_ended(disk: RealDisk, tmp_path: Path) -> None:
+    file = disk.open(tmp_path / "f", create=True)
+    descriptor = file.send_descriptor()
+    disk.remove(tmp_path / "f")
+    disk.close()
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
 @pytest.mark.parametrize("most", [1, 7, 1000])
 def test_short_writes_are_finished(disk: RealDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     real = os.pwritev
