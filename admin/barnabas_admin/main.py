@@ -65,6 +65,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
         "The brokers.",
         {
             "list": ("broker:list_brokers", "List the brokers with state, address and load."),
+            "logdirs": (
+                "broker:logdirs",
+                "Show the brokers' log directories: how full their disks are, and what the replicas in them take.",
+            ),
             "unregister": ("broker:unregister", "Forget a broker that will not come back."),
         },
     ),

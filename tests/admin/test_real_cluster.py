@@ -219,6 +219,15 @@ def test_the_log_of_a_cluster_is_dumped_from_its_files(barnabas_cluster: LocalCl
     assert {"LeaderChange", "RegisterBrokerRecord", "TopicRecord", "KRaftVoters"} <= set(kinds)
 
 
+def test_every_brokers_directories_tell_their_disks_and_replicas(commands: Cli) -> None:
+    commands.run("topic", "create", "on-disk", "-p", "3", "-r", "1", "--if-not-exists")
+    rows = commands.json("broker", "logdirs")["log_dirs"]
+    assert [row["broker"] for row in rows] == [1, 2, 3]
+    assert all(row["state"] == "online" and 0 < row["free_bytes"] <= row["total_bytes"] for row in rows)
+    assert all(row["replicas"] >= 1 for row in rows)
+    commands.run("broker", "logdirs", "9", "--timeout", "0.5", status=1)
+
+
 def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: LocalCluster) -> None:
     assert commands.json("cluster", "health")["healthy"]
     barnabas_cluster.kill(3)

@@ -1,18 +1,20 @@
-"""`barnabas broker`: the brokers, and forgetting one.
+"""`barnabas broker`: the brokers, their disks, and forgetting one.
 
-May touch:  the admin client.         Must not touch: the Kafka listeners.
-Invariants: a fenced broker is listed too.
+May touch:  the admin client; the Kafka listeners for the disks.   Must not touch: files.
+Invariants: a fenced broker is listed too; one that does not tell of its disks is an error, not an empty line.
 Read next:  cluster.py, which shares the table.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
 from barnabas_admin.commands.cluster import describe_broker, print_broker_table
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import print_json, print_line
+from barnabas_admin.output import ExitCode, print_json, print_line, print_table, talk
 
 
 @click.command("list")
@@ -25,6 +27,67 @@ def list_brokers(invocation: Invocation) -> None:
         print_json({"brokers": brokers, "controller_id": found.controller_id})
     else:
         print_broker_table(brokers, found.controller_id)
+
+
+@click.command()
+@click.argument("broker_ids", nargs=-1, type=click.IntRange(min=0), metavar="[ID]…")
+@common_options
+def logdirs(invocation: Invocation, broker_ids: tuple[int, ...]) -> None:
+    """Show the brokers' log directories: how full their disks are, and what the replicas in them take.
+
+    Without ID all brokers in service are asked. Exit status 1 when one of them does not answer, 10 when a directory is offline.
+    """
+    wanted = list(broker_ids) or [broker.id for broker in invocation.admin.list_brokers().brokers if not broker.fenced]
+    rows, silent = _ask_log_directories(invocation, wanted)
+    if invocation.is_json:
+        print_json({"log_dirs": rows, "unreachable": silent})
+    elif rows:
+        columns = ["BROKER", "DIRECTORY", "STATE", "TOTAL_BYTES", "FREE_BYTES", "REPLICAS", "REPLICA_BYTES"]
+        keys = ("broker", "directory", "state", "total_bytes", "free_bytes", "replicas", "replica_bytes")
+        print_table(columns, [[row[key] for key in keys] for row in rows])
+    for item in silent:
+        talk(f"broker {item['broker']} does not tell: {item['error']}")
+    if silent:
+        raise SystemExit(ExitCode.ERROR)
+    if any(row["state"] != "online" for row in rows):
+        raise SystemExit(ExitCode.UNHEALTHY)
+
+
+def _ask_log_directories(
+    invocation: Invocation, brokers: list[int]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows, one for each directory; and who did not answer, with why."""
+    from barnabas_admin.kafka import run_with_cluster
+    from barnabas_wire.client.cluster import ClusterClient
+    from barnabas_wire.kafka.errors import KafkaError
+    from barnabas_wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
+
+    async def ask(client: ClusterClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        rows: list[dict[str, Any]] = []
+        silent: list[dict[str, Any]] = []
+        for broker in brokers:
+            try:
+                answer = await client.call(DescribeLogDirsRequest(topics=None), broker_id=broker)
+            except (KafkaError, OSError) as error:
+                silent.append({"broker": broker, "error": str(error) or type(error).__name__})
+                continue
+            rows += [_log_directory(broker, found) for found in answer.results]
+        return rows, silent
+
+    return run_with_cluster(invocation, ask)
+
+
+def _log_directory(broker: int, found: Any) -> dict[str, Any]:
+    sizes = [part.partition_size for topic in found.topics for part in topic.partitions]
+    return {
+        "broker": broker,
+        "directory": found.log_dir,
+        "state": "offline" if found.error_code else "online",
+        "total_bytes": found.total_bytes if found.total_bytes >= 0 else None,
+        "free_bytes": found.usable_bytes if found.usable_bytes >= 0 else None,
+        "replicas": len(sizes),
+        "replica_bytes": sum(sizes),
+    }
 
 
 @click.command()

@@ -66,7 +66,7 @@ def _verify(invocation: Invocation, nodes: Mapping[str, AdminClient], *, is_reco
         {"address": address, "node": None, "state": f"unreachable: {error.message}"}
         for address, error in silent.items()
     ]
-    rows += _not_asked(first, {view.node_id for view in views.values()})
+    rows += _not_asked(first, {view.node_id for view in views.values()}, is_any_silent=bool(silent))
     rows.sort(key=lambda row: (row["node"] is None, row["node"] or 0))
     wrong = [row for row in rows if row["state"] in ("DIFFERS", "ROTTEN")]
     if wrong and all(row["state"] == "DIFFERS" for row in rows if row["node"] is not None) and len(rows) > 1:
@@ -145,12 +145,13 @@ def _row(address: str, view: Any, offset: int) -> dict[str, Any]:
     }
 
 
-def _not_asked(client: AdminClient, asked: set[int]) -> list[dict[str, Any]]:
-    """Nodes that the cluster has and nobody asked."""
+def _not_asked(client: AdminClient, asked: set[int], *, is_any_silent: bool) -> list[dict[str, Any]]:
+    """Nodes that the cluster has and nobody asked. Which node an address that is silent belongs to is not known."""
+    why = "not asked: unless it is one of those that are unreachable, " if is_any_silent else "not asked: "
     cluster = client.describe_cluster()
     known = {broker.id for broker in cluster.brokers} | {controller.id for controller in cluster.controllers}
     return [
-        {"address": None, "node": node, "state": "not asked: name its admin listener with --admin"}
+        {"address": None, "node": node, "state": f"{why}name its admin listener with --admin"}
         for node in sorted(known - asked)
     ]
 
