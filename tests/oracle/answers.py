@@ -37,7 +37,7 @@ from barnabas_wire.kafka.schema import decode_response, encode_request, message_
 from tests.compat.samples import DEADLINE_S
 
 CLIENT_ID = "oracle"
-SILENCE_S = 0.5
+SILENCE_S = 2.0
 """So long may a broker that should say nothing be listened to."""
 CLOSED = "connection closed"
 SILENT = "no answer"

@@ -25,7 +25,7 @@ from tests.compat.samples import DEADLINE_S
 POM = Path(__file__).with_name("pom.xml")
 HOST = "127.0.0.1"
 CLUSTER_ID = str(Uuid(b"apache as oracle"))
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
 JAVA_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx512m")
 """Short lives: starting fast is worth more than running fast."""

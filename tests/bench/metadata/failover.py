@@ -12,6 +12,7 @@ and campaigns after its election timer. What this shows is whether anything else
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -82,7 +83,7 @@ class Quorum:
     """Three of them, and a client."""
 
     def __init__(self, directory: Path) -> None:
-        ports = [_free_port() for _ in range(CONTROLLERS)]
+        ports = _free_ports(CONTROLLERS)
         self.processes = [Process(directory, index, ports) for index in range(1, CONTROLLERS + 1)]
         self._transport = GrpcControllerTransport(
             {BrokerId(index): (HOST, port) for index, port in enumerate(ports, 1)}
@@ -166,10 +167,10 @@ async def measure_failover(directory: Path, partitions: int, per_topic: int, kil
         await quorum.close()
 
 
-def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    """All held at once, or two could be the same."""
+    with contextlib.ExitStack() as held:
+        return [held.enter_context(socket.create_server((HOST, 0))).getsockname()[1] for _ in range(count)]
 
 
 if __name__ == "__main__":
