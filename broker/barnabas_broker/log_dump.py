@@ -25,6 +25,9 @@ from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, Corrup
 
 SUFFIXES = (".log", ".checkpoint")
 EXIT_DAMAGED = 1
+IMAGE_HASH = "ImageHashRecord"
+HASH_SHOWN = 12
+"""Digits of each part's hash in text; JSON has all."""
 
 
 class Damage(NamedTuple):
@@ -56,8 +59,9 @@ def run(options: argparse.Namespace) -> int:
     for path in _files(options.paths):
         damaged += _dump(path, options)
     if damaged:
+        places = "1 damaged place" if damaged == 1 else f"{damaged} damaged places"
         print(
-            f"barnabas-server: {damaged} damaged places. On one node alone: its disk; another node has the records "
+            f"barnabas-server: {places}. On one node alone: its disk; another node has the records "
             "(`barnabas quorum verify`)",
             file=sys.stderr,
         )
@@ -170,7 +174,10 @@ def _print_entry(path: Path, entry: LogEntry, *, output: str) -> None:
         print(json.dumps(shown, ensure_ascii=False))
         return
     moment = datetime.fromtimestamp(entry.timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    text = " ".join(f"{name}={_short(value)}" for name, value in entry.fields.items())
+    fields = entry.fields
+    if entry.kind == IMAGE_HASH:
+        fields = {part["part"]: part["hash"][:HASH_SHOWN] + "…" for part in fields["parts"] if part["hash"].strip("0")}
+    text = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
     when = f"{moment}.{entry.timestamp_ms % 1000:03d}Z"
     print(f"{entry.offset:>8}  {entry.epoch:>3}  {when}  {entry.kind:<30} {text}".rstrip())
 

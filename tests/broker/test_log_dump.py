@@ -14,6 +14,7 @@ from barnabas_quorum.driver.log_entries import BAD
 from barnabas_quorum.driver.snapshot_content import snapshot_batches
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, NoOpRecord, Record, TopicRecord
+from barnabas_quorum.records_integrity import ImageHashRecord, PartHash
 from barnabas_quorum.records_security import ScramMechanism, UserScramCredentialRecord
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 
@@ -124,7 +125,17 @@ def test_a_directory_is_read_with_its_snapshots_and_damage_ends_with_one(
     assert main(["log", "dump", "--metadata", str(directory)]) == 1
     said = capsys.readouterr()
     assert "DAMAGED after offset 1 (NoOpRecord)" in said.out and "checksum of the batch at offset 2" in said.out
-    assert "1 damaged places" in said.err
+    assert "1 damaged place." in said.err
+
+
+def test_an_image_hash_is_a_line_that_can_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = (PartHash("topics", bytes(range(1, 17))), PartHash("configs", bytes(16)))
+    path = tmp_path / "00000000000000000000.log"
+    path.write_bytes(segment([ImageHashRecord(format=1, parts=parts)])[0])
+    assert main(["log", "dump", "--metadata", str(path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("ImageHashRecord                topics=010203040506…")
+    assert main(["log", "dump", "--metadata", str(path), "-o", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["fields"]["parts"]) == 2
 
 
 def test_what_is_no_log_is_refused_with_what_to_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
