@@ -17,7 +17,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.cluster.hostile import attacks, run_attack
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster]
 
 CONNECTIONS = 200
 AT_ONCE = 200

@@ -20,7 +20,7 @@ from tests.cluster.workload import (
     wait_until_in_sync,
 )
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster]
 
 RECORDS = 100_000
 PARTITIONS = 3

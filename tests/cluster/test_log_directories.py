@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster]
 
 PARTITIONS = 4
 

@@ -13,7 +13,7 @@ from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.cluster.topics import wait_until_known
 from tests.cluster.workload import UniqueProducer, active_controller, replica_bytes, wait_until_in_sync
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster]
 
 LAG = {"replica.lag.time.max.ms": "2000", "broker.session.timeout.ms": "90000"}
 

@@ -113,7 +113,6 @@ def topics(client: AdminClient) -> list[tuple[str, str, int]]:
     return [(topic.name, topic.id, topic.partitions) for topic in client.list_topics(include_internal=True)]
 
 
-@pytest.mark.timeout(180)
 def test_one_disk_of_three_is_enough_to_recover_and_old_voters_stay_out(nodes: Nodes) -> None:
     nodes.format()
     nodes.start(*CONTROLLERS, BROKER)
@@ -172,7 +171,6 @@ def test_one_disk_of_three_is_enough_to_recover_and_old_voters_stay_out(nodes: N
     assert len(list(nodes.data(2).glob("set-aside-metadata-log*"))) == 1
 
 
-@pytest.mark.timeout(180)
 def test_what_old_voters_take_where_nobody_sees_the_recovered_quorum_never_becomes_its_own(nodes: Nodes) -> None:
     """Two of three in a corner with a broker of theirs: they elect, as they must. At the first contact that ends."""
     nodes.format()

@@ -16,7 +16,7 @@ from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from tests.compat.samples import DEADLINE_S, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster]
 
 GROUP = "survivors"
 TOPIC = "events"

@@ -59,12 +59,10 @@ class Pair(NamedTuple):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test of this folder is an oracle test. The first one waits for two lives of Apache Kafka beside ours."""
+    """Every test of this folder is an oracle test."""
     for item in items:
         if __package__ in item.nodeid.replace("/", "."):
             item.add_marker(pytest.mark.oracle)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ from barnabas_wire.records.batch import Record
 from barnabas_wire.records.compression import CompressionType
 from tests.spark.conftest import Topics
 
-pytestmark = [pytest.mark.cluster, pytest.mark.tools, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.tools]
 
 Options = Callable[..., dict[str, str]]
 QUERY_TIMEOUT_S = 100

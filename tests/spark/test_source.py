@@ -20,7 +20,7 @@ from pyspark_barnabas.reader import DataLossError
 from pyspark_barnabas.source import BatchReader, RangePartition, StreamReader
 from tests.spark.conftest import Topics
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster]
 
 Options = Callable[..., dict[str, str]]
 ALL = ReadAllAvailable()

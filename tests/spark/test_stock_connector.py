@@ -18,7 +18,7 @@ from barnabas_wire.records.batch import Record
 from barnabas_wire.records.compression import CompressionType
 from tests.spark.conftest import Topics
 
-pytestmark = [pytest.mark.cluster, pytest.mark.oracle, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.oracle]
 
 Options = Callable[..., dict[str, str]]
 CLIENT = ("org.apache.kafka:kafka-clients:3.9.2", "org.apache.commons:commons-pool2:2.12.1")

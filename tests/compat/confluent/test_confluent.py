@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compat.samples import COMPRESSIONS, DEADLINE_S, FIRST_TIMESTAMP_MS, Sample, samples, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster]
 
 PARTITIONS = 4
 RECORDS = 1_000

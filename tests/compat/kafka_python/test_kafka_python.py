@@ -14,7 +14,7 @@ from kafka.codec import has_lz4, has_snappy, has_zstd
 
 from tests.compat.samples import COMPRESSIONS, DEADLINE_S, FIRST_TIMESTAMP_MS, Sample, samples, until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster]
 
 PARTITIONS = 4
 RECORDS = 1_000

@@ -16,7 +16,6 @@ KCAT = shutil.which("kcat")
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.tools,
-    pytest.mark.timeout(120),
     pytest.mark.skipif(KCAT is None, reason="kcat is not installed (Debian package kcat)"),
 ]
 
