@@ -8,6 +8,7 @@ Read next:  controllers.py.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -23,8 +24,10 @@ from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataL
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import Voter, VoterSet
-from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.ids import METADATA_TOPIC, Uuid
+from tests.simulation.controller_damage import flip_a_bit
 from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.simulation.network import SimulatedTransport
 from tests.simulation.nodes import NoProbe
@@ -54,6 +57,13 @@ class TellingDisk(SimulatedDisk):
     def __init__(self, faults: DiskFaults, random: Random, moment: Callable[[], None]) -> None:
         super().__init__(faults, random)
         self._moment = moment
+        self.is_full = False
+
+    def may_fail(self, operation: str, path: str) -> None:
+        """See MemoryDisk. Without space nothing is written; what is there can be read, flushed, renamed and removed."""
+        super().may_fail(operation, path)
+        if self.is_full and operation in ("append", "write"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
 
     async def _answer_later(self, files: Sequence[File], delay_s: float) -> None:
         await super()._answer_later(files, delay_s)
@@ -79,6 +89,7 @@ class TellingDisk(SimulatedDisk):
         left = self.after_crash(random, is_power_cut=True)
         after = TellingDisk(self._faults, self._draw, self._moment)
         after.names, after.directories, after.durable_names = left.names, left.directories, left.durable_names
+        after.is_full = self.is_full
         return after
 
 
@@ -98,6 +109,8 @@ class ControllerNode:
         self.loader: MetadataLoader
         self._run = quorum
         self._voters = voters
+        self.missing: LogEnd | None = None
+        """How far its log reached before a bit flipped, until it is as far again: the simulator's own account."""
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -116,7 +129,27 @@ class ControllerNode:
             self._running.cancel()
             self._running = None
 
+    def flip_a_bit(self) -> bool:
+        """Of its log on the disk, while it is down. False when there was nothing to damage."""
+        missing = flip_a_bit(self.disk, f"node-{self.id}/{METADATA_TOPIC}-0", self._run.random)
+        if missing is None:
+            return False
+        self.missing = missing if self.missing is None else max(self.missing, missing)
+        return True
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether a flip has cost it what it had acknowledged, and it is not back."""
+        if self.missing is not None and self.is_up:
+            own = self.quorum.describe_own()
+            if LogEnd(own.last_epoch, own.flushed_end_offset) >= self.missing:
+                self.missing = None
+        return self.missing is not None
+
     def _on_end(self, task: asyncio.Task[None]) -> None:
+        if self.disk.is_full and task is self._running and not task.cancelled() and task.exception() is not None:
+            self._run.stopped_without_space(self)
+            return
         if not task.cancelled() and task.exception() is not None and task is self._running:
             self._run.network.failures.append(task.exception())
 
@@ -131,7 +164,12 @@ class ControllerNode:
 
         disk.make_directory(f"node-{self.id}")
         log = await MetadataLog.open(
-            disk=disk, metadata_directory=f"node-{self.id}", now_ms=clock_ms(), segment_bytes=SEGMENT_BYTES
+            disk=disk,
+            metadata_directory=f"node-{self.id}",
+            now_ms=clock_ms(),
+            segment_bytes=SEGMENT_BYTES,
+            replica=self.member.key,
+            formatted_voters=self._voters,
         )
         loader = MetadataLoader()
         validators = ConfigValidators(

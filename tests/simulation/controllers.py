@@ -44,6 +44,7 @@ from tests.simulation.raft import print_shrunken
 RECORDS_PER_BATCH = 4
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
+RESTART_WITHOUT_SPACE_S = 0.1
 CLEAN_UP_ROUNDS = 10
 STEPS = 6_000
 
@@ -70,6 +71,10 @@ class ControllerSwarm:
     think_s: float
     askers: int
     has_cleaning: bool
+    flip: float
+    """Probability that a crash leaves a flipped bit in a flushed part of the log, where the others can bear it."""
+    full_disk_every_s: float
+    full_disk_s: float
 
     @classmethod
     def draw(cls, random: Random) -> ControllerSwarm:
@@ -101,6 +106,9 @@ class ControllerSwarm:
             think_s=choose((0.005, 0.03, 0.2)),
             askers=choose((1, 2, 4)),
             has_cleaning=choose((True, True, False)),
+            flip=choose((0.0, 0.1, 0.5)),
+            full_disk_every_s=choose((0.0, 0.0, 1.5, 5.0)),
+            full_disk_s=choose((0.02, 0.3, 2.0)),
         )
 
 
@@ -118,6 +126,9 @@ class ControllerFigures:
     snapshots_loaded: int = 0
     voter_changes: int = 0
     transactions: int = 0
+    flips: int = 0
+    full_disks: int = 0
+    """Nodes that stopped because a write found no space."""
     trace_hash: str = ""
 
     @property
@@ -197,6 +208,7 @@ class Quorum:
             (swarm.crash_every_s, self._crash_now_and_then),
             (swarm.partition_every_s, self._partition_now_and_then),
             (swarm.change_voters_s, self._change_voters_now_and_then),
+            (swarm.full_disk_every_s, self._fill_disks_now_and_then),
         ):
             if every_s:
                 self._trouble.append(asyncio.ensure_future(trouble(every_s)))
@@ -218,8 +230,44 @@ class Quorum:
             return
         self.figures.crashes += 1
         self.note(kind, node.id, node.life)
+        self._stop(node)
+
+    def _stop(self, node: ControllerNode) -> None:
         node.crash()
-        self.loop.call_later(self.random.random() * self.swarm.restart_s, self._restart, node, node.life)
+        self._flip(node)
+        delay_s = self.random.random() * self.swarm.restart_s + (RESTART_WITHOUT_SPACE_S if node.disk.is_full else 0.0)
+        self.loop.call_later(delay_s, self._restart, node, node.life)
+
+    def _flip(self, node: ControllerNode) -> None:
+        """A bit of what was flushed is another one now. Not where it would be one of a majority that lacks records, whatever
+        voter set anybody may come back to."""
+        if self.is_calm or not self.swarm.flip or self.random.random() >= self.swarm.flip:
+            return
+        if any(other.lacks_records for other in self.nodes if other is not node):
+            return
+        known = [other.quorum.voters for other in self.nodes if hasattr(other, "quorum")]
+        if not known or self.swarm.change_voters_s or any(len(voters) < 3 for voters in known):
+            return
+        if self.strikes("bit flips", node.id):
+            self.figures.flips += node.flip_a_bit()
+
+    async def _fill_disks_now_and_then(self, every_s: float) -> None:
+        while True:
+            await asyncio.sleep(self.random.expovariate(1 / every_s))
+            node = self.random.choice(self.nodes)
+            if not node.disk.is_full and self.strikes("disk full", node.id):
+                self.note("disk full", node.id, node.life)
+                node.disk.is_full = True
+                self.loop.call_later(self.random.expovariate(1 / self.swarm.full_disk_s), self._make_room, node)
+
+    def _make_room(self, node: ControllerNode) -> None:
+        node.disk.is_full = False
+
+    def stopped_without_space(self, node: ControllerNode) -> None:
+        """A write failed, so the process ended; whoever watches it starts it again, space or not."""
+        self.figures.full_disks += 1
+        self.note("stopped without space", node.id, node.life)
+        self._stop(node)
 
     def _restart(self, node: ControllerNode, life: int) -> None:
         if node.life == life:
@@ -293,6 +341,7 @@ class Quorum:
         self.network.heal()
         for node in self.nodes:
             node.disk_faults.slow = 0.0
+            node.disk.is_full = False
             if not node.is_up and not node.is_starting:
                 node.start()
         for asker in self.askers:
@@ -419,6 +468,8 @@ def main(arguments: list[str] | None = None) -> int:
             "partitions": figures.partitions,
             "snapshots loaded": figures.snapshots_loaded,
             "voter changes": figures.voter_changes,
+            "bits flipped": figures.flips,
+            "stops for want of space": figures.full_disks,
         }.items():
             counts[name] = counts.get(name, 0) + value
         digest.update(figures.trace_hash.encode())

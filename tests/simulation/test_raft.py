@@ -21,13 +21,18 @@ STEPS = 5_000
 
 def test_clean_code_keeps_every_law() -> None:
     voids = 0
-    crashes = 0
+    crashes = flips = regained = full_disks = 0
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
         figures = Simulation(seed, steps=STEPS).run()
         voids += figures.is_void
         crashes += figures.telling_crashes
+        flips += figures.flips
+        regained += figures.regained
+        full_disks += figures.full_disks
     assert voids < SEEDS // 4, "too many runs said nothing"
     assert crashes > 10 * SEEDS, "crashes hardly ever met a telling moment"
+    assert flips > SEEDS and regained > SEEDS // 2, "hardly a bit flipped in what was flushed"
+    assert full_disks > 5 * SEEDS, "hardly a write found the disk full"
 
 
 def test_same_seed_gives_same_trace_in_any_process() -> None:

@@ -118,7 +118,7 @@ def take_fetched(reply: FetchReply) -> None:
 
 def open_batch(batch: StoredBatch) -> CommittedBatch | None:
     """The records of a data batch; None for a control batch. Raises CorruptBatch, which ends the node: its disk gave back other
-    bytes than were written, and opening its log again cuts it there; the rest comes from the leader."""
+    bytes than were written, and opening its log again cuts it there; the rest comes from the leader (raft/damage.py)."""
     header = read_header(batch.data)
     if not crc_is_valid(batch.data, 0, header):
         raise CorruptBatch(

@@ -145,6 +145,12 @@ MUTANTS = (
         simulation="controllers",
         test_seed=1,
     ),
+    Mutant(name="full_disk_acknowledged", bug="a write that found no space is acknowledged", simulation="controllers"),
+    Mutant(
+        name="damage_not_told_to_the_core",
+        bug="the driver does not tell the core that the log is damaged",
+        simulation="controllers",
+    ),
     Mutant(name="broker_epoch_unchecked", bug="an older life of a broker is obeyed", simulation="controllers"),
     Mutant(
         name="partition_epoch_unchecked",
