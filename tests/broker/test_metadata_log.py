@@ -20,7 +20,6 @@ from barnabas_broker.node.metadata_log import (
 )
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
-from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.raft.damage import FlushMark, LogEnd
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, RaftLog, StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, HardState
@@ -264,6 +263,6 @@ async def test_log_that_gives_nothing_back_does_not_hang_the_search_for_voters(
 ) -> None:
     await written(tmp_path)
     monkeypatch.setattr("barnabas_broker.node.metadata_log.iterate_batches", lambda data: iter(()))
-    with pytest.raises(DamagedSnapshot, match="gives nothing back at 0"):
+    with pytest.raises(DamagedLog, match="gives nothing back at 0"):
         async with asyncio.timeout(20):
             await opened(tmp_path)

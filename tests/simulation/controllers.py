@@ -71,10 +71,10 @@ class ControllerSwarm:
     think_s: float
     askers: int
     has_cleaning: bool
-    flip: float
+    flip: float = 0.0
     """Probability that a crash leaves a flipped bit in a flushed part of the log, where the others can bear it."""
-    full_disk_every_s: float
-    full_disk_s: float
+    full_disk_every_s: float = 0.0
+    full_disk_s: float = 0.0
 
     @classmethod
     def draw(cls, random: Random) -> ControllerSwarm:

@@ -80,7 +80,7 @@ class DamagedQuorumState(KafkaError):
 
 
 class DamagedLog(KafkaError):
-    """The log of the only voter lacks records that were flushed: nobody else has them."""
+    """The log cannot be read as far as it should, and to go on would lose what nobody else has, or never end."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -514,7 +514,7 @@ def _find_voter_sets(
                 offset = header.next_offset
         if offset == before:
             # Proved a moment ago, or below a snapshot and so not proved: a file that gives nothing back must not hang us here.
-            raise DamagedSnapshot(
+            raise DamagedLog(
                 f"{log.directory} says that it ends at offset {log.log_end_offset}, but gives nothing back at {before}: its "
                 "disk returns less than it holds. Check the disk; then start the node again, which proves the log anew"
             )
