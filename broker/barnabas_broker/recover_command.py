@@ -165,6 +165,10 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
     _print_reports(plan.ranked)
     print(f"\nchosen: node {chosen.node_id}, {chosen.directory}")
     print("\nwhat may be lost")
+    for other in plan.given_up:
+        print(
+            f"  ALL that the quorum of node {other.node_id} took since its own recovery ({other.incarnation}): two were recovered"
+        )
     if plan.missing_records:
         print(f"  AT LEAST {plan.missing_records} records that a better survivor above has and the chosen one lacks")
     if plan.can_have_lost:
@@ -173,18 +177,14 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
             f"  whatever these voters committed without the survivors after offset {chosen.log_end_offset}; nobody here knows:"
         )
         print(f"    {names}")
-    else:
+    elif not plan.given_up:
         print("  nothing more: every majority of the old voters had one of the survivors in it")
-    for other in plan.given_up:
-        print(
-            f"  ALL that the quorum of node {other.node_id} took since its own recovery ({other.incarnation}): two were recovered"
-        )
     print(
         f"  {plan.uncertain_records} records from offset {chosen.committed_offset} on may never have been committed; they count "
         "from now on"
     )
     print("\n" + ("done" if is_done else "would be written (DRY RUN, nothing was)"))
-    print(f"  incarnation {plan.incarnation}: brokers follow it, voters {_ids(plan)} of the old quorum are refused")
+    print(f"  incarnation {plan.incarnation}: brokers follow it, other voters ({_ids(plan)}) are refused")
     print(f"  voters {plan.voters} from offset {chosen.log_end_offset} on, in epoch {plan.epoch}")
     print("\nnext")
     if not is_done:
@@ -230,7 +230,8 @@ def _command(options: argparse.Namespace, plan: RecoveryPlan) -> str:
 
 
 def _ids(plan: RecoveryPlan) -> str:
-    return ", ".join(str(each) for each in lost_voters(plan)) or "none"
+    ids = [*lost_voters(plan), *(report.node_id for report in plan.given_up)]
+    return ", ".join(map(str, dict.fromkeys(ids))) or "none"
 
 
 def _incarnation(report: SurvivorReport) -> str:

@@ -200,7 +200,9 @@ def test_a_report_that_was_tampered_with_is_refused(field: str, value: object, t
     assert (status, str(report) in why) == (2, True), why
 
 
-def test_two_operators_recover_two_survivors_and_one_of_them_stays(tmp_path: Path, ask: Ask) -> None:
+def test_two_operators_recover_two_survivors_and_one_of_them_stays(
+    tmp_path: Path, ask: Ask, capsys: pytest.CaptureFixture[str]
+) -> None:
     first, second = survivor(tmp_path / "m1", 1, records=10), survivor(tmp_path / "m2", 2, records=10)
     recover(ask, first)
     recover(ask, second, node=2)
@@ -208,6 +210,11 @@ def test_two_operators_recover_two_survivors_and_one_of_them_stays(tmp_path: Pat
     report.write_text(json.dumps(ask("recover", "--inspect", second)[1]))
     status, why = ask("rejoin", second)
     assert (status, "has not heard of a recovery" in why) == (2, True)
+    capsys.readouterr()
+    assert main(["quorum", "recover", str(first), "--report", str(report), "--from", str(first)]) == 0
+    told = capsys.readouterr().out
+    assert "ALL that the quorum of node 2 took since its own recovery" in told
+    assert "nothing more" not in told and "other voters (2) are refused" in told
     done = recover(ask, first, "--report", report)
     assert (done["given_up"], done["incarnation"][:2]) == ([str(second)], "2:")
     assert done["epoch"] > looked_at(second).epoch
