@@ -146,6 +146,17 @@ class Side:
             assert time.monotonic() < deadline, (self.name, answer)
             time.sleep(0.01)
 
+    def wait_for_deletion(self, name: str) -> None:
+        """Until Metadata tells of the topic no more: Kafka answers a deletion before its broker has heard of it."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+            answer: MetadataResponse = self.call(asked)
+            if answer.topics[0].error_code != 0:
+                return
+            assert time.monotonic() < deadline, (self.name, answer)
+            time.sleep(0.01)
+
     def show(self, value: Any) -> Any:
         """A response as a tree of dicts, lists and plain values, in which equal answers are equal."""
         if dataclasses.is_dataclass(value):

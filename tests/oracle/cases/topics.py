@@ -242,6 +242,7 @@ def delete_topics(side: Side) -> Iterator[tuple[str, Any]]:
     yield "by name and by id", by_state(DeleteTopicState(topic), DeleteTopicState(None, topic_id))
     yield "still there", metadata(side, topic)
     yield "by id", by_state(DeleteTopicState(None, topic_id))
+    side.wait_for_deletion(topic)
     yield "gone", metadata(side, topic)
 
 
