@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, split_batches, take_fetched
+from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.quarantine import Fault
+from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, FetchReply, LeaderChange, ReplyError
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from barnabas_wire.records.batch import CorruptBatch
+from barnabas_wire.records.batch import CRC_START, HEADER_BYTES, CorruptBatch
+from barnabas_wire.records.crc32c import crc32c
 
 KEY = ReplicaKey(BrokerId(1), Uuid(b"\1" * 16))
 FIRST = leader_change_batch(
@@ -75,3 +79,34 @@ def test_a_batch_whose_checksum_is_wrong_is_not_opened_and_the_way_out_is_told()
     rotten[-1] ^= 1
     with pytest.raises(CorruptBatch, match="Start the node again"):
         open_batch(SECOND._replace(data=bytes(rotten)))
+
+
+def unopenable(*, body: bytes = b"no record", count: int = 3) -> StoredBatch:
+    """A batch whose checksum is right and whose records are none."""
+    data = bytearray(SECOND.data[:HEADER_BYTES] + body)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[23:27] = (count - 1).to_bytes(4, "big")
+    data[57:61] = count.to_bytes(4, "big")
+    data[17:21] = crc32c(bytes(data[CRC_START:])).to_bytes(4, "big")
+    return SECOND._replace(data=bytes(data), end_offset=Offset(5 + count))
+
+
+def test_sound_batch_that_cannot_be_opened_is_bad_records_and_not_the_end_of_the_node() -> None:
+    batch = unopenable()
+    (taken,) = split_batches(batch.data)
+    assert taken == batch, "every node takes it in"
+    opened = open_batch(batch)
+    assert opened is not None
+    assert (opened.base_offset, opened.last_offset) == (5, 7)
+    loader = MetadataLoader()
+    loader.on_commit([opened])
+    assert loader.hold is not None
+    assert (loader.hold.record.offset, loader.hold.record.fault) == (5, Fault.UNREADABLE)
+    assert [record.offset for record in loader.held_records] == [5, 6, 7]
+    other = open_batch(unopenable(body=b"another 1"))
+    assert other is not None and other.records[0] != opened.records[0], "a sign-off names these bytes and no others"
+
+
+def test_batch_that_says_it_holds_more_records_than_bytes_is_not_opened() -> None:
+    with pytest.raises(CorruptBatch, match="says it holds 1000000 records"):
+        open_batch(unopenable(count=1_000_000))

@@ -8,14 +8,17 @@ Read next:  node.py.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from barnabas_quorum.driver.control_batches import control_batch, voter_sets_in, voters_records
 from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_quorum.raft.messages import CommittedBatch, EpochStart, FetchReply, LeaderChange, Voters
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.records.batch import (
+    HEADER_BYTES,
     MAGIC,
     CorruptBatch,
     Record,
@@ -33,6 +36,11 @@ from barnabas_wire.records.control import (
     encode_control_key,
     encode_leader_change,
 )
+
+logger = logging.getLogger(__name__)
+
+UNOPENED = b"\x00"
+"""Stands for a record of a batch that cannot be opened; no record begins like this (field number 0)."""
 
 
 def data_batch(
@@ -117,8 +125,12 @@ def take_fetched(reply: FetchReply) -> None:
 
 
 def open_batch(batch: StoredBatch) -> CommittedBatch | None:
-    """The records of a data batch; None for a control batch. Raises CorruptBatch, which ends the node: its disk gave back other
-    bytes than were written, and opening its log again cuts it there; the rest comes from the leader (raft/damage.py)."""
+    """The records of a data batch; None for a control batch.
+
+    One that came as it was written and cannot be opened all the same is a fault of whoever wrote it, equal on all nodes: its
+    records are bad ones, which a sign-off passes over. Raises CorruptBatch, which ends the node, when the disk gave back other
+    bytes than were written: opening the log again cuts it there, and the rest comes from the leader (raft/damage.py).
+    """
     header = read_header(batch.data)
     if not crc_is_valid(batch.data, 0, header):
         raise CorruptBatch(
@@ -127,5 +139,18 @@ def open_batch(batch: StoredBatch) -> CommittedBatch | None:
         )
     if header.is_control:
         return None
-    records = tuple(record.value or b"" for record in iterate_records(batch.data))
+    count = header.next_offset - header.base_offset
+    try:
+        records = tuple(record.value or b"" for record in iterate_records(batch.data))
+        fault = "" if len(records) == count else f"it holds {len(records)} records and says {count}"
+    except KafkaError as error:
+        fault = str(error)
+    if fault:
+        logger.error("the metadata batch at offset %d cannot be opened: %s", header.base_offset, fault)
+        if count > len(batch.data):
+            raise CorruptBatch(
+                f"the metadata batch at offset {header.base_offset} says it holds {count} records: {fault}"
+            )
+        # The whole batch as its first record, so that a digest names it; no decoder takes either for a record.
+        records = (UNOPENED + batch.data[HEADER_BYTES:], *[UNOPENED] * (count - 1))
     return CommittedBatch(batch.base_offset, batch.epoch, header.max_timestamp_ms, records)

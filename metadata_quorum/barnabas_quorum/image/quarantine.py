@@ -9,6 +9,8 @@ Which fault is which
 - A record that no node can replay (unreadable, or it does not fit what is there) is a fault of whoever wrote it. Every node
   keeps the image of right before its batch, serves with that, and waits. The sign-off is a record of the log itself, so all
   nodes pass over the same record and have equal images again. Nobody takes a snapshot meanwhile: it could not tell.
+- A batch that came as it was written and still cannot be opened is such a fault too: each of its offsets is a bad record,
+  the first of which has the bytes of the whole batch (driver/committed.py).
 - A record that only nodes of an older version cannot read is no bad record. The active controller refuses the sign-off when
   it can replay it, or when a broker has said that it did; those nodes wait for their upgrade.
 - Bytes that one disk gives back otherwise than they were written fail their checksum before they are records at all
