@@ -31,6 +31,7 @@ OWN_DEFAULTS = {
     "log.roll.ms": "one unit: Kafka's default is in log.roll.hours",
     "log.roll.jitter.ms": "one unit: Kafka's default is in log.roll.jitter.hours",
     "max.connections": "measured",
+    "replica.fetch.max.bytes": "measured",
     "replica.fetch.response.max.bytes": "measured",
     "socket.listen.backlog.size": "measured",
 }

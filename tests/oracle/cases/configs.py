@@ -91,6 +91,7 @@ def topic_configs(side: Side) -> Iterator[tuple[str, Any]]:
         "values.log.roll.*ms": "one-unit",
         "values.inter.broker.listener.name": "own-defaults",
         "values.max.connections": "own-defaults",
+        "values.replica.fetch.max.bytes": "own-defaults",
         "values.replica.fetch.response.max.bytes": "own-defaults",
         "values.socket.listen.backlog.size": "own-defaults",
         "read only.*": "less-dynamic",
