@@ -53,6 +53,14 @@ class SimulatedFile(MemoryFile):
             self._inode.content += b"".join(parts)[:room]
         return super().append(parts)
 
+    def sync_to(self, size_bytes: int) -> None:
+        """A flush that was asked for when the file was that long: what was written since is not durable by it."""
+        assert self._inode is not None, "names are flushed by their directory"
+        self._disk.may_fail("sync", self.path)
+        content, durable = self._inode.content, self._inode.durable
+        if len(durable) <= size_bytes or not content.startswith(durable):
+            self._inode.durable = bytes(content[:size_bytes])
+
 
 class SimulatedDisk(MemoryDisk):
     """A MemoryDisk with a seeded flush time, whose directories can break."""
@@ -139,10 +147,14 @@ class SimulatedDisk(MemoryDisk):
         return self._answer_later(files, self._flush_time())
 
     async def _answer_later(self, files: Sequence[File], delay_s: float) -> None:
+        sizes = [file.size_bytes for file in files]
         try:
             await asyncio.sleep(delay_s)
-            for file in files:
-                file.sync()
+            for file, size in zip(files, sizes, strict=True):
+                if isinstance(file, SimulatedFile):
+                    file.sync_to(size)
+                else:
+                    file.sync()
         finally:
             for file in files:
                 file.release()

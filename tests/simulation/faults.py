@@ -34,6 +34,8 @@ CLEAN_MENDING_SHARE = 0.4
 """Of the brokers that are stopped to mend a directory, how many are stopped cleanly."""
 LATE_S = 3.0
 LATE_STEP_S = 0.01
+ROLLED_S = 0.1
+"""Most time between a new segment and a crash for it."""
 STALL_SHARE = 0.3
 """Of the followers held back, how many have a slow disk instead of a bad way to their leader."""
 
@@ -215,6 +217,16 @@ class Faults:
         while loop.time() < until_s and not (node.life > life and self._is_back(node)):
             await asyncio.sleep(LATE_STEP_S)
         await asyncio.sleep(LATE_STEP_S * self._cluster.random.random())
+
+    def after_roll(self, node: SimulatedNode) -> None:
+        """What the old segment holds must be durable before anything after it counts."""
+        if self._strikes(self._swarm.moments.rolled):
+            self._cluster.loop.call_later(ROLLED_S * self._cluster.random.random(), self.crash, node)
+
+    def after_made_again(self) -> None:
+        """What was written down of the former topic's logs must not be taken for the new one's."""
+        if self._strikes(self._swarm.moments.made_again):
+            self._crash_soon(self._cluster.random.choice(self._cluster.nodes))
 
     def after_registration(self, before: PartitionRegistration, after: PartitionRegistration) -> None:
         """A partition changed. Whoever joined may be elected now."""

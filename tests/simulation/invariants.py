@@ -208,7 +208,8 @@ class Invariants:
         if followed is None or followed.log is not log:
             followed = self._begin_to_follow(node, partition)
         elif followed.is_behind():
-            followed.catch_up()
+            if followed.catch_up():
+                self._cluster.faults.after_roll(node)
             self._changed[followed.model] = None
         high_watermark = partition.high_watermark
         if high_watermark != followed.high_watermark or log.log_start_offset > high_watermark:

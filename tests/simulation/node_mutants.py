@@ -13,7 +13,8 @@ Not among them, for another guard holds when theirs is gone; unit tests hold eac
   is refused, and after it the partition epoch is newer. A life that kept its disk has what it told.
 - A fetch of a life that the leader has not heard of counts. A follower fetches only once it has heard of itself.
 - A fetch of an earlier life counts. Not equal to the clean code, but rarer than this hunt can promise since a replaced disk is
-  not taken for the old one: found after 146 seeds once, and not in 275 from two other starts.
+  not taken for the old one: found after 146 seeds once, and not in 275 from two other starts. It takes a leader whose own flush
+  is late all the while that a follower loses its disk, comes back and joins, and then a copy of its former fetch before its next.
 """
 
 from __future__ import annotations

@@ -110,12 +110,14 @@ class FollowedLog:
         """Whether the log has changed since the last look."""
         return self.log.written_end_offset != self.end
 
-    def catch_up(self) -> None:
-        """Read what is new; everything again if something was cut."""
+    def catch_up(self) -> bool:
+        """Read what is new; everything again if something was cut. Whether another segment was begun."""
+        segment_base = self._segment_base
         if self.log.written_end_offset < self.end or self.log.log_start_offset > self.end:
             self._read_all()
         else:
             self._read_on()
+        return self._segment_base > segment_base
 
     def chain_at(self, offset: int) -> int | None:
         """The chain at a batch boundary; None where this replica has none."""

@@ -34,6 +34,10 @@ class CrashMoments:
     """The controllers agreed that a follower joins an ISR: the leader."""
     elected: float
     """A new leader was made: the new leader."""
+    rolled: float
+    """A replica began another segment: who holds it, when records after the old one's end count."""
+    made_again: float
+    """A topic was made again and holds a record: one of its replicas, before it has written another checkpoint."""
     delay_s: float
     """Most time between the moment and the crash."""
 
@@ -124,6 +128,8 @@ class Swarm:
                 doubled=choose([0.0, 0.1]),
                 joined=choose([0.0, 0.0, 0.4]),
                 elected=choose([0.0, 0.0, 0.3]),
+                rolled=choose([0.0, 0.0, 0.1]),
+                made_again=choose([0.0, 0.7]),
                 delay_s=choose([0.0, 0.003, 0.02]),
             ),
             restart_s=choose([0.01, 0.01, 0.3, 4.0]),

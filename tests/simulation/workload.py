@@ -253,6 +253,8 @@ class ChurningClient(Client):
                 while (outcome := await self._try(batch)) is None and self._cluster.loop.time() < until_s:
                     await asyncio.sleep(RETRY_S * (0.5 + random.random()))
                 if outcome is not None:
+                    if not producer.acknowledged and len(self.producers) > 1:
+                        self._cluster.faults.after_made_again()
                     self._on_acknowledged(producer, ids, outcome)
                 await asyncio.sleep(random.random() * self._cluster.swarm.think_s)
             await self._ask_controller(DeleteTopics(topics=(TopicReference(name=CHURN_TOPIC),)))
