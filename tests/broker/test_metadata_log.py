@@ -248,6 +248,22 @@ async def test_cut_that_a_leader_ordered_is_no_damage(tmp_path: Path) -> None:
     await log.close()
 
 
+async def test_marks_do_not_pile_up_and_the_last_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas_broker.node.flush_marks.MARKS_BYTES_MAX", 100)
+    log = await opened(tmp_path)
+    for batch in batches(*((offset, 1, 1) for offset in range(20))):
+        log.append([batch])
+        await log.flush()
+        assert next(tmp_path.rglob("flush-marks")).stat().st_size <= 100 + 2 * 36
+    lost_with_power = tmp_path.with_name(f"{tmp_path.name}-after")
+    shutil.copytree(tmp_path, lost_with_power)
+    await log.close()
+    flip(lost_with_power, 18)
+    log = await opened(lost_with_power)
+    assert (log.end_offset, log.lost_end) == (18, LogEnd(Epoch(1), Offset(20)))
+    await log.close()
+
+
 def test_torn_mark_leaves_the_one_before() -> None:
     first = FlushMark(Offset(5), LogEnd(Epoch(2), Offset(7)), None)
     second = FlushMark(Offset(7), LogEnd(Epoch(3), Offset(9)), LogEnd(Epoch(2), Offset(30)))

@@ -288,7 +288,11 @@ class MetadataLog:
         end_offset = self._log.written_end_offset
         if files:
             begun = LogEnd(max(self._log.leader_epochs.latest, Epoch(0)), end_offset)
+            last = self._marks.last
             try:
+                if last is not None and self._marks.is_long:
+                    # Inline, some milliseconds once in many thousand flushes: a cut may want to write its mark meanwhile.
+                    self._marks.begin_anew(last)
                 await self._disk.flush([*files, *self._mark(begun)])
             except OSError as error:
                 self._log.fail(error)
@@ -308,9 +312,6 @@ class MetadataLog:
         last = self._marks.last
         if last is None or not self._marks.is_begun:
             return
-        if self._marks.is_long:
-            # Inline, some milliseconds once in many thousand flushes: a cut may want to write its mark meanwhile.
-            self._marks.begin_anew(last)
         if last.flushed_end < flushed_end:
             await self._disk.flush(
                 [self._marks.note(FlushMark(flushed_end, self._end_at(flushed_end), self._lost_end))]

@@ -88,8 +88,9 @@ COMMIT_BYTES_MAX = 1024 * 1024
 """Committed bytes that are opened in one go; between two goes the loop serves others."""
 CLEAN_INTERVAL_S = 60.0
 """Time between two looks whether the log or its snapshots have outlived their retention (as Kafka)."""
-SETTLE_S = 0.1
-"""After so long without a write the end of the last flush is noted, so that damage to it is not taken for an unfinished write."""
+SETTLE_S = 1.0
+"""After so long without a write the end of the last flush is noted, so that damage to it is not taken for an unfinished write.
+Longer than the interval of the no-op records, each of whose flushes notes the one before: a quiet cluster flushes no more."""
 RESIGN_TIMEOUT_S = 1.0
 """How long a resigning leader waits for the voters to know."""
 
