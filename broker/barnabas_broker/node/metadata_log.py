@@ -288,11 +288,7 @@ class MetadataLog:
         end_offset = self._log.written_end_offset
         if files:
             begun = LogEnd(max(self._log.leader_epochs.latest, Epoch(0)), end_offset)
-            last = self._marks.last
             try:
-                if last is not None and self._marks.is_long:
-                    # Inline, some milliseconds once in many thousand flushes: a cut may want to write its mark meanwhile.
-                    self._marks.begin_anew(last)
                 await self._disk.flush([*files, *self._mark(begun)])
             except OSError as error:
                 self._log.fail(error)
@@ -302,8 +298,12 @@ class MetadataLog:
 
     def _mark(self, begun: LogEnd) -> list[File]:
         """The file with the mark of the flush that is about to begin; none while the log is being opened."""
-        if not self._marks.is_begun:
+        last = self._marks.last
+        if last is None or not self._marks.is_begun:
             return []
+        if self._marks.is_long:
+            # Inline, some milliseconds once in many thousand flushes: a cut may want to write its mark meanwhile.
+            self._marks.begin_anew(last)
         return [self._marks.note(FlushMark(self._log.flushed_end_offset, begun, self._lost_end))]
 
     async def settle(self) -> None:
