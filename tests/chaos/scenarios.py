@@ -29,7 +29,7 @@ async def kill_leader(stage: Stage) -> None:
     index = 0
     while stage.may_go_on(index):
         await stage.settle()
-        victim = stage.leader()
+        victim = await stage.leader()
         await _kill_and_measure(stage, [victim])
         index += 1
 
@@ -71,7 +71,7 @@ async def pause_leader(stage: Stage) -> None:
         await stage.settle()
         longest = min(PAUSE_S_MAX, stage.bounds.hold_s)
         length = PAUSE_S_MIN * (longest / PAUSE_S_MIN) ** stage.random.random()
-        victim = stage.leader()
+        victim = await stage.leader()
         paused = stage.cluster.pause(victim)
         try:
             await asyncio.sleep(length)
@@ -98,7 +98,7 @@ async def cut_leader(stage: Stage) -> None:
     per_cut = []
     while stage.may_go_on(index):
         await stage.settle()
-        victim = stage.leader()
+        victim = await stage.leader()
         others = [node.id for node in stage.cluster.controllers if node.id != victim]
         brokers = [node.id for node in stage.cluster.brokers]
         network = stage.cluster.network
@@ -138,7 +138,7 @@ async def ask_deposed(stage: Stage) -> None:
     while stage.may_go_on(index):
         await stage.settle()
         await asyncio.sleep(1.5)  # some topics come to exist
-        victim = stage.leader()
+        victim = await stage.leader()
         load.part(victim)
         await load.until_quiet()
         await asyncio.sleep(0.2)
@@ -182,12 +182,12 @@ async def restart_one_by_one(stage: Stage, *, is_leader_only: bool = False) -> N
     handed: list[float] = []
     while stage.may_go_on(index):
         await stage.settle()
-        leader = stage.leader()
+        leader = await stage.leader()
         order = [node_id for node_id in stage.cluster.voter_ids if node_id != leader] + [leader]
         for node_id in order[-1:] if is_leader_only else order:
             await watch.until(watch.is_settled, timeout_s=SETTLED_WITHIN_S, what="a settled quorum")
             await asyncio.sleep(1.0)
-            was_leader = stage.leader() == node_id
+            was_leader = await stage.leader() == node_id
             told = stage.cluster.begin_stop(node_id)
             await stage.cluster.finish_stop(node_id)
             if was_leader:

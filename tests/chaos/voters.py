@@ -48,7 +48,7 @@ async def lose_disk(stage: Stage) -> None:
     rebuilt: list[float] = []
     while stage.may_go_on(index):
         await stage.settle()
-        leader = stage.leader()
+        leader = await stage.leader()
         victim = leader if index % 2 else next(node_id for node_id in cluster.voter_ids if node_id != leader)
         (lost,) = [seat for seat in await read_voters(stage) if seat.id == victim]
         killed = cluster.kill([victim])
@@ -91,7 +91,7 @@ async def grow_and_shrink(stage: Stage) -> None:
             cluster.voter_ids.append(node_id)
             figures.faults += 1
         await watch.until(watch.is_settled, timeout_s=SETTLED_WITHIN_S, what="five voters")
-        victim = stage.leader()
+        victim = await stage.leader()
         killed = cluster.kill([victim])
         reign = await watch.until_new_leader(killed, timeout_s=LEADER_WITHIN_S)
         figures.new_leader_s.append(reign.since - killed)
@@ -100,7 +100,7 @@ async def grow_and_shrink(stage: Stage) -> None:
         figures.faults += 1
         for _ in range(2):
             await watch.until(watch.is_settled, timeout_s=SETTLED_WITHIN_S, what="a settled quorum")
-            leader = stage.leader()
+            leader = await stage.leader()
             leaving = leader if leader in old else next(node_id for node_id in old if node_id in cluster.voter_ids)
             (seat,) = [seat for seat in await read_voters(stage) if seat.id == leaving]
             asked = time.monotonic()
@@ -132,7 +132,7 @@ async def grow_and_shrink(stage: Stage) -> None:
 
 async def read_voters(stage: Stage) -> list[Seat]:
     """The voter set as the leader tells it."""
-    async with _channel_to(stage.leader()) as channel:
+    async with _channel_to(await stage.leader()) as channel:
         answer = await admin_pb2_grpc.QuorumViewStub(channel).DescribeOwnQuorum(
             admin_pb2.DescribeQuorumRequest(), timeout=CALL_TIMEOUT_S
         )
