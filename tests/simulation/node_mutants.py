@@ -460,10 +460,12 @@ def main() -> int:
         "--outcomes-only", action="store_true", help="let clients alone judge; a survivor is no failure then"
     )
     options = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if options.only in mutant.bug]
+    if not chosen:
+        parser.error(f"no planted bug has {options.only!r} in its words")
     start = options.seed if options.seed is not None else SystemRandom().randrange(1 << 30)
     print(f"searching from seed {start}, at most {options.cpu:.0f} CPU seconds each, {STEPS} steps a seed")
     found = 0
-    chosen = [mutant for mutant in MUTANTS if options.only in mutant.bug]
     slowest_s = 0.0
     for mutant in chosen:
         result = hunt(mutant.plant, seed=start, cpu_limit_s=options.cpu, outcomes_only=options.outcomes_only)

@@ -60,6 +60,8 @@ def main() -> int:
     options = parser.parse_args()
     start = options.seed if options.seed is not None else SystemRandom().randrange(1 << 30)
     chosen = [mutant for mutant in MUTANTS if options.only in mutant.bug or options.only in mutant.name]
+    if not chosen:
+        parser.error(f"no planted bug has {options.only!r} in its words or in the name of its patch")
     print(f"{len(chosen)} bugs of the control plane, from seed {start}, at most {options.cpu:.0f} CPU seconds each")
     print(f"  {'bug':62} {'':9} {'seed':>10} {'seeds':>6} {'CPU s':>6}  law")
     rows: list[dict[str, Any]] = []
