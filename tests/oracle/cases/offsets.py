@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,6 +92,7 @@ def list_offsets_with_log_append_time(side: Side) -> Iterator[tuple[str, Any]]:
     topic = side.topic("list-append-time", message_timestamp_type="LogAppendTime")
     for kind in ({}, {"compression": GZIP}):
         assert produce(side, topic, batch(4, **kind)).error_code == 0
+        time.sleep(0.01)  # two batches of one millisecond would have one append time, and the first would be found
     for timestamp in (-1, -2, -3, T0):
         answer = list_offsets(side, topic, ListOffsetsPartition(partition_index=0, timestamp=timestamp))
         found = answer.topics[0].partitions[0]
