@@ -297,9 +297,8 @@ class Simulation:
             node.waiting = None
             self.persist(node, ready)
             self._obey(node, ready)
-            if not node.is_alive:
-                return
-        self.pump(node)
+        if node.is_alive:  # a full disk stops it here, and may damage what the dead core knew
+            self.pump(node)
 
     def pump(self, node: SimulatedNode) -> None:
         """Do all that the core says, until it says nothing or has to wait for the disk."""
