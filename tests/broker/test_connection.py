@@ -12,6 +12,7 @@ import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -490,6 +491,19 @@ async def test_idle_connections_are_closed_and_a_trickle_does_not_count_as_activ
         task.cancel()
         assert server.stats.connections_closed["idle"] == 2
         assert server.stats.connections == 1  # a client that waits for us is not idle
+
+
+async def test_answers_to_this_host_leave_unpaced_and_those_to_another_as_the_kernel_sends_them() -> None:
+    async with running_server(make_services()) as server:
+        await RawClient.connect(server)
+        await until(lambda: bool(server.connections))
+        gate = next(iter(server.connections))._gate
+        assert gate._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
+    distant = Mock(spec=socket.socket)
+    distant.getpeername.return_value = ("192.0.2.1", 51000)
+    distant.getsockname.return_value = ("192.0.2.2", 9092)
+    output.send_unpaced_on_this_host(distant)
+    distant.setsockopt.assert_not_called()
 
 
 async def test_one_connection_too_many_is_closed() -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas_broker.api import registry
 from barnabas_broker.api.api_versions import unsupported_version
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.network.output import OutputGate, Part, release_parts
+from barnabas_broker.network.output import OutputGate, Part, release_parts, send_unpaced_on_this_host
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 
@@ -169,8 +169,10 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if peer else ""
         self.last_active = perf_counter()
+        socket = transport.get_extra_info("socket").dup()
+        send_unpaced_on_this_host(socket)
         self._gate = OutputGate(
-            socket=transport.get_extra_info("socket").dup(),
+            socket=socket,
             loop=self._listener.loop,
             stats=self._listener.stats,
             on_progress=self._gate_progress,

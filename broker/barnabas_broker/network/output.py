@@ -15,6 +15,7 @@ must not hold up the producers. Whether it is there is asked with RWF_NOWAIT, ab
 from __future__ import annotations
 
 import asyncio
+import logging
 import mmap
 import os
 import socket as sockets
@@ -24,6 +25,10 @@ from collections.abc import Callable, Iterable, Sequence
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.disk import File, FileRange
 
+logger = logging.getLogger(__name__)
+
+UNPACED = b"reno"
+"""A congestion control that every Linux kernel has, and lets any process choose."""
 Part = bytes | bytearray | memoryview | FileRange
 TURN_BYTES_MAX = 2 * 1024 * 1024
 JOINED_BYTES_MAX = 64 * 1024
@@ -36,6 +41,19 @@ def release_parts(parts: Iterable[Part]) -> None:
     for part in parts:
         if type(part) is FileRange:
             part.file.release()
+
+
+def send_unpaced_on_this_host(socket: sockets.socket) -> None:
+    """Let TCP send without pacing to a peer on the same host; a connection to another host is left as the kernel made it.
+
+    BBR, where it is the kernel's default, paces by timers, also over loopback, where there is no path to be measured: a
+    fetch of 1 MiB then took twice the CPU and half the throughput (measured: 0.75 to 0.85 and 0.30 to 0.39 ms/MB).
+    """
+    try:
+        if socket.getpeername()[0] == socket.getsockname()[0]:
+            socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CONGESTION, UNPACED)
+    except OSError as error:  # the peer is gone already, or the kernel lets nobody choose
+        logger.debug("a connection keeps the kernel's congestion control: %s", error)
 
 
 class OutputGate:
