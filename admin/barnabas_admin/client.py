@@ -23,6 +23,9 @@ from barnabas_wire.rpc.options import CHANNEL_OPTIONS
 ERROR_METADATA_KEY = "barnabas-error-bin"
 CONNECT_TIMEOUT_S = 3.0
 """How long one address is tried before the next one."""
+CONNECT_TIMEOUT_S_MIN = 0.25
+"""The last address gets this much, however little time is left: a channel that is closed while it connects makes grpc print a
+traceback, and may hang the process at its end."""
 
 
 class AdminClient:
@@ -32,9 +35,7 @@ class AdminClient:
     """
 
     def __init__(self, addresses: str, *, timeout_s: float) -> None:
-        self._addresses = [address.strip() for address in addresses.split(",") if address.strip()]
-        if not self._addresses:
-            raise AdminError("no admin address given", code=ErrorCode.INVALID_REQUEST)
+        self._addresses = parse_addresses(addresses)
         self._timeout_s = timeout_s
         self._channel: grpc.Channel | None = None
         self._stub: Any = None
@@ -244,7 +245,7 @@ class AdminClient:
         """Open a channel to the first address that answers, and put it first for the next time."""
         for index, address in enumerate(self._addresses):
             channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-            left_s = min(CONNECT_TIMEOUT_S, deadline - time.monotonic())
+            left_s = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, deadline - time.monotonic()))
             if _is_reachable(channel, left_s):
                 self._channel = channel
                 self._stub = admin_pb2_grpc.AdminStub(channel)
@@ -279,6 +280,20 @@ def error_from_detail(detail: admin_pb2.ErrorDetail) -> AdminError:
     return AdminError(detail.message, code=ErrorCode(detail.code), hint=detail.hint, is_retriable=detail.retriable)
 
 
+def parse_addresses(text: str) -> list[str]:
+    """The admin listeners in `host:port,…`; raises AdminError when there is none, or one that is something else."""
+    addresses = [address.strip() for address in text.split(",") if address.strip()]
+    for address in addresses or [text]:
+        host, separator, port = address.rpartition(":")
+        if not (host and separator and port.isdecimal()):
+            raise AdminError(
+                f"{address!r} is no admin address",
+                code=ErrorCode.INVALID_REQUEST,
+                hint="name admin listeners as HOST:PORT,HOST:PORT with --admin or BARNABAS_ADMIN",
+            )
+    return addresses
+
+
 def _is_reachable(channel: grpc.Channel, timeout_s: float) -> bool:
     """Wait until the channel is ready; a refused connection ends the wait at once."""
     import threading
@@ -292,6 +307,6 @@ def _is_reachable(channel: grpc.Channel, timeout_s: float) -> bool:
             settled.set()
 
     channel.subscribe(on_change, try_to_connect=True)
-    settled.wait(max(0.0, timeout_s))
+    settled.wait(timeout_s)
     channel.unsubscribe(on_change)
     return bool(seen) and seen[0] is grpc.ChannelConnectivity.READY

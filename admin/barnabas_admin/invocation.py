@@ -48,11 +48,12 @@ class Invocation:
     def every_admin(self, *, timeout_s_max: float = math.inf) -> dict[str, AdminClient]:
         """A client of each node whose admin address is known, by address: for what must be asked of every node itself. The
         caller closes them."""
-        from barnabas_admin.client import AdminClient
+        from barnabas_admin.client import AdminClient, parse_addresses
 
-        addresses = [address.strip() for address in self._admin_addresses().split(",") if address.strip()]
         timeout_s = min(self.timeout_s, timeout_s_max)
-        return {address: AdminClient(address, timeout_s=timeout_s) for address in addresses}
+        return {
+            address: AdminClient(address, timeout_s=timeout_s) for address in parse_addresses(self._admin_addresses())
+        }
 
     def bootstrap_servers(self) -> str:
         """host:port,… of the Kafka listeners: as given, else as the admin service tells."""
@@ -139,7 +140,7 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
     except TimeoutError as error:
         failure = AdminError(str(error) or "timed out", code=ErrorCode.REQUEST_TIMED_OUT, hint=_HEALTH_HINT)
     except OSError as error:
-        failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=_HEALTH_HINT)
+        failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=_BROKERS_HINT)
     else:
         return
     print_error(failure, is_json=is_json)
@@ -147,3 +148,6 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
 
 
 _HEALTH_HINT = "see `barnabas cluster health`"
+_BROKERS_HINT = (
+    "see `barnabas cluster health`; `barnabas broker list` shows where brokers listen, -b HOST:PORT names others"
+)

@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation
 from barnabas_admin.output import talk
 from barnabas_wire.client.cluster import ClusterClient
-from barnabas_wire.client.metadata import EARLIEST, LATEST
+from barnabas_wire.client.metadata import EARLIEST, LATEST, known_code
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
@@ -27,11 +28,19 @@ OFFSETS_TIMEOUT_S = 3.0
 def run_with_cluster(
     invocation: Invocation, work: Callable[[ClusterClient], Awaitable[T]], *, timeout_s: float | None = None
 ) -> T:
-    """Run `work` on a loop of its own with a client of the invocation's brokers; `timeout_s` bounds each request."""
+    """Run `work` on a loop of its own with a client of the invocation's brokers; `timeout_s` bounds each request.
+
+    Raises AdminError when their addresses cannot be read, and what `work` raises.
+    """
     servers = invocation.bootstrap_servers()
 
     async def run() -> T:
-        client = ClusterClient(servers, client_id=CLIENT_ID, timeout_s=timeout_s or invocation.timeout_s)
+        try:
+            client = ClusterClient(servers, client_id=CLIENT_ID, timeout_s=timeout_s or invocation.timeout_s)
+        except ValueError as error:
+            raise AdminError(
+                str(error), hint="name brokers as HOST:PORT,HOST:PORT with -b or BARNABAS_BROKERS"
+            ) from None
         try:
             return await work(client)
         finally:
@@ -47,6 +56,12 @@ def call_any_broker(invocation: Invocation, request: Any) -> Any:
         return await client.call(request)
 
     return run_with_cluster(invocation, work)
+
+
+def check(answer: Any) -> None:
+    """Raise the error that an answer of the Kafka protocol, or one item of it, carries."""
+    if answer.error_code:
+        raise KafkaError.of(known_code(answer.error_code), answer.error_message or "")
 
 
 def partition_offsets(

@@ -36,7 +36,7 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "features": ("features:features", "Show feature levels, what all nodes serve, and who holds a level back."),
             "unregister-controller": (
                 "features:unregister_controller",
-                "Forget a controller that is gone for good",
+                "Forget a controller that is gone for good, so that feature levels wait for it no more.",
             ),
         },
     ),
@@ -100,7 +100,12 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
 _NOUNS |= {
     "log": (
         "Log files, offline.",
-        {"dump": ("log:dump", "Print the records of metadata log segments and snapshots")},
+        {
+            "dump": (
+                "log:dump",
+                "Print the records of metadata log segments and snapshots; a directory means all that is in it.",
+            )
+        },
     ),
     "acl": (
         "Access control lists: kept in the metadata; nobody enforces them yet.",

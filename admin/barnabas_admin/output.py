@@ -48,6 +48,10 @@ _EXIT_CODES = {
 }
 
 
+_HINTS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics"}
+"""For errors that brokers tell without a hint."""
+
+
 def exit_code_of(code: ErrorCode) -> ExitCode:
     """The exit code that stands for an error code."""
     return _EXIT_CODES.get(code, ExitCode.ERROR)
@@ -103,7 +107,7 @@ def print_fields(fields: Mapping[str, Any]) -> None:
 def print_error(error: KafkaError, *, is_json: bool) -> None:
     """An error on stderr: `error: CODE: message` and the hint, or the same as one JSON object."""
     message = error.message or error.code.name.replace("_", " ").lower()
-    hint = getattr(error, "hint", "")
+    hint = getattr(error, "hint", "") or _HINTS.get(error.code, "")
     if is_json:
         fields = {
             "code": int(error.code),

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas_admin.main import LazyGroup, cli
+from barnabas_admin.output import ExitCode
 from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -171,6 +172,7 @@ def test_features_are_shown_with_who_serves_them_and_upgraded_all_or_none(admin_
     run("cluster", "features", "upgrade", "--feature", "metadata.version=2", "--dry")
     assert admin_server.controller.validate_only
     assert admin_server.controller.asked[-1].level == 2
+    assert run.json("cluster", "features", "upgrade") == {"features": [], "dry": False}, "nothing is higher"
     assert "NAME=LEVEL" in run("cluster", "features", "upgrade", "--feature", "odd", exit_code=2).stderr
     assert "--yes" in run("cluster", "unregister-controller", "9", exit_code=1).stderr
 
@@ -277,6 +279,23 @@ def test_without_any_address_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch
     result = Run()("cluster", "info", exit_code=1)
     assert "no cluster is known" in result.stderr
     assert "barnabas dev" in result.stderr
+
+
+@pytest.mark.parametrize("verb", [("topic", "list"), ("quorum", "verify"), ("quorum", "quarantine", "list")])
+@pytest.mark.parametrize("address", [",", "localhost", "localhost:abc"])
+def test_what_is_no_admin_address_is_refused_with_the_form(run: Run, verb: tuple[str, ...], address: str) -> None:
+    assert "HOST:PORT" in run(*verb, "--admin", address, exit_code=1).stderr
+
+
+def test_what_is_no_broker_address_is_refused_with_the_form(run: Run) -> None:
+    result = run("topic", "consume", "t", "-b", "localhost", exit_code=1)
+    assert "'localhost' is not host:port" in result.stderr and "HOST:PORT" in result.stderr
+
+
+@pytest.mark.usefixtures("run")
+def test_a_node_that_listens_is_never_called_unreachable_however_short_the_time() -> None:
+    result = CliRunner().invoke(cli, ["cluster", "info", "--timeout", "0.000001"], catch_exceptions=False)
+    assert result.exit_code in (ExitCode.OK, ExitCode.TIMEOUT), result.output
 
 
 def test_usage_errors_end_with_two(run: Run) -> None:

@@ -85,6 +85,49 @@ def test_a_topic_from_its_making_to_its_end(commands: Cli) -> None:
     commands.run("topic", "describe", "life", status=3)
 
 
+def test_acls_users_and_quotas_are_kept_shown_and_deleted(commands: Cli) -> None:
+    alice = ("--principal", "User:alice")
+    commands.run("acl", "create", "--allow", "User:alice", "--operation", "read", "--resource", "topic", "--name", "t")
+    (entry,) = commands.json("acl", "list", *alice)["acls"]
+    assert (entry["principal"], entry["operation"], entry["permission"]) == ("User:alice", "read", "allow")
+    refused = commands.run(
+        "acl", "create", "--allow", "alice", "--operation", "read", "--resource", "cluster", status=1
+    )
+    assert b"User:alice" in refused.stderr
+    assert b"--yes" in commands.run("acl", "delete", *alice, status=1).stderr
+    assert commands.json("acl", "delete", *alice, "--yes")["deleted"]
+    assert commands.json("acl", "list", *alice)["acls"] == []
+
+    assert b"password" in commands.run("user", "create", "alice", stdin=b"", status=1).stderr
+    commands.run("user", "create", "alice", stdin=b"secret\n")
+    listed = commands.run("user", "list", "-o", "json").stdout
+    (user,) = json.loads(listed)["users"]
+    assert (user["user"], user["mechanism"]) == ("alice", "SCRAM-SHA-512") and b"secret" not in listed
+    commands.run("user", "delete", "alice", "--yes")
+    assert b"alice" in commands.run("user", "delete", "alice", "--yes", status=3).stderr
+
+    commands.run("quota", "set", "producer_byte_rate=1000", "--user", "alice")
+    expected = [{"entity": {"user": "alice"}, "quotas": {"producer_byte_rate": 1000.0}}]
+    assert commands.json("quota", "list")["quotas"] == expected
+    assert b"known are" in commands.run("quota", "set", "producer_bite_rate=1", "--user", "alice", status=1).stderr
+    commands.run("quota", "set", "producer_byte_rate=", "--user", "alice")
+    assert commands.json("quota", "list")["quotas"] == []
+
+
+def test_the_metadata_log_is_read_and_compared_from_its_empty_beginning(commands: Cli) -> None:
+    commands.run("topic", "create", "logged")
+    lines = [json.loads(line) for line in commands.run("quorum", "log", "-o", "json").stdout.splitlines()]
+    (made,) = [line for line in lines if line["kind"] == "TopicRecord" and line["fields"]["name"] == "logged"]
+    found = commands.json("quorum", "diff", "-1")
+    assert found["from"] == -1 and found["to"] >= made["offset"]
+    assert [change["entity"] for change in found["changes"] if change["entity"].startswith("topic logged (")] != []
+    commands.run("quorum", "diff", "-2", status=2)
+
+
+def test_a_topic_that_is_not_there_is_told_with_what_shows_the_topics(commands: Cli) -> None:
+    assert b"`barnabas topic list`" in commands.run("topic", "consume", "absent", status=3).stderr
+
+
 def test_lines_go_in_and_come_out(commands: Cli) -> None:
     commands.run("topic", "create", "lines", "-p", "3")
     lines = b"".join(b"k%d|value %d\n" % (number % 7, number) for number in range(2000))

@@ -15,7 +15,7 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_table, talk
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.errors import ErrorCode
 
 WARNING = "warning: no authorizer is configured: ACLs are kept, and nobody enforces them yet"
 RESOURCES = {"any": 1, "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7}
@@ -105,10 +105,11 @@ def list_acls(invocation: Invocation, **options: Any) -> None:
 
 
 def _find(invocation: Invocation, options: dict[str, Any]) -> list[dict[str, str]]:
-    from barnabas_admin.kafka import call_any_broker
+    from barnabas_admin.kafka import call_any_broker, check
     from barnabas_wire.kafka.messages.describe_acls import DescribeAclsRequest
 
     answer = call_any_broker(invocation, DescribeAclsRequest(**_filter(options)))
+    check(answer)
     return [_row(resource, entry) for resource in answer.resources for entry in resource.acls]
 
 
@@ -139,8 +140,7 @@ def create(
     pattern: str,
 ) -> None:
     """Create ACLs: each principal with each operation."""
-    from barnabas_admin.kafka import call_any_broker
-    from barnabas_wire.client.metadata import known_code
+    from barnabas_admin.kafka import call_any_broker, check
     from barnabas_wire.kafka.messages.create_acls import AclCreation, CreateAclsRequest
 
     if not allowed and not denied:
@@ -165,8 +165,7 @@ def create(
     ]
     answer = call_any_broker(invocation, CreateAclsRequest(creations=creations))
     for result in answer.results:
-        if result.error_code:
-            raise KafkaError.of(known_code(result.error_code), result.error_message or "")
+        check(result)
     rows = [
         {
             "resource_type": resource,
@@ -188,8 +187,7 @@ def create(
 @common_options
 def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
     """Delete the ACLs that the options mean."""
-    from barnabas_admin.kafka import call_any_broker
-    from barnabas_wire.client.metadata import known_code
+    from barnabas_admin.kafka import call_any_broker, check
     from barnabas_wire.kafka.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
     if not yes:
@@ -197,6 +195,5 @@ def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
         raise AdminError("these would be deleted", code=ErrorCode.INVALID_REQUEST, hint="add --yes")
     answer = call_any_broker(invocation, DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter(options))]))
     (result,) = answer.filter_results
-    if result.error_code:
-        raise KafkaError.of(known_code(result.error_code), result.error_message or "")
+    check(result)
     _print(invocation, [_row(entry, entry) for entry in result.matching_acls], deleted=True)

@@ -85,6 +85,8 @@ def upgrade(invocation: Invocation, pairs: tuple[str, ...], dry: bool) -> None:
         if view is None or view.max_level <= view.finalized:
             level = 0 if view is None else view.finalized
             talk(f"{METADATA_VERSION} is {level}, the highest that every registered node serves")
+            if invocation.is_json:
+                print_json({"features": [], "dry": dry})
             return
         levels = {METADATA_VERSION: view.max_level}
     _change(invocation, levels, kind=UPGRADE, dry=dry)

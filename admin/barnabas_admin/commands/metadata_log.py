@@ -75,15 +75,16 @@ def _print_entry(entry: Any, *, is_json: bool) -> None:
     )
 
 
-@click.command()
+@click.command(context_settings={"ignore_unknown_options": True})  # or -1 were taken for an option
 @click.argument("start", metavar="FROM", type=click.IntRange(min=-1))
 @click.argument("end", metavar="[TO]", type=click.IntRange(min=0), required=False)
 @common_options
 def diff(invocation: Invocation, start: int, end: int | None) -> None:
     """Show what changed in the metadata between two offsets.
 
-    From the metadata after record FROM to that after record TO (default: the newest). FROM -1 is the empty metadata. What a
-    snapshot has replaced in this node's log cannot be told apart any more.
+    From the metadata after record FROM to that after record TO (default: the newest). FROM -1 is the empty metadata. Records that
+    were written in one batch or transaction took effect together: within one, the metadata before it counts, and the answer says
+    from where to where it compared. What a snapshot has replaced in this node's log cannot be told apart any more.
     """
     request = pb.DiffImagesRequest(**{"from": start}, to=-1 if end is None else end)
     found = invocation.admin.inspect("DiffImages", request)

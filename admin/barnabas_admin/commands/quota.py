@@ -13,7 +13,6 @@ import click
 
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_table, talk
-from barnabas_wire.kafka.errors import KafkaError
 
 WARNING = "warning: quotas are kept, and nobody is throttled by them yet"
 DEFAULT = "<default>"
@@ -23,13 +22,11 @@ DEFAULT = "<default>"
 @common_options
 def list_quotas(invocation: Invocation) -> None:
     """List the quotas of users, client ids and addresses."""
-    from barnabas_admin.kafka import call_any_broker
-    from barnabas_wire.client.metadata import known_code
+    from barnabas_admin.kafka import call_any_broker, check
     from barnabas_wire.kafka.messages.describe_client_quotas import DescribeClientQuotasRequest
 
     answer = call_any_broker(invocation, DescribeClientQuotasRequest())
-    if answer.error_code:
-        raise KafkaError.of(known_code(answer.error_code), answer.error_message or "")
+    check(answer)
     found = [
         {
             "entity": {part.entity_type: part.entity_name for part in entry.entity},
@@ -59,8 +56,7 @@ def set_quota(
     invocation: Invocation, changes: tuple[str, ...], user: str | None, client_id: str | None, ip: str | None, dry: bool
 ) -> None:
     """Set quotas of one entity; KEY= without a value removes."""
-    from barnabas_admin.kafka import call_any_broker
-    from barnabas_wire.client.metadata import known_code
+    from barnabas_admin.kafka import call_any_broker, check
     from barnabas_wire.kafka.messages.alter_client_quotas import (
         AlterClientQuotasRequest,
         EntityData,
@@ -89,8 +85,7 @@ def set_quota(
         invocation, AlterClientQuotasRequest(entries=[EntryData(entity=entity, ops=ops)], validate_only=dry)
     )
     for entry in answer.entries:
-        if entry.error_code:
-            raise KafkaError.of(known_code(entry.error_code), entry.error_message or "")
+        check(entry)
     talk(WARNING)
     fields = {op.key: None if op.remove else op.value for op in ops}
     if invocation.is_json:

@@ -230,11 +230,12 @@ def plan_moves(
 def _parse_moves(texts: Sequence[str]) -> Moves:
     moves: Moves = {}
     for text in texts:
-        name, separator, brokers = text.partition("=")
+        name, _, brokers = text.partition("=")
         topic, index = _parse_partition(name)
-        if not separator or index is None:
+        wanted = _broker_ids(brokers)
+        if not wanted or index is None:  # no brokers would mean to cancel
             raise click.UsageError(f"{text!r} is not TOPIC:PARTITION=ID,ID")
-        moves[topic, index] = tuple(_broker_ids(brokers))
+        moves[topic, index] = tuple(wanted)
     return moves
 
 

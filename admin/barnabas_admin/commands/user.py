@@ -17,7 +17,7 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_table, talk
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.errors import ErrorCode
 
 WARNING = "warning: no listener speaks SASL yet: credentials are kept for when one does"
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
@@ -32,10 +32,12 @@ mechanism_option = click.option(
 @common_options
 def list_users(invocation: Invocation) -> None:
     """List the users that have SCRAM credentials."""
-    from barnabas_admin.kafka import call_any_broker
+    from barnabas_admin.kafka import call_any_broker, check
     from barnabas_wire.kafka.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 
     answer = call_any_broker(invocation, DescribeUserScramCredentialsRequest(users=None))
+    for item in (answer, *answer.results):
+        check(item)
     names = {number: name for name, number in MECHANISMS.items()}
     rows = [
         {
@@ -101,17 +103,19 @@ def _password() -> str:
         return answer
     password = sys.stdin.readline().rstrip("\n")
     if not password:
-        raise AdminError("no password on standard input", code=ErrorCode.UNACCEPTABLE_CREDENTIAL)
+        raise AdminError(
+            "no password on standard input",
+            code=ErrorCode.UNACCEPTABLE_CREDENTIAL,
+            hint="type it at a terminal, or give it as the first line: `barnabas user create NAME < FILE`",
+        )
     return password
 
 
 def _alter(invocation: Invocation, request: object) -> None:
-    from barnabas_admin.kafka import call_any_broker
-    from barnabas_wire.client.metadata import known_code
+    from barnabas_admin.kafka import call_any_broker, check
 
     for result in call_any_broker(invocation, request).results:
-        if result.error_code:
-            raise KafkaError.of(known_code(result.error_code), result.error_message or "")
+        check(result)
 
 
 def _say(invocation: Invocation, name: str, mechanism: str, what: str) -> None:
