@@ -41,7 +41,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +431,11 @@ class Bench:
             found.append(Row(name=name, **values))
         return found
 
+    def share(self, part: str, whole: str) -> float | None:
+        """MB/s of one case as a share of another's, the median of the rounds' own; None where one was not measured."""
+        pairs = list(zip(self.rows.get(part, ()), self.rows.get(whole, ()), strict=False))
+        return statistics.median(one.mb_per_s / other.mb_per_s for one, other in pairs) if pairs else None
+
     def targets(self, rows: list[Row]) -> list[Demand]:
         """The demands, as far as their figures were measured."""
         by_name = {row.name: row for row in rows}
@@ -455,8 +459,11 @@ class Bench:
                 found.append(Demand(f"{load.name}: CPU of all brokers, RF 3 / RF 1", share, at_most=at_most))
         for replicas in (1, 3):
             for load in (small, large):
-                part = _durable_share(by_name, partial(_saturated_name, load, replicas=replicas))
-                allowed = _allowed_share(by_name, partial(_saturated_name, load, replicas=replicas), replicas)
+                page, durable = (_saturated_name(load, kind, replicas) for kind in (PAGE_CACHE, DURABLE))
+                part = self.share(durable, page)
+                disk = self.share(_disk_name(durable), page)
+                # A cluster that keeps the disk busy all the time and costs nothing would reach this.
+                allowed = None if disk is None else disk / replicas
                 if part is not None:
                     name = (
                         f"{load.name}, RF {replicas}, {SATURATED_BYTES // MIB} MiB in flight: durable / page cache MB/s"
@@ -464,7 +471,7 @@ class Bench:
                     found.append(Demand(name, part, at_least=0.75, allowed=allowed))
                     if allowed is not None:
                         found.append(Demand(f"{name}, at most, as the disk alone takes it", allowed))
-                part = _durable_share(by_name, partial(_produce_name, load, replicas=replicas))
+                part = self.share(*(_produce_name(load, kind, replicas) for kind in (DURABLE, PAGE_CACHE)))
                 if part is not None and _window_bytes(load) != SATURATED_BYTES:
                     name = f"{load.name}, RF {replicas}, {_window_bytes(load) // MIB} MiB in flight: durable / page cache MB/s"
                     found.append(Demand(name, part))
@@ -509,17 +516,6 @@ def _saturated_name(load: Load, durability: str, replicas: int) -> str:
     """The saturated run of a load; where the small window saturates already, that one."""
     name = _produce_name(load, durability, replicas)
     return name if _window_bytes(load) == SATURATED_BYTES else f"{name}, {SATURATED_BYTES // MIB} MiB in flight"
-
-
-def _durable_share(rows: dict[str, Row], name_of: Callable[..., str]) -> float | None:
-    page, durable = rows.get(name_of(durability=PAGE_CACHE)), rows.get(name_of(durability=DURABLE))
-    return None if page is None or durable is None else durable.mb_per_s / page.mb_per_s
-
-
-def _allowed_share(rows: dict[str, Row], name_of: Callable[..., str], replicas: int) -> float | None:
-    """The durable share that a cluster would reach which keeps the disk busy all the time and costs nothing."""
-    page, disk = rows.get(name_of(durability=PAGE_CACHE)), rows.get(_disk_name(name_of(durability=DURABLE)))
-    return None if page is None or disk is None else disk.mb_per_s / replicas / page.mb_per_s
 
 
 def _disk_name(durable: str) -> str:

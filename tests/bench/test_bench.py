@@ -107,6 +107,14 @@ def test_a_miss_that_the_disk_does_not_let_be_met_says_so_and_stays_a_miss(tmp_p
     assert str(Demand("share", 0.7, at_least=0.75, allowed=0.9)) == "  MISSED share: 0.70 (at least 0.75)"
 
 
+def test_a_share_is_the_median_of_the_rounds_own(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, rounds=3, scale=1.0, only="")
+    bench.rows["page"] = [row("page", 1.0, mb_per_s=speed) for speed in (100.0, 400.0, 200.0)]
+    bench.rows["durable"] = [row("durable", 1.0, mb_per_s=speed) for speed in (90.0, 100.0, 140.0)]
+    assert bench.share("durable", "page") == pytest.approx(0.7), "of one machine state each; of the medians it is 0.5"
+    assert bench.share("durable", "not measured") is None
+
+
 def test_the_disk_floor_makes_every_byte_durable_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
