@@ -85,7 +85,7 @@ class RememberingController:
         return None
 
     async def create_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        options.pop("principal", None)
+        del options["principal"]  # who asks is always said
         self.asked.append(CreateTopics(topics=tuple(topics), **options))
         return tuple(
             CreatedTopic(
@@ -100,7 +100,7 @@ class RememberingController:
         )
 
     async def delete_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        options.pop("principal", None)
+        del options["principal"]  # who asks is always said
         self.asked.append(DeleteTopics(topics=tuple(topics), **options))
         return tuple(
             DeletedTopic(name=topic.name or "found-by-id", topic_id=TOPIC_ID, error=self._judge(topic.name))
@@ -108,12 +108,12 @@ class RememberingController:
         )
 
     async def create_partitions(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        options.pop("principal", None)
+        del options["principal"]  # who asks is always said
         self.asked.append(CreatePartitions(topics=tuple(topics), **options))
         return tuple(GrownTopic(name=topic.name, error=self._judge(topic.name)) for topic in topics)
 
     async def incremental_alter_configs(self, resources: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        options.pop("principal", None)
+        del options["principal"]  # who asks is always said
         self.asked.append(IncrementalAlterConfigs(resources=tuple(resources), **options))
         return tuple(
             AlteredConfig(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
@@ -75,7 +76,9 @@ def describe_acls(
 @handles(
     ApiKey.CREATE_ACLS,
     versions=(1, 3),
-    on_error=lambda request, error: CreateAclsResponse(results=[_creation_result(error) for _ in request.creations]),
+    on_error=lambda request, error: CreateAclsResponse(
+        results=[AclCreationResult(**error_fields(error)) for _ in request.creations]
+    ),
 )
 async def create_acls(
     services: BrokerServices, context: RequestContext, request: CreateAclsRequest
@@ -98,16 +101,14 @@ async def create_acls(
         )
         for index, error in zip(places, reply.errors, strict=True):
             outcomes[index] = error
-    return CreateAclsResponse(results=[_creation_result(error) for error in outcomes])
+    return CreateAclsResponse(results=[AclCreationResult(**error_fields(error)) for error in outcomes])
 
 
 @handles(
     ApiKey.DELETE_ACLS,
     versions=(1, 3),
     on_error=lambda request, error: DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None) for _ in request.filters
-        ]
+        filter_results=[DeleteAclsFilterResult(**error_fields(error)) for _ in request.filters]
     ),
 )
 async def delete_acls(
@@ -119,8 +120,7 @@ async def delete_acls(
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(
-                error_code=0 if result.error is None else result.error.code,
-                error_message=None if result.error is None else result.error.message or None,
+                **error_fields(result.error),
                 matching_acls=[
                     DeleteAclsMatchingAcl(
                         resource_type=entry.resource_type,
@@ -137,12 +137,6 @@ async def delete_acls(
             for result in reply.results
         ]
     )
-
-
-def _creation_result(error: KafkaError | None) -> AclCreationResult:
-    if error is None:
-        return AclCreationResult()
-    return AclCreationResult(error_code=error.code, error_message=error.message or None)
 
 
 def _entry(creation: AclCreation) -> AccessControlEntry:

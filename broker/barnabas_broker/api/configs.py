@@ -4,8 +4,8 @@ May touch:  the image's configs, the node's keys, the controller client.    Must
 Invariants: every resource of a request is answered once; changes are decided by the controller.
 Read next:  config_entries.py (values and their sources).
 
-Behaviour: resources are topics (2), this broker by its id (4), all brokers by "" (4) and groups (32). A broker describes itself only;
-clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
+Behaviour: resources are topics (2), this broker by its id (4), all brokers by "" (4) and groups (32). A broker describes itself
+only; clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
 same as incremental changes that delete every key left out. Differences from Kafka: no broker loggers and no client metrics;
 a group shows the keys that are set on it alone, since nothing reads their defaults before there are consumer groups of
 KIP-848.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.config_entries import (
     ConfigEntry,
     broker_entries,
@@ -132,10 +133,7 @@ def _described(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeC
 
 def _undescribed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     return DescribeConfigsResult(
-        error_code=error.code,
-        error_message=error.message or None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+        **error_fields(error), resource_type=resource.resource_type, resource_name=resource.resource_name
     )
 
 
@@ -158,7 +156,7 @@ async def change_configs(
         )
         for resource in request.resources
     ]
-    outcomes = await _alter(services, wanted, validate_only=request.validate_only)
+    outcomes = await _alter(services, context, wanted, validate_only=request.validate_only)
     return IncrementalAlterConfigsResponse(
         responses=[_incremental_result(key, error) for key, error in outcomes.items()]
     )
@@ -168,10 +166,7 @@ def _incremental_result(
     key: tuple[int, str], error: KafkaError | None
 ) -> incremental_alter_configs.AlterConfigsResourceResponse:
     return incremental_alter_configs.AlterConfigsResourceResponse(
-        error_code=0 if error is None else error.code,
-        error_message=None if error is None else error.message or None,
-        resource_type=key[0],
-        resource_name=key[1],
+        **error_fields(error), resource_type=key[0], resource_name=key[1]
     )
 
 
@@ -199,21 +194,17 @@ async def replace_configs(
             )
             changes += [(name, ConfigOperation.DELETE, None) for name in sorted(present) if name not in kept]
         wanted.append((key, changes))
-    outcomes = await _alter(services, wanted, validate_only=request.validate_only)
+    outcomes = await _alter(services, context, wanted, validate_only=request.validate_only)
     return AlterConfigsResponse(responses=[_replace_result(key, error) for key, error in outcomes.items()])
 
 
 def _replace_result(key: tuple[int, str], error: KafkaError | None) -> alter_configs.AlterConfigsResourceResponse:
-    return alter_configs.AlterConfigsResourceResponse(
-        error_code=0 if error is None else error.code,
-        error_message=None if error is None else error.message or None,
-        resource_type=key[0],
-        resource_name=key[1],
-    )
+    return alter_configs.AlterConfigsResourceResponse(**error_fields(error), resource_type=key[0], resource_name=key[1])
 
 
 async def _alter(
     services: BrokerServices,
+    context: RequestContext,
     wanted: Iterable[tuple[tuple[int, str], list[tuple[str, int, str | None]]]],
     *,
     validate_only: bool,
@@ -233,7 +224,7 @@ async def _alter(
             outcomes[key] = error
     if sent:
         altered_all = await services.controller.incremental_alter_configs(
-            tuple(sent.values()), validate_only=validate_only
+            tuple(sent.values()), validate_only=validate_only, principal=context.principal
         )
         for key, altered in zip(sent, altered_all, strict=True):
             outcomes[key] = altered.error

@@ -7,6 +7,7 @@ Read next:  metadata_quorum/controller/features.py.
 
 from __future__ import annotations
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
@@ -42,10 +43,7 @@ async def update_features(
     reply = await within(call, request.timeout_ms)
     first = next((result.error for result in reply.results if result.error is not None), None)
     if context.api_version >= 2:
-        return UpdateFeaturesResponse(
-            error_code=0 if first is None else first.code,
-            error_message=None if first is None else first.message or None,
-        )
+        return UpdateFeaturesResponse(**error_fields(first))
     return UpdateFeaturesResponse(
         results=[
             UpdatableFeatureResult(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import handles
@@ -93,9 +94,7 @@ async def _coordinator(services: BrokerServices, context: RequestContext, key: s
         if endpoint is None:
             raise CoordinatorNotAvailable(f"broker {node_id} has no listener {context.listener_name}")
     except KafkaError as error:
-        return Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message or None
-        )
+        return Coordinator(key=key, node_id=-1, host="", port=-1, **error_fields(error))
     return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
 
 
@@ -247,7 +246,7 @@ def _described(services: BrokerServices, context: RequestContext, group_id: str)
             authorized_operations=OPERATIONS_UNKNOWN,
         )
     except KafkaError as error:
-        return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message or None)
+        return DescribedGroup(group_id=group_id, **error_fields(error))
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state,

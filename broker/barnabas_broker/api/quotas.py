@@ -9,6 +9,7 @@ Behaviour: reads are answered from this broker's image. Differences from Kafka: 
 
 from __future__ import annotations
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
@@ -31,9 +32,7 @@ ENTITY_TYPES = ("user", "client-id", "ip")
 @handles(
     ApiKey.DESCRIBE_CLIENT_QUOTAS,
     versions=(0, 1),
-    on_error=lambda request, error: DescribeClientQuotasResponse(
-        error_code=error.code, error_message=error.message or None, entries=None
-    ),
+    on_error=lambda request, error: DescribeClientQuotasResponse(**error_fields(error), entries=None),
 )
 def describe_quotas(
     services: BrokerServices, context: RequestContext, request: DescribeClientQuotasRequest
@@ -92,11 +91,7 @@ def _entity(parts: list[alter_messages.EntityData]) -> QuotaEntity:
 
 
 def _altered(entity: list[alter_messages.EntityData], error: KafkaError | None) -> alter_messages.AlteredEntryData:
-    return alter_messages.AlteredEntryData(
-        error_code=0 if error is None else error.code,
-        error_message=None if error is None else error.message or None,
-        entity=entity,
-    )
+    return alter_messages.AlteredEntryData(**error_fields(error), entity=entity)
 
 
 def _filter_part(component: describe_messages.ComponentData) -> QuotaFilterPart:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
@@ -71,12 +72,8 @@ async def alter_partition_reassignments(
         errors = {(done.topic, done.partition_id): done.error for done in await within(call, request.timeout_ms)}
     by_topic: dict[str, list[ReassignablePartitionResponse]] = defaultdict(list)
     for name in times:
-        error = errors.get(name, _named_twice(name)) if times[name] > 1 else errors.get(name)
-        by_topic[name[0]].append(
-            ReassignablePartitionResponse(
-                partition_index=name[1], error_code=_code(error), error_message=_message(error)
-            )
-        )
+        error = _named_twice(name) if times[name] > 1 else errors.get(name)
+        by_topic[name[0]].append(ReassignablePartitionResponse(partition_index=name[1], **error_fields(error)))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[ReassignableTopicResponse(name=name, partitions=found) for name, found in by_topic.items()],
@@ -147,9 +144,7 @@ def _election_names(request: ElectLeadersRequest) -> tuple[PartitionName, ...] |
 def _election_results(outcomes: Sequence[tuple[PartitionName, KafkaError | None]]) -> list[ReplicaElectionResult]:
     by_topic: dict[str, list[PartitionResult]] = defaultdict(list)
     for (topic, index), error in outcomes:
-        by_topic[topic].append(
-            PartitionResult(partition_id=index, error_code=_code(error), error_message=_message(error))
-        )
+        by_topic[topic].append(PartitionResult(partition_id=index, **error_fields(error)))
     return [ReplicaElectionResult(topic=topic, partition_result=results) for topic, results in by_topic.items()]
 
 
@@ -164,11 +159,3 @@ async def unregister_broker(
 
 def _named_twice(name: PartitionName) -> KafkaError:
     return KafkaError.of(ErrorCode.INVALID_REQUEST, f"partition {name[0]}-{name[1]} is named more than once")
-
-
-def _code(error: KafkaError | None) -> int:
-    return 0 if error is None else error.code
-
-
-def _message(error: KafkaError | None) -> str | None:
-    return None if error is None else error.message or None

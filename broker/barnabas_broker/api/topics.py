@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.config_entries import topic_entries
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
@@ -144,7 +145,7 @@ def _created(services: BrokerServices, topic: CreatedTopic) -> CreatableTopicRes
 
 
 def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+    return CreatableTopicResult(name=name, **error_fields(error))
 
 
 def _invalid(message: str) -> KafkaError:
@@ -178,12 +179,10 @@ async def delete_topics(
             [TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted], principal=context.principal
         )
         for state, deleted in zip(wanted, await within(call, request.timeout_ms), strict=True):
-            error = deleted.error
             answers[(state.name, state.topic_id)] = DeletableTopicResult(
                 name=deleted.name if deleted.name is not None else state.name,
                 topic_id=deleted.topic_id,
-                error_code=0 if error is None else error.code,
-                error_message=None if error is None else error.message or None,
+                **error_fields(deleted.error),
             )
     refusal = _invalid("name each topic once, by name or by id but not by both")
     return DeleteTopicsResponse(
@@ -214,16 +213,14 @@ def _names_one(state: DeleteTopicState) -> bool:
 
 
 def _not_deleted(state: DeleteTopicState, error: KafkaError) -> DeletableTopicResult:
-    return DeletableTopicResult(
-        name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.message or None
-    )
+    return DeletableTopicResult(name=state.name, topic_id=state.topic_id, **error_fields(error))
 
 
 @handles(
     ApiKey.CREATE_PARTITIONS,
     versions=(0, 3),
     on_error=lambda request, error: CreatePartitionsResponse(
-        results=[_not_grown(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
+        results=[_grown(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
     ),
 )
 async def create_partitions(
@@ -258,9 +255,9 @@ async def create_partitions(
     results = []
     for name in times:
         error = errors.get(name, _invalid(f"topic {name} is named more than once in the request"))
-        results.append(CreatePartitionsTopicResult(name=name) if error is None else _not_grown(name, error))
+        results.append(_grown(name, error))
     return CreatePartitionsResponse(results=results)
 
 
-def _not_grown(name: str, error: KafkaError) -> CreatePartitionsTopicResult:
-    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message or None)
+def _grown(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, **error_fields(error))

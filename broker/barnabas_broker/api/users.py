@@ -9,6 +9,7 @@ Differences from Kafka: nobody logs in by SASL yet, so credentials are kept for 
 
 from __future__ import annotations
 
+from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
@@ -115,8 +116,4 @@ def _upsertion(change: ScramCredentialUpsertion) -> ScramUpsertion:
 
 
 def _altered(name: str, error: KafkaError | None) -> AlterUserScramCredentialsResult:
-    return AlterUserScramCredentialsResult(
-        user=name,
-        error_code=0 if error is None else error.code,
-        error_message=None if error is None else error.message or None,
-    )
+    return AlterUserScramCredentialsResult(user=name, **error_fields(error))
