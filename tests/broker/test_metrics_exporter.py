@@ -192,7 +192,7 @@ def stand_ins() -> dict[str, Any]:
             online_directories=["/"],
             offline_directories=["/gone"],
             flush_stats=lambda: {"/": FlushStats(rounds=8, files=9, seconds_total=0.25)},
-            stats=LogManagerStats(segments_retired=6),
+            stats=LogManagerStats(segments_retired=6, logs_that_lost_flushed_data=2),
         ),
         "groups": SimpleNamespace(
             partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
@@ -215,6 +215,7 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "log_flush_seconds_count", dir="/") == 8
     assert value(samples, "log_flush_seconds_sum", dir="/") == 0.25
     assert value(samples, "log_segments_retired_total") == 6
+    assert value(samples, "log_lost_flushed_data_total") == 2
     assert value(samples, "group_partitions", state="active") == 2
     assert value(samples, "groups", state="Stable") == 2
     assert value(samples, "controller_brokers_fenced_total", by="silence") == 1

@@ -248,7 +248,7 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
         )
         yield counter(
             "controller_leader_elections",
-            "Leaders elected anew.",
+            "Leaderships that the controller gave back to preferred replicas by itself.",
             [({"type": "preferred"}, stats.preferred_elections)],
         )
         yield counter(
@@ -385,6 +385,11 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     stats = logs.stats
     yield counter("log_recovered", "Logs opened after an unclean stop.", [({}, stats.logs_recovered)])
     yield counter("log_recovery_truncated_bytes", "Bytes cut by recovery.", [({}, stats.recovery_truncated_bytes)])
+    yield counter(
+        "log_lost_flushed_data",
+        "Logs opened without all that was flushed: the disk lost what it had confirmed.",
+        [({}, stats.logs_that_lost_flushed_data)],
+    )
     yield counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
 
 
@@ -461,6 +466,11 @@ def network_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield counter(
         "network_sendfile_bytes", "Bytes sent from files without copying.", [({}, stats.bytes_sent_from_files)]
+    )
+    yield counter(
+        "network_cold_reads",
+        "Ranges read ahead from the disk by a thread before they were sent.",
+        [({}, stats.cold_reads)],
     )
     yield counter("network_wake_ups", "Times a connection was read.", [({}, stats.wake_ups)])
 

@@ -17,7 +17,7 @@ from barnabas_broker.metrics.sources import NodeSources
 from barnabas_replication.stats import TopicTraffic
 
 TOPICS_MAX = 1000
-"""The first to come to this broker; each has five series."""
+"""The first to come to this broker; each has four series."""
 OTHER_TOPICS = "(other)"
 """No topic may have this name."""
 LAGS_MAX = 5000
