@@ -202,7 +202,7 @@ class ControllerClient:
     async def register_broker(self, request: RegisterBroker) -> int:
         """Register; returns the broker epoch once committed. Raises KafkaError (DUPLICATE_BROKER_REGISTRATION while an
         older process of that id lives, INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, REQUEST_TIMED_OUT)."""
-        reply = await self._ask(request, RegisterBrokerReply, timeout_ms=BROKER_TIMEOUT_MS)
+        reply = await self.ask(request, RegisterBrokerReply, timeout_ms=BROKER_TIMEOUT_MS)
         return reply.broker_epoch
 
     async def alter_partition(self, requests: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionOutcome]:
@@ -224,7 +224,7 @@ class ControllerClient:
                 for item in requests
             ),
         )
-        reply = await self._ask(request, AlterPartitionReply, timeout_ms=BROKER_TIMEOUT_MS)
+        reply = await self.ask(request, AlterPartitionReply, timeout_ms=BROKER_TIMEOUT_MS)
         return [
             AlterPartitionOutcome(
                 topic_id=item.topic_id,
@@ -241,7 +241,7 @@ class ControllerClient:
     async def allocate_producer_ids(self) -> ProducerIdBlock:
         """A block of producer ids that no other broker has. Raises a retriable KafkaError while none answers."""
         request = AllocateProducerIds(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
-        reply = await self._ask(request, AllocateProducerIdsReply, timeout_ms=BROKER_TIMEOUT_MS)
+        reply = await self.ask(request, AllocateProducerIdsReply, timeout_ms=BROKER_TIMEOUT_MS)
         return ProducerIdBlock(reply.first, reply.count)
 
     async def assign_replicas_to_directories(self, placements: Sequence[ReplicaPlacement]) -> tuple[PlacedReplica, ...]:
@@ -250,7 +250,7 @@ class ControllerClient:
         request = AssignReplicasToDirectories(
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), placements=tuple(placements)
         )
-        reply = await self._ask(request, AssignReplicasToDirectoriesReply, timeout_ms=BROKER_TIMEOUT_MS)
+        reply = await self.ask(request, AssignReplicasToDirectoriesReply, timeout_ms=BROKER_TIMEOUT_MS)
         return reply.replicas
 
     # --- what it forwards for others ------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class ControllerClient:
     ) -> tuple[CreatedTopic, ...]:
         """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
         request = CreateTopics(topics=tuple(topics), validate_only=validate_only)
-        reply = await self._ask(request, CreateTopicsReply, principal=principal, timeout_ms=timeout_ms)
+        reply = await self.ask(request, CreateTopicsReply, principal=principal, timeout_ms=timeout_ms)
         return reply.topics
 
     async def delete_topics(
@@ -273,7 +273,7 @@ class ControllerClient:
     ) -> tuple[DeletedTopic, ...]:
         """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
         request = DeleteTopics(topics=tuple(topics))
-        reply = await self._ask(request, DeleteTopicsReply, principal=principal, timeout_ms=timeout_ms)
+        reply = await self.ask(request, DeleteTopicsReply, principal=principal, timeout_ms=timeout_ms)
         return reply.topics
 
     async def create_partitions(
@@ -286,7 +286,7 @@ class ControllerClient:
     ) -> tuple[GrownTopic, ...]:
         """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
         request = CreatePartitions(topics=tuple(topics), validate_only=validate_only)
-        reply = await self._ask(request, CreatePartitionsReply, principal=principal, timeout_ms=timeout_ms)
+        reply = await self.ask(request, CreatePartitionsReply, principal=principal, timeout_ms=timeout_ms)
         return reply.topics
 
     async def incremental_alter_configs(
@@ -299,7 +299,7 @@ class ControllerClient:
     ) -> tuple[AlteredConfig, ...]:
         """One outcome per resource, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
         request = IncrementalAlterConfigs(resources=tuple(resources), validate_only=validate_only)
-        reply = await self._ask(request, IncrementalAlterConfigsReply, principal=principal, timeout_ms=timeout_ms)
+        reply = await self.ask(request, IncrementalAlterConfigsReply, principal=principal, timeout_ms=timeout_ms)
         return reply.resources
 
     async def alter_partition_reassignments(
@@ -317,7 +317,7 @@ class ControllerClient:
             allow_replication_factor_change=allow_replication_factor_change,
             validate_only=validate_only,
         )
-        reply = await self._ask(request, AlterPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
+        reply = await self.ask(request, AlterPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
         return reply.partitions
 
     async def list_partition_reassignments(
@@ -329,7 +329,7 @@ class ControllerClient:
     ) -> tuple[OngoingReassignment, ...]:
         """What is under way, by topic and number; `partitions` None = all. Raises KafkaError REQUEST_TIMED_OUT."""
         request = ListPartitionReassignments(partitions=partitions)
-        reply = await self._ask(request, ListPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
+        reply = await self.ask(request, ListPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
         return reply.partitions
 
     async def elect_leaders(
@@ -342,7 +342,7 @@ class ControllerClient:
     ) -> tuple[ElectedPartition, ...]:
         """One outcome per partition; `partitions` None = all that need one. Raises KafkaError REQUEST_TIMED_OUT."""
         request = ElectLeaders(election_type=election_type, partitions=partitions)
-        reply = await self._ask(request, ElectLeadersReply, principal=principal, timeout_ms=timeout_ms)
+        reply = await self.ask(request, ElectLeadersReply, principal=principal, timeout_ms=timeout_ms)
         return reply.partitions
 
     async def unregister_broker(
@@ -350,7 +350,7 @@ class ControllerClient:
     ) -> None:
         """Raises the KafkaError it is refused with (BROKER_ID_NOT_REGISTERED, INVALID_REQUEST), REQUEST_TIMED_OUT."""
         request = UnregisterBroker(broker_id=broker_id)
-        await self._ask(request, UnregisterBrokerReply, principal=principal, timeout_ms=timeout_ms)
+        await self.ask(request, UnregisterBrokerReply, principal=principal, timeout_ms=timeout_ms)
 
     async def ask(
         self,
@@ -362,7 +362,9 @@ class ControllerClient:
     ) -> T:
         """Any request; its reply once committed. Raises the KafkaError that refuses it whole, or REQUEST_TIMED_OUT when no
         controller answered."""
-        return await self._ask(request, reply_type, principal=principal, timeout_ms=timeout_ms)
+        reply = await self._on_control_lane(self._ask_until(request, principal=principal, timeout_ms=timeout_ms))
+        assert isinstance(reply, reply_type), f"{type(request).__name__} was answered with {type(reply).__name__}"
+        return reply
 
     # --- finding the active controller ----------------------------------------------------------------------------------
 
@@ -391,13 +393,6 @@ class ControllerClient:
     async def close(self) -> None:
         """Close every connection."""
         await self._on_control_lane(self._transport.close())
-
-    async def _ask(
-        self, request: ControllerRequest, reply_type: type[T], *, timeout_ms: int, principal: str = ANONYMOUS
-    ) -> T:
-        reply = await self._on_control_lane(self._ask_until(request, principal=principal, timeout_ms=timeout_ms))
-        assert isinstance(reply, reply_type), f"{type(request).__name__} was answered with {type(reply).__name__}"
-        return reply
 
     async def _on_control_lane(self, work: Coroutine[Any, Any, T]) -> T:
         """The crossing from the data lane up to the control lane."""

@@ -229,8 +229,8 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         if start > self._quorum.high_watermark and not request.follow:
             raise KafkaError.of(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"the metadata is committed up to offset {self._quorum.high_watermark}, and {start} lies behind it; with --follow "
-                "it is waited for",
+                f"the metadata is committed up to offset {self._quorum.high_watermark - 1}, and {start} lies behind it; with "
+                "--follow it is waited for",
             )
         yield self._page([])
         while True:
@@ -336,6 +336,7 @@ def _bad(record: BadRecord) -> pb.BadRecord:
         reason=record.fault.value,
         error=record.error,
         entity=record.entity,
+        is_in_snapshot=record.is_in_snapshot,
     )
 
 

@@ -39,7 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return verbs[options.verb](options)
     except KafkaError as error:
         if getattr(options, "output", "text") == "json":
-            refusal = {"code": int(error.code), "name": error.code.name, "message": error.message}
+            refusal = {
+                "code": int(error.code),
+                "name": error.code.name,
+                "message": error.message,
+                "hint": "",
+                "retriable": error.is_retriable,
+            }
             print(json.dumps({"api_version": "v1", "error": refusal}, ensure_ascii=False), file=sys.stderr)
         else:
             print(f"barnabas-server: {error.message}", file=sys.stderr)
