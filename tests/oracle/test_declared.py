@@ -41,7 +41,7 @@ HIDDEN_KEYS = {"producer.id.expiration.check.interval.ms", "unclean.leader.elect
 """Kafka has them and does not document them."""
 OWN_KEYS = {
     *("admin.listeners", "admin.listeners.allow.remote", "metrics.listeners", "log.flush.on.acks"),
-    *("broker.disconnect.grace.ms", "controlled.shutdown.max.wait.ms", "controlled.shutdown.timeout.ms"),
+    *("broker.disconnect.grace.ms", "controlled.shutdown.timeout.ms"),
     *("broker.replicas.max", "cluster.partitions.max", "topic.partitions.max"),
     *("connection.in.flight.requests.max", "connection.queued.response.bytes.max"),
     *("leader.imbalance.elections.max", "leader.imbalance.settle.ms"),

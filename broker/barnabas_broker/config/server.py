@@ -92,12 +92,6 @@ class ServerConfig:
     metrics_listeners: tuple[str, ...] = field(
         default=("127.0.0.1:9464",), metadata=_key("metrics.listeners", "host:port of /metrics, /livez and /readyz.")
     )
-    controlled_shutdown_max_wait_ms: int = field(
-        default=30_000,
-        metadata=_key(
-            "controlled.shutdown.max.wait.ms", "How long a stopping broker waits for its leaders to move, in ms."
-        ),
-    )
 
     @property
     def id(self) -> BrokerId:

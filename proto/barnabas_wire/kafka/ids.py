@@ -62,13 +62,6 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class TopicIdPartition(NamedTuple):
-    """A partition by topic id: survives nothing that deletes the topic, unlike its name."""
-
-    topic_id: Uuid
-    partition: int
-
-
 class Endpoint(NamedTuple):
     """One advertised listener of a node."""
 
