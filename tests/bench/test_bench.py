@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.__main__ import Bench, Demand, Row, _median
+from tests.bench.__main__ import Bench, _median
 from tests.bench.blaster import Blast, Target, blast, drain_floor
 from tests.bench.disk import fill_disk
+from tests.bench.figures import Demand, Figures, Row
 from tests.bench.frames import KIB, MIB, Load, make_fetch, make_produce
 from tests.bench.machine import FlushProbe, cpu_s, resident_mib
 
@@ -66,18 +67,18 @@ def row(
 
 
 def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, rounds=2, scale=1.0, only="")
+    figures = Figures()
     for large, small in ((0.5, 10.0), (0.7, 20.0), (0.6, 12.0)):
-        bench.rows.setdefault("floor, produce, 1 KiB in 1 MiB", []).append(row("", large))
-        bench.rows.setdefault("floor, produce, 1 KiB in 16 KiB", []).append(row("", 0.6, us=small))
-    bench.rows["produce, RF 1, page cache, 1 KiB in 16 KiB"] = [row("", 1.5, ratio=2.4), row("", 1.7, ratio=2.5)]
-    bench.rows["produce, RF 3, page cache, 1 KiB in 16 KiB"] = [row("", 8.0)]
-    bench.rows["produce, RF 3, durable, 1 KiB in 16 KiB"] = [row("", 8.0, mb_per_s=60.0)]
+        figures.rows.setdefault("floor, produce, 1 KiB in 1 MiB", []).append(row("", large))
+        figures.rows.setdefault("floor, produce, 1 KiB in 16 KiB", []).append(row("", 0.6, us=small))
+    figures.rows["produce, RF 1, page cache, 1 KiB in 16 KiB"] = [row("", 1.5, ratio=2.4), row("", 1.7, ratio=2.5)]
+    figures.rows["produce, RF 3, page cache, 1 KiB in 16 KiB"] = [row("", 8.0)]
+    figures.rows["produce, RF 3, durable, 1 KiB in 16 KiB"] = [row("", 8.0, mb_per_s=60.0)]
     for kind, speed in (("page cache", 200.0), ("durable", 160.0)):
-        bench.rows[f"produce, RF 3, {kind}, 1 KiB in 16 KiB, 4 MiB in flight"] = [row("", 8.0, mb_per_s=speed)]
-    rows = bench.medians()
-    assert bench.void_reason(rows) is None
-    demands = bench.targets(rows)
+        figures.rows[f"produce, RF 3, {kind}, 1 KiB in 16 KiB, 4 MiB in flight"] = [row("", 8.0, mb_per_s=speed)]
+    rows = figures.medians()
+    assert figures.void_reason(rows) is None
+    demands = figures.targets(rows)
     assert "allows" not in "".join(map(str, demands)), "the disk was not measured, or allows what is demanded"
     verdicts = {demand.name: demand.is_met for demand in demands}
     assert verdicts == {
@@ -88,19 +89,19 @@ def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Pa
         "control-lane tick p99 under load, worst case, ms": True,
         "elections under load": True,
     }
-    bench.rows["floor, produce, 1 KiB in 1 MiB"] = [row("", 1.0)]
-    assert bench.void_reason(bench.medians()) is not None
+    figures.rows["floor, produce, 1 KiB in 1 MiB"] = [row("", 1.0)]
+    assert figures.void_reason(figures.medians()) is not None
 
 
 def test_a_miss_that_the_disk_does_not_let_be_met_says_so_and_stays_a_miss(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, rounds=1, scale=1.0, only="")
+    figures = Figures()
     for name, speed in (
         ("produce, RF 3, page cache, 1 KiB in 1 MiB", 500.0),
         ("produce, RF 3, durable, 1 KiB in 1 MiB", 350.0),
         ("floor, disk, RF 3, durable, 1 KiB in 1 MiB", 1080.0),
     ):
-        bench.rows[name] = [row(name, 1.0, mb_per_s=speed)]
-    missed = next(demand for demand in bench.targets(bench.medians()) if not demand.is_met)
+        figures.rows[name] = [row(name, 1.0, mb_per_s=speed)]
+    missed = next(demand for demand in figures.targets(figures.medians()) if not demand.is_met)
     assert (missed.value, missed.at_least) == (0.7, 0.75)
     assert str(missed).startswith("  MISSED 1 KiB in 1 MiB, RF 3")
     assert str(missed).endswith("0.70 (at least 0.75) (the disk allows at most 0.72)")
@@ -108,11 +109,11 @@ def test_a_miss_that_the_disk_does_not_let_be_met_says_so_and_stays_a_miss(tmp_p
 
 
 def test_a_share_is_the_median_of_the_rounds_own(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, rounds=3, scale=1.0, only="")
-    bench.rows["page"] = [row("page", 1.0, mb_per_s=speed) for speed in (100.0, 400.0, 200.0)]
-    bench.rows["durable"] = [row("durable", 1.0, mb_per_s=speed) for speed in (90.0, 100.0, 140.0)]
-    assert bench.share("durable", "page") == pytest.approx(0.7), "of one machine state each; of the medians it is 0.5"
-    assert bench.share("durable", "not measured") is None
+    figures = Figures()
+    figures.rows["page"] = [row("page", 1.0, mb_per_s=speed) for speed in (100.0, 400.0, 200.0)]
+    figures.rows["durable"] = [row("durable", 1.0, mb_per_s=speed) for speed in (90.0, 100.0, 140.0)]
+    assert figures.share("durable", "page") == pytest.approx(0.7), "of one machine state each; of the medians it is 0.5"
+    assert figures.share("durable", "not measured") is None
 
 
 def test_the_disk_floor_makes_every_byte_durable_and_leaves_nothing(
