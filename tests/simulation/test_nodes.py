@@ -18,11 +18,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from tests.simulation.cluster import Cluster, Figures
-from tests.simulation.node_mutants import MUTANTS, NodeMutant, hunt
+from tests.simulation.node_mutants import MUTANTS, Hunt, NodeMutant, hunt
+from tests.simulation.side_by_side import chosen, drop, processes, telling
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -39,13 +41,17 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run(seed: int, *, steps: int = STEPS) -> Figures:
+def run(seed: int) -> Figures:
     """One seed, to its end."""
-    return Cluster(seed, steps=steps).run()
+    logging.disable(logging.CRITICAL)  # of a process of its own
+    with telling(seed):
+        return Cluster(seed, steps=STEPS).run()
 
 
 def test_a_sample_of_seeds_breaks_no_law() -> None:
-    figures = [run(seed) for seed in range(100, 112)]
+    with processes() as pool:
+        figures = list(pool.map(run, range(100, 112)))
+    assert len(figures) == 12
     assert sum(figure.is_void for figure in figures) <= 4
     assert sum(figure.acknowledged for figure in figures) > 1000
     assert sum(figure.crashes for figure in figures) > 50
@@ -81,21 +87,42 @@ def test_one_seed_is_one_run_in_any_process() -> None:
         assert found is not None, done.stdout
         return found[1]
 
-    assert trace_hash("1") == trace_hash("2")
+    with ThreadPoolExecutor() as at_once:
+        assert len(set(at_once.map(trace_hash, ("1", "2")))) == 1
+
+
+def hunt_for(bug: str, outcomes_only: bool) -> Hunt:
+    """Plant it in this process, and search for it."""
+    mutant = next(each for each in MUTANTS if each.bug == bug)
+    assert mutant.test_seed is not None
+    seed = OUTCOME_SEED if outcomes_only else mutant.test_seed
+    return hunt(mutant.plant, seed=seed, cpu_limit_s=HUNT_CPU_S, outcomes_only=outcomes_only)
+
+
+@pytest.fixture(scope="module")
+def hunts(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, bool], Future[Hunt]]]:
+    """The searches for all bugs that this run asks for, by name and whether clients alone judge."""
+    pool = processes()
+    wanted = [(mutant.bug, test == "test_clients_alone_see_a_bug_too") for test, mutant in chosen(request, "mutant")]
+    yield {(bug, outcomes_only): pool.submit(hunt_for, bug, outcomes_only) for bug, outcomes_only in wanted}
+    drop(pool)
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("mutant", [each for each in MUTANTS if each.test_seed is not None], ids=lambda each: each.bug)
-def test_a_planted_bug_is_found(mutant: NodeMutant) -> None:
+def test_a_planted_bug_is_found(mutant: NodeMutant, hunts: dict[tuple[str, bool], Future[Hunt]]) -> None:
     """Those that cost little; `make sim-mutants` hunts them all, from random seeds."""
-    assert mutant.test_seed is not None
-    found = hunt(mutant.plant, seed=mutant.test_seed, cpu_limit_s=HUNT_CPU_S)
+    found = hunts[mutant.bug, False].result()
     assert found.is_found, f"not found in {found.seeds_tried} seeds"
 
 
 @pytest.mark.timeout(240)
-def test_clients_alone_see_a_bug_too() -> None:
+@pytest.mark.parametrize(
+    "mutant",
+    [each for each in MUTANTS if each.bug == "anybody may join the ISR, its end unchecked"],
+    ids=lambda each: each.bug,
+)
+def test_clients_alone_see_a_bug_too(mutant: NodeMutant, hunts: dict[tuple[str, bool], Future[Hunt]]) -> None:
     """Without the laws of mechanism: what was acknowledged is lost."""
-    mutant = next(each for each in MUTANTS if each.bug == "anybody may join the ISR, its end unchecked")
-    found = hunt(mutant.plant, seed=OUTCOME_SEED, cpu_limit_s=HUNT_CPU_S, outcomes_only=True)
+    found = hunts[mutant.bug, True].result()
     assert found.is_found, f"not found in {found.seeds_tried} seeds"

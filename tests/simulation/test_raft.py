@@ -6,24 +6,35 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from tests.simulation.mutants import MUTANTS, REPOSITORY, Mutant, hunt
-from tests.simulation.raft_simulator import NEVER_US, Simulation, Swarm
+from tests.simulation.mutants import MUTANTS, REPOSITORY, Hunt, Mutant, hunt
+from tests.simulation.raft_simulator import NEVER_US, Figures, Simulation, Swarm
+from tests.simulation.side_by_side import CORES, chosen, drop, processes, telling
 
 FIRST_SEED = 1
 SEEDS = 100
 STEPS = 5_000
 
 
+def run(seed: int) -> Figures:
+    """One seed, to its end."""
+    with telling(seed):
+        return Simulation(seed, steps=STEPS).run()
+
+
 def test_clean_code_keeps_every_law() -> None:
     voids = 0
     crashes = flips = regained = full_disks = 0
-    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
-        figures = Simulation(seed, steps=STEPS).run()
+    with processes() as pool:
+        ran = list(pool.map(run, range(FIRST_SEED, FIRST_SEED + SEEDS), chunksize=5))
+    assert len(ran) == SEEDS
+    for figures in ran:
         voids += figures.is_void
         crashes += figures.telling_crashes
         flips += figures.flips
@@ -64,12 +75,20 @@ def test_run_without_a_crash_is_void() -> None:
     assert figures.is_void
 
 
+@pytest.fixture(scope="module")
+def hunts(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[Hunt]]]:
+    """The searches for all bugs that this run asks for, by name: each in a process of its own, one on each core."""
+    pool = ThreadPoolExecutor(CORES)
+    mutants: list[Mutant] = [mutant for _, mutant in chosen(request, "mutant")]
+    yield {mutant.name: pool.submit(hunt, mutant, seed=mutant.test_seed or 0, seeds=400) for mutant in mutants}
+    drop(pool)
+
+
 @pytest.mark.parametrize(
     "mutant", [each for each in MUTANTS if each.simulation == "raft" and each.test_seed], ids=lambda each: each.name
 )
-def test_seeded_bug_is_found(mutant: Mutant) -> None:
-    assert mutant.test_seed is not None
-    found = hunt(mutant, seed=mutant.test_seed, seeds=400)
+def test_seeded_bug_is_found(mutant: Mutant, hunts: dict[str, Future[Hunt]]) -> None:
+    found = hunts[mutant.name].result()
     assert found.is_found, f"{mutant.bug}: not found in {found.seeds_tried} seeds"
     assert found.law.startswith("LawBroken: R"), found.law
 
