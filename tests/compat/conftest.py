@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.cluster.topics import wait_until_known
 
+OVERRIDES = {"group.initial.rebalance.delay.ms": "500"}
+"""A new group waits so long for more members; by default 3 s, which every group here would wait in vain."""
 _numbers = itertools.count(1)
 
 
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three combined nodes; whoever breaks one mends it."""
+    directory = tmp_path_factory.mktemp("compat")
+    with LocalCluster(directory, nodes=3, base_port=find_base_port(), overrides=OVERRIDES) as running:
+        yield running
+
+
 @pytest.fixture
-def bootstrap(barnabas_cluster: LocalCluster) -> str:
+def bootstrap(cluster: LocalCluster) -> str:
     """host:port,… of the cluster."""
-    return barnabas_cluster.bootstrap_servers
+    return cluster.bootstrap_servers
 
 
 @pytest.fixture
-def make_topic(barnabas_cluster: LocalCluster, request: pytest.FixtureRequest) -> Callable[..., str]:
+def make_topic(cluster: LocalCluster) -> Callable[..., str]:
     """Makes a topic of RF 3 whose name no other test has, and returns the name."""
 
     def make(partitions: int = 1) -> str:
         name = f"compat-{next(_numbers)}"
-        with AdminClient(barnabas_cluster.admin_addresses, timeout_s=10.0) as admin:
+        with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
             # The samples are of 2013: retention by time would take them half a minute after the cluster's start.
             configs = {"retention.ms": "-1"}
             (made,) = admin.create_topics([name], partitions=partitions, replication_factor=3, configs=configs)
-        wait_until_known(barnabas_cluster, name, made.id)
+        wait_until_known(cluster, name, made.id)
         return name
 
     return make

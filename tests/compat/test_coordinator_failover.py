@@ -1,17 +1,15 @@
-"""The coordinator of a living group is killed: members go on, what they committed is kept. A cluster of its own: it is broken."""
+"""The coordinator of a living group is killed: members go on, what they committed is kept."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_admin.local_cluster import LocalCluster
 from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from tests.compat.samples import DEADLINE_S, until
@@ -23,13 +21,6 @@ TOPIC = "events"
 PARTITIONS = 4
 ROUNDS = 6
 RECORDS_PER_ROUND = 200
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Three combined nodes."""
-    with LocalCluster(tmp_path, nodes=3, base_port=find_base_port()) as running:
-        yield running
 
 
 def coordinator(cluster: LocalCluster) -> int:
@@ -133,6 +124,7 @@ def test_a_group_outlives_its_coordinator_and_keeps_what_it_committed(cluster: L
     assert set(read) == set(sent)
     for member in members:
         member.consumer.close()
+    cluster.wait_until_healthy()
 
 
 def _latest(members: list[Member]) -> dict[int, int]:
