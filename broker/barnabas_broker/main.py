@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
 EXIT_USAGE = 2
@@ -38,18 +38,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return verbs[options.verb](options)
     except KafkaError as error:
-        if getattr(options, "output", "text") == "json":
-            refusal = {
-                "code": int(error.code),
-                "name": error.code.name,
-                "message": error.message,
-                "hint": "",
-                "retriable": error.is_retriable,
-            }
-            print(json.dumps({"api_version": "v1", "error": refusal}, ensure_ascii=False), file=sys.stderr)
-        else:
-            print(f"barnabas-server: {error.message}", file=sys.stderr)
-        return EXIT_USAGE
+        refusal = error
+    except OSError as error:
+        if options.verb is None:
+            raise  # of a node that runs: its log wants to know where
+        refusal = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error))  # names the path
+    if getattr(options, "output", "text") == "json":
+        fields = {
+            "code": int(refusal.code),
+            "name": refusal.code.name,
+            "message": refusal.message,
+            "hint": "",
+            "retriable": refusal.is_retriable,
+        }
+        print(json.dumps({"api_version": "v1", "error": fields}, ensure_ascii=False), file=sys.stderr)
+    else:
+        print(f"barnabas-server: {refusal.message}", file=sys.stderr)
+    return EXIT_USAGE
 
 
 def _parser() -> argparse.ArgumentParser:
