@@ -317,7 +317,7 @@ async def test_a_lane_probe_sees_a_blocked_loop() -> None:
         await settle(lambda: sum(probe.lag.counts) >= 1)
         before = probe.lag.total
         await asyncio.sleep(0)
-        time.sleep(0.8)  # noqa: ASYNC251 - the loop shall be blocked
+        time.sleep(IDLE_PERIOD_S + 0.3)  # noqa: ASYNC251 - the loop shall be blocked
         times[0] = 1234
         await settle(lambda: sum(probe.lag.counts) >= 2)
         assert probe.lag.total - before > 0.2

@@ -616,6 +616,22 @@ async def test_a_controller_that_is_not_active_writes_nothing() -> None:
 
 
 @on_virtual_time
+async def test_no_ops_begin_with_each_leadership_and_end_with_it() -> None:
+    async with running(idle_interval_ms=500, elect=False) as stand:
+        await asyncio.sleep(3.3)
+        for _ in range(2):
+            stand.quorum.elect()
+            await asyncio.sleep(0.1)
+            begun = len(stand.quorum.committed)
+            await asyncio.sleep(2.2)
+            written = stand.quorum.committed[begun:]
+            assert [batch.records for batch in written] == [(NOOP,)] * 4
+            stand.quorum.depose(2)
+            await asyncio.sleep(3.3)
+            assert len(stand.quorum.committed) == begun + 4
+
+
+@on_virtual_time
 async def test_partitions_go_back_to_their_preferred_leaders_at_the_balance_interval() -> None:
     async with running(leader_imbalance_check_interval_seconds=300, session_timeout_ms=1_000_000) as stand:
         connections = {broker_id: await stand.start_broker(broker_id) for broker_id in (1, 2)}

@@ -84,7 +84,7 @@ from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.peer import KafkaPeer, Peer
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
-from barnabas_wire.rpc.options import SERVER_OPTIONS
+from barnabas_wire.rpc.server import new_server
 
 logger = logging.getLogger(__name__)
 
@@ -432,6 +432,7 @@ class _ControlSide:
                 own_address=own_address(server, storage.voters, storage.replica) or (endpoint.host, endpoint.port),
                 voters=lambda: self.quorum.voters,
                 addresses=[*bootstrap_servers, *((voter.host, voter.port) for voter in voters)],
+                take_agreeing=self._incarnation.take_agreeing,
             )
             self._registrar = ControllerRegistrar(
                 identity=RegisterController(
@@ -610,7 +611,7 @@ class _ControlSide:
         config = self._node.config.server
         endpoint = config.controller_endpoint()
         if self._driver is not None and endpoint is not None:
-            server = grpc.aio.server(options=SERVER_OPTIONS)
+            server = new_server()
             QuorumServicer(
                 cluster_id=self._storage.cluster_id,
                 handle=self.quorum.handle,
@@ -632,7 +633,7 @@ class _ControlSide:
             ).add_to(server)
             await self._start(server, endpoint.host, endpoint.port)
         for address in config.admin_listeners:
-            server = grpc.aio.server(options=SERVER_OPTIONS)
+            server = new_server()
             self._admin.add_to(server)
             self._explain.add_to(server)
             self._inspection.add_to(server)

@@ -197,6 +197,8 @@ class ControllerDriver:
         self._proposals = 0
         self._tasks: asyncio.TaskGroup | None = None
         self._sessions_changed = asyncio.Event()
+        self._activated = asyncio.Event()
+        """Set while this controller is active: what only an active one does costs the others no timer."""
         self._failure: asyncio.Future[None] | None = None
 
     def attach(self, quorum: MetadataWriter, *, loader: MetadataLoader) -> None:
@@ -356,6 +358,7 @@ class ControllerDriver:
             return
         self._step_down()
         self.controller.claim(epoch=leader.epoch, next_offset=next_offset, now_ms=self._now_ms())
+        self._activated.set()
         self.stats.times_active += 1
         self.active_since_ms = self._now_ms()
         logger.info("this controller is active in epoch %d, from offset %d", leader.epoch, next_offset)
@@ -380,6 +383,7 @@ class ControllerDriver:
             return
         logger.info("this controller is no longer active in epoch %d", self.controller.epoch)
         self.controller.release()
+        self._activated.clear()
         refusal = self._not_active(is_unsettled=True)
         self._drop_waiters(refusal)
         self._quarantine.drop(refusal)
@@ -550,6 +554,7 @@ class ControllerDriver:
         if interval_ms == 0:
             return
         while True:
+            await self._activated.wait()
             proposals = self._proposals
             await asyncio.sleep(interval_ms / 1000)
             # one that is still uncommitted says already that the quorum is stuck

@@ -100,7 +100,9 @@ class GrpcTransport:
             match request:
                 case FetchRequest():
                     answer = await stub.Fetch(_fetch_call(request, header), timeout=timeout_s)
-                    return _fetch_reply(answer, request)
+                    reply = _fetch_reply(answer, request)
+                    self._incarnation.note_agreeing(reply.source)
+                    return reply
                 case FetchSnapshotRequest():
                     answer = await stub.FetchSnapshot(_fetch_snapshot_call(request, header), timeout=timeout_s)
                     return _fetch_snapshot_reply(answer, request)
@@ -342,6 +344,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             request = make_request()
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        self._incarnation.note_agreeing(request.source)
         try:
             reply = await self._handle(request)
         except BufferExhausted as error:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
+from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import ZERO_UUID, Uuid
 
 METADATA_KEY = "barnabas-incarnation-bin"
@@ -52,6 +53,8 @@ FIRST = Incarnation(0, ZERO_UUID)
 
 CONFLICTS_MAX = 16
 """So many are remembered; a peer that invents incarnations fills nothing."""
+AGREEING_MAX = 1024
+"""The same of replicas."""
 
 
 class Verdict(Enum):
@@ -98,8 +101,19 @@ class IncarnationGuard:
         self._on_adopted = on_adopted
         self._on_superseded = on_superseded
         self._on_conflict = on_conflict
+        self._agreeing: set[ReplicaKey] = set()
         self.conflicts: set[Incarnation] = set()
         """Recoveries of the same quorum, met since the start. Few: each is a human's deed."""
+
+    def note_agreeing(self, replica: ReplicaKey) -> None:
+        """A request or a reply of this replica was taken: it is of the same incarnation."""
+        if len(self._agreeing) < AGREEING_MAX:
+            self._agreeing.add(replica)
+
+    def take_agreeing(self) -> set[ReplicaKey]:
+        """Who has been noted since this was last called."""
+        agreeing, self._agreeing = self._agreeing, set()
+        return agreeing
 
     def hear(self, text: str) -> str | None:
         """Another replica named its incarnation. Returns why the two may not deal with each other, None when they may.
@@ -114,6 +128,7 @@ class IncarnationGuard:
                 self._on_superseded(theirs)
             elif verdict is Verdict.ADOPT:
                 self._on_adopted(theirs)
+                self._agreeing.clear()
                 self.current = theirs
                 return None
         if verdict is Verdict.SAME:
