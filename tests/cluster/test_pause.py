@@ -40,7 +40,13 @@ def test_a_stopped_follower_leaves_the_isr_and_comes_back(cluster: LocalCluster)
         leader = admin.describe_topics(["paused"])[0].partitions[0].leader
     follower = next(node for node in cluster.nodes if node not in (leader, active_controller(cluster)))
     producer = UniqueProducer(cluster.bootstrap_servers, "paused", partitions=1)
-    sender = threading.Thread(target=producer.send, args=(4_000,), kwargs={"per_second": 400})
+    is_over = threading.Event()
+
+    def send_until_over() -> None:
+        while not is_over.is_set():
+            producer.send(40, per_second=400)
+
+    sender = threading.Thread(target=send_until_over)
     sender.start()
     try:
         cluster.pause(follower)
@@ -58,9 +64,11 @@ def test_a_stopped_follower_leaves_the_isr_and_comes_back(cluster: LocalCluster)
             what="the follower to come back",
         )
     finally:
+        is_over.set()
         sender.join(60)
     producer.flush()
     assert not producer.failed
+    assert len(producer.acknowledged) == producer.sent > 400, "it was sent all the while"
     verdict = producer.judge(cluster.bootstrap_servers)
     assert verdict.is_clean, str(verdict)
     wait_until_in_sync(cluster)
