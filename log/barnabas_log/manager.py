@@ -231,7 +231,8 @@ class LogManager:
         broker_epoch = checkpoints.read_clean_shutdown(self._disk, clean_file)
         if broker_epoch is not None:
             self._disk.remove(clean_file)
-            self._disk.sync_directory(directory.path)
+        # the names of logs too: a process that was killed may have made them and not flushed them
+        self._disk.sync_directory(directory.path)
         directory.saved_recovery_points = self._read_checkpoint(directory, checkpoints.RECOVERY_POINTS_FILE)
         directory.saved_log_starts = self._read_checkpoint(directory, checkpoints.LOG_START_OFFSETS_FILE)
         directory.saved_high_watermarks = self._read_checkpoint(directory, checkpoints.HIGH_WATERMARKS_FILE)

@@ -251,8 +251,11 @@ class UnifiedLog:
         if known_id is None and topic_id != ZERO_UUID:
             log.set_topic_id(topic_id)
         elif known_id is not None and not is_clean_shutdown:
-            # perhaps only in the page cache, of a process that was killed: a clean stop must not leave it there
-            log._unflushed_files.append(disk.open(metadata_path))
+            # Perhaps only in the page cache, of a process that was killed. What was recovered counts as durable from here on,
+            # and is nothing without its topic id.
+            metadata = disk.open(metadata_path)
+            metadata.sync()
+            metadata.close()
         return log
 
     # -- append ----------------------------------------------------------------------------------------------------

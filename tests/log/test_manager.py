@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
+from typing import ClassVar
 
 import pytest
 
@@ -122,6 +124,34 @@ async def test_a_log_whose_topic_id_was_lost_takes_the_one_it_is_given(disk: Mem
     again = await loaded(disk)
     assert again.log(A0, Uuid(b"n" * 16)).topic_id == Uuid(b"n" * 16)
     assert checkpoints.read_partition_metadata(disk, "one/a-0/partition.metadata") == Uuid(b"n" * 16)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_what_a_killed_process_wrote_is_durable_with_its_topic_id_once_it_is_recovered(seed: int) -> None:
+    disk = MemoryDisk()
+    killed = await loaded(disk)
+    append(killed.log())
+    killed.log().write_pending(is_forced=True)
+    recovered = await loaded(disk)
+    end = recovered.manager.logs[A0].flushed_end_offset
+    assert end > 0
+    left = (await loaded(disk.crash(Random(seed)))).manager.logs
+    assert left[A0].flushed_end_offset == end and left[A0].topic_id == TOPIC_ID
+
+
+async def test_the_name_of_a_log_that_a_killed_process_made_is_flushed_before_it_counts() -> None:
+    class WatchedDisk(MemoryDisk):
+        synced: ClassVar[list[str]] = []
+
+        def sync_directory(self, path: str | Path) -> None:
+            self.synced.append(str(path))
+            super().sync_directory(path)
+
+    disk = WatchedDisk()
+    append((await loaded(disk)).log())
+    disk.synced.clear()
+    assert A0 in (await loaded(disk)).manager.logs
+    assert "one" in disk.synced
 
 
 async def test_requested_flushes_are_told(disk: MemoryDisk) -> None:
