@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -65,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.oracle)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def jars() -> None:
     """Skips when Apache Kafka cannot be run here."""
     reason = apache.missing()
@@ -73,7 +75,19 @@ def jars() -> None:
         pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@contextmanager
+def both_running(theirs: apache.ApacheBroker, ours: LocalCluster) -> Iterator[None]:
+    """Both brokers, started at the same time and stopped cleanly."""
+    ours.launch()
+    try:
+        with theirs:
+            ours.wait_until_healthy()
+            yield
+    finally:
+        ours.stop()
+
+
+@pytest.fixture(scope="package")
 def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Both brokers in their second life."""
     directory = tmp_path_factory.mktemp("oracle")
@@ -81,16 +95,16 @@ def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
     theirs = apache.ApacheBroker(directory / "apache", port=base_port + APACHE_PORT_OFFSET, overrides=SHARED)
     ours = LocalCluster(directory / "barnabas", nodes=1, base_port=base_port, overrides=SHARED)
     sides = Side("apache", apache.HOST, theirs.port), Side("barnabas", apache.HOST, base_port)
-    with theirs, ours:
+    with both_running(theirs, ours), ThreadPoolExecutor() as at_once:
+        list(at_once.map(history.write, sides))
         for side in sides:
-            history.write(side)
             side.close()
     directories = theirs.data, ours.nodes[1].data_directory
     files = [{topic: history.files_of(data, topic) for topic in history.TOPICS} for data in directories]
     history.exchange(*directories)
     for data in directories:
         history.tear(data)
-    with theirs, ours:
+    with both_running(theirs, ours):
         for side in sides:
             for topic in history.TOPICS:
                 side.find_topic(topic)
@@ -99,7 +113,7 @@ def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
             side.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes, in which a new group need not wait for more members."""
     overrides = {"group.initial.rebalance.delay.ms": "0"}
@@ -109,7 +123,7 @@ def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lo
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def written(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     """Small segments of batches of every compression from an idempotent producer, read by a group to the end."""
     random = Random(7)
