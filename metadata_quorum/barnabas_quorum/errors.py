@@ -22,6 +22,19 @@ class InconsistentClusterId(KafkaError):
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
+class UnreplayableDecision(KafkaError):
+    """A decision made a record that does not fit the metadata it was made from: a bug, refused before it is written."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    @classmethod
+    def because(cls, cause: Exception) -> UnreplayableDecision:
+        """What the replay, or the encoding, raised."""
+        return cls(
+            f"this controller decided a record that it cannot replay ({cause!r}); nothing was written, and its log says more"
+        )
+
+
 class BatchTooLarge(KafkaError):
     """A proposal is larger than one batch of the metadata log may be."""
 

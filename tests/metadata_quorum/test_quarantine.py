@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +21,8 @@ from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.quarantine import Fault, digest_of_record
+from barnabas_quorum.image.quarantine import Fault, UnreplayableSnapshot, digest_of_record
+from barnabas_quorum.image.topics import TopicsDelta, TopicsImage
 from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import decode, encode
 from barnabas_quorum.records import (
@@ -31,13 +32,15 @@ from barnabas_quorum.records import (
     ConfigResourceType,
     EndTransactionRecord,
     NoOpRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
     Record,
     RemoveTopicRecord,
     TopicRecord,
 )
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, QuarantineRecord
 from barnabas_quorum.records_security import ScramMechanism, UserScramCredentialRecord
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
 from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver, registration, uuid
 
@@ -148,6 +151,43 @@ def test_a_signed_record_alone_is_passed_over_however_the_log_is_read(pieces: Se
     assert "e" in keys(loader)
 
 
+def test_a_record_of_which_no_image_can_be_made_is_held_too_and_its_neighbours_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apply = TopicsDelta.apply
+
+    def fails_on_boom(delta: TopicsDelta) -> TopicsImage:
+        image = apply(delta)
+        if image.get("boom") is not None:
+            raise KeyError("boom")
+        return image
+
+    monkeypatch.setattr(TopicsDelta, "apply", fails_on_boom)
+    boom = TopicRecord(name="boom", topic_id=uuid(2))
+    log = Log()
+    log.add(config("a"), TopicRecord(name="t", topic_id=uuid(1)))
+    offset = log.add(config("b"), boom, config("c")) + 1
+    log.add(config("d"))
+    loader, late = MetadataLoader(), MetadataLoader()
+    log.read_by(loader)
+    assert loader.hold is not None and loader.hold.record.offset == offset and loader.image.offset == 1
+    assert [record.offset for record in loader.held_records] == [offset]
+    log.sign(offset, encode(boom))
+    loader.on_commit(log.batches[-1:])
+    log.read_by(late, pieces=(1, 2))
+    assert loader.hold is None and keys(loader) == {"a", "b", "c", "d"} and loader.image.topics.get("t") is not None
+    assert loader.image.content_hash() == late.image.content_hash()
+
+
+@pytest.mark.parametrize("wrong", [{"replicas": ()}, {"leader_epoch": Epoch(2**31)}, {"partition_epoch": 2**31}])
+def test_a_partition_that_no_snapshot_could_write_is_a_bad_record(wrong: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {"replicas": (BrokerId(1),), "isr": (BrokerId(1),), "directories": (), **wrong}
+    delta = MetadataDelta(MetadataImage.EMPTY)
+    delta.replay(TopicRecord(name="t", topic_id=uuid(1)))
+    with pytest.raises(InvariantViolated):
+        delta.replay(PartitionRecord(topic_id=uuid(1), partition_id=0, **fields))
+
+
 def test_a_sign_off_for_other_bytes_releases_nobody() -> None:
     log = Log()
     offset = log.add(GARBAGE)
@@ -231,6 +271,65 @@ def test_a_bad_record_that_holds_a_secret_does_not_show_it() -> None:
     assert loader.hold is not None
     shown = str(loader.hold.record)
     assert "STORED" not in shown and "SERVER" not in shown
+
+
+# --- snapshots ------------------------------------------------------------------------------------------------------------
+
+
+class Snapshot:
+    """Of everything below its end, as a listener reads it."""
+
+    def __init__(self, end_offset: int, *records: Record | bytes, is_only: bool = True) -> None:
+        self.end_offset = Offset(end_offset)
+        self.epoch = Epoch(1)
+        self.timestamp_ms = 0
+        self.is_only = is_only
+        self._group = tuple(one if isinstance(one, bytes) else encode(one) for one in records)
+
+    def groups(self) -> Iterator[Sequence[bytes]]:
+        return iter((self._group[:2], self._group[2:]))
+
+    def load_into(self, loader: MetadataLoader) -> None:
+        for _ in loader.on_load_snapshot(self):
+            pass
+
+
+def test_a_bad_record_in_a_snapshot_is_no_hold_where_an_older_snapshot_tells_the_same() -> None:
+    loader = MetadataLoader()
+    with pytest.raises(UnreplayableSnapshot, match="record 1 of the snapshot 5-1"):
+        Snapshot(5, config("a"), GARBAGE, config("b"), is_only=False).load_into(loader)
+    assert loader.hold is None and loader.image is MetadataImage.EMPTY
+
+
+def test_the_only_snapshot_is_taken_without_its_bad_records_when_each_is_signed_off() -> None:
+    removal = encode(RemoveTopicRecord(topic_id=uuid(5)))
+    recorder, recorder_of_clean = Recorder(), Recorder()
+    loader, clean = MetadataLoader([recorder]), MetadataLoader([recorder_of_clean])
+    Snapshot(5, config("a"), GARBAGE, config("b"), removal, config("c")).load_into(loader)
+    Snapshot(5, config("a"), config("b"), config("c")).load_into(clean)
+    assert loader.hold is not None and not loader.may_be_written and loader.image is MetadataImage.EMPTY
+    assert loader.hold.record.is_in_snapshot and loader.held_records == [loader.hold.record]
+
+    log = Log()
+    log.batches.append(CommittedBatch(Offset(5), Epoch(1), 0, (encode(config("d")),)))
+    log.sign(4)
+    log.add(config("e"))
+    log.sign(3, removal)  # of a node whose snapshot ends elsewhere: the bytes say what is meant
+    log.add(config("f"))
+    log.read_by(loader, pieces=(1, 2))
+    log.read_by(clean)
+    assert loader.hold is None and loader.may_be_written
+    assert keys(loader) == {"a", "b", "c", "d", "e", "f"}
+    assert loader.image.content_hash() == clean.image.content_hash()
+    assert [each.record.digest for each in loader.passed_over] == list(map(digest_of_record, (GARBAGE, removal)))
+    assert recorder.offsets == [4, log.end - 1]
+
+
+def test_a_snapshot_without_the_bad_record_ends_the_hold() -> None:
+    loader = MetadataLoader()
+    Snapshot(5, config("a"), GARBAGE).load_into(loader)
+    Snapshot(9, config("a"), config("b")).load_into(loader)
+    assert loader.hold is None and loader.held_records == [] and keys(loader) == {"a", "b"}
 
 
 # --- hashes ---------------------------------------------------------------------------------------------------------------
@@ -445,8 +544,15 @@ async def test_a_record_that_the_controller_or_a_broker_can_replay_is_not_signed
     assert "broker 1 has replayed" in refused.message and "Upgrade" in refused.message
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        RemoveTopicRecord(topic_id=uuid(77)),  # no such topic
+        ProducerIdsRecord(broker_id=BrokerId(1), broker_epoch=0, next_producer_id=2**63),  # more than its field holds
+    ],
+)
 async def test_a_decision_that_does_not_fit_is_refused_before_it_is_written_and_nobody_dies_of_it(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, wrong: Record
 ) -> None:
     stand = Stand()
     await stand.add_broker()
@@ -454,7 +560,7 @@ async def test_a_decision_that_does_not_fit_is_refused_before_it_is_written_and_
     end = stand.quorum.next_offset
     monkeypatch.setattr(
         "barnabas_quorum.controller.topics.delete_topics",
-        lambda image, request: ControllerResult(records=[RemoveTopicRecord(topic_id=uuid(77))], response=None),
+        lambda image, request: ControllerResult(records=[wrong], response=None),
     )
     refused = await stand.refusal(DeleteTopics(topics=(TopicReference(name="t"),)))
     assert refused.code is ErrorCode.UNKNOWN_SERVER_ERROR and "nothing was written" in refused.message

@@ -1,8 +1,11 @@
-"""A bad record is committed in a quorum of whole simulated controllers: all stay up, crash and come back, and go on alike."""
+"""A bad record is committed in a quorum of whole simulated controllers, or is in their snapshots: all stay up, crash and come
+back, and go on alike."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
 )
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteImageHash
+from barnabas_quorum.driver import controller_driver
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -55,6 +59,9 @@ class Scenario(Quorum):
         self.loop.after_turn = self._after_turn
         for node in self.nodes:
             node.start()
+        await self.play()
+
+    async def play(self) -> None:
         await self.change("a")
         leader = await self.leader()
         leader.quorum.propose(
@@ -87,6 +94,14 @@ class Scenario(Quorum):
         for node in self.nodes:
             assert node.quorum.log_start_offset > bad, "the script shall outlive the bad record"
             assert node.loader.stats.hashes_compared > 0 and node.loader.stats.hash_mismatches == 0
+
+    async def change_many(self, letter: str) -> set[str]:
+        """Enough for some snapshots."""
+        keys = {f"{letter}{number}" for number in range(40)}
+        for key in sorted(keys):
+            await self.change(key)
+        await asyncio.sleep(2.0)
+        return keys
 
     async def leader(self) -> ControllerNode:
         while True:
@@ -128,3 +143,76 @@ class Scenario(Quorum):
 def test_whole_controllers_stand_before_a_bad_record_and_go_on_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ControllerSwarm, "draw", classmethod(lambda cls, random: QUIET))
     Scenario(1, steps=0).run()
+
+
+class BadSnapshots(Scenario):
+    """The script writes a record into snapshots that no node can read."""
+
+    is_writing_bad = False
+
+    async def change_many(self, letter: str) -> set[str]:
+        with pytest.MonkeyPatch.context() as patch:
+            groups = controller_driver.record_groups
+            if self.is_writing_bad:
+                patch.setattr(controller_driver, "record_groups", lambda image: chain(groups(image), [[GARBAGE]]))
+            return await super().change_many(letter)
+
+
+class OlderSnapshot(BadSnapshots):
+    """Older snapshots are there: nobody is held up."""
+
+    async def play(self) -> None:
+        keys = await self.change_many("a")
+        self.is_writing_bad = True
+        keys |= await self.change_many("b")
+        for node in self.nodes:
+            assert len(node.quorum._log.snapshots()) > 1
+            bad = node.quorum._log.snapshots()[-1]
+            await self.restart(node)
+            assert node.loader.image.offset >= bad.end_offset and node.loader.hold is None
+        self.is_writing_bad = False
+        self.all_go_on_alike(keys)
+        keys |= await self.change_many("c")
+        self.all_go_on_alike(keys)
+
+
+class OnlySnapshot(BadSnapshots):
+    """The log begins with a bad snapshot on every node, not with the same on all."""
+
+    async def play(self) -> None:
+        self.is_writing_bad = True
+        keys = await self.change_many("a") | await self.change_many("b")
+        assert all(node.quorum.log_start_offset > 0 for node in self.nodes[:3])
+        for node in self.nodes:
+            node.crash()
+        await asyncio.sleep(0.1)
+        for node in self.nodes:
+            node.start()
+        await asyncio.sleep(4.0)
+        self.all_stand_alike(set())
+        with pytest.raises(KafkaError, match="quarantine sign-off"):
+            await self.change("x")
+
+        leader = await self.leader()
+        assert leader.loader.hold is not None
+        bad = leader.loader.hold.record
+        assert bad.is_in_snapshot
+        self.is_writing_bad = False
+        await self.ask(SignOffRecord(offset=bad.offset, digest=bad.digest, reason="garbage"))
+        await asyncio.sleep(1.0)
+        self.all_go_on_alike(keys)
+        keys |= await self.change_many("d")
+        await self.restart(self.nodes[0])
+        await self.ask(WriteImageHash())
+        await asyncio.sleep(1.0)
+        self.all_go_on_alike(keys)
+        assert all(node.loader.stats.hash_mismatches == 0 for node in self.nodes)
+
+
+@pytest.mark.parametrize(("script", "has_cleaning"), [(OlderSnapshot, False), (OnlySnapshot, True)])
+def test_a_bad_record_in_a_snapshot_stops_no_controller_for_ever(
+    monkeypatch: pytest.MonkeyPatch, script: type[Scenario], has_cleaning: bool
+) -> None:
+    swarm = replace(QUIET, has_cleaning=has_cleaning)
+    monkeypatch.setattr(ControllerSwarm, "draw", classmethod(lambda cls, random: swarm))
+    script(1, steps=0).run()

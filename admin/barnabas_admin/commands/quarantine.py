@@ -105,7 +105,7 @@ def sign_off(invocation: Invocation, offsets: tuple[int, ...], reason: str, yes:
     for offset in sorted(offsets):
         found = {record.digest: record for view in views for record in _records(view) if record.offset == offset}
         able = sorted(view.node_id for view in views if view.applied_offset >= offset)
-        if len(found) != 1 or able:
+        if len(found) != 1 or (able and not next(iter(found.values())).is_in_snapshot):
             raise _refusal(offset, found, able)
         (record,) = found.values()
         talk(f"{'signing off' if yes else 'would sign off'} offset {offset}: {record.reason}: {record.error}")
@@ -229,8 +229,14 @@ def _print_passed_over(views: list[Any]) -> None:
 
 
 def _next(held: list[Any], views: list[Any]) -> str:
-    offset = min(view.hold.record.offset for view in held)
+    record = min((view.hold.record for view in held), key=lambda each: each.offset)
+    offset = record.offset
     able = [view.node_id for view in views if view.applied_offset >= offset]
+    if able and record.is_in_snapshot:
+        return (
+            f"{_replayed(able)} what the snapshots of the others tell wrongly: upgrade those that are older, else give them new "
+            "metadata directories, one after the other. A sign-off gives up what the record says"
+        )
     if able:
         return f"{_replayed(able)} offset {offset}: upgrade the nodes that stand before it; a sign-off would be refused"
     return (

@@ -70,6 +70,7 @@ from barnabas_quorum.controller.requests_partitions import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.controller.sessions import BrokerSessions
+from barnabas_quorum.errors import UnreplayableDecision
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import (
     AbortTransactionRecord,
@@ -383,13 +384,16 @@ class Controller:
     # --- images ---------------------------------------------------------------------------------------------------------
 
     def replayed(self, records: Sequence[Record], *, timestamp_ms: int) -> MetadataImage:
-        """The pending image as it would be with these records. Raises InvariantViolated or TypeError on a record that
-        does not fit: better here than on every node (kraft trap 9)."""
+        """The pending image as it would be with these records. Raises UnreplayableDecision on a record that does not fit:
+        better here than on every node (kraft trap 9)."""
         delta = MetadataDelta(self.pending)
-        replay = delta.replay  # a singledispatchmethod makes a wrapper each time it is looked up
-        for record in records:
-            replay(record)
-        return delta.apply(Offset(self.next_offset + len(records) - 1), self.epoch, timestamp_ms)
+        try:
+            replay = delta.replay  # a singledispatchmethod makes a wrapper each time it is looked up
+            for record in records:
+                replay(record)
+            return delta.apply(Offset(self.next_offset + len(records) - 1), self.epoch, timestamp_ms)
+        except Exception as error:  # a bug that this decision found; nothing of it is written, so nobody dies of it
+            raise UnreplayableDecision.because(error) from error
 
     def accept(self, image: MetadataImage) -> None:
         """The records that lead to `image` are proposed."""

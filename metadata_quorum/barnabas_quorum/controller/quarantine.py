@@ -25,7 +25,8 @@ def held_refusal(hold: Hold) -> KafkaError:
     return KafkaError.of(
         ErrorCode.KAFKA_STORAGE_ERROR,
         f"the controller takes no changes: the committed metadata record at offset {hold.record.offset} cannot be replayed "
-        f"({hold.record.fault.value}: {hold.record.error}). Look at it with `barnabas quorum quarantine list`",
+        f"({hold.record.fault.value}: {hold.record.error}). Look at it with `barnabas quorum quarantine list`; what it says is "
+        f"put aside by `barnabas quorum quarantine sign-off {hold.record.offset} --reason WHY --yes`",
     )
 
 
@@ -60,7 +61,8 @@ def sign_off(
             f"the record at offset {bad.offset} has the digest {bad.digest.hex()}, not {request.digest.hex()}; look again with "
             "`barnabas quorum quarantine list`"
         )
-    able = sorted(broker for broker, offset in broker_offsets.items() if offset >= bad.offset)
+    # what a snapshot lacks may well be in the image of who never loaded it, but comes from there no more
+    able = sorted(b for b, offset in broker_offsets.items() if offset >= bad.offset and not bad.is_in_snapshot)
     if able:
         names = ", ".join(str(broker) for broker in able)
         raise _refusal(

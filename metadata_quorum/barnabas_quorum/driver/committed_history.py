@@ -20,7 +20,7 @@ from barnabas_quorum.driver import log_entries as opened
 from barnabas_quorum.driver.snapshots import LoadedSnapshot
 from barnabas_quorum.explain.history import Filter, LogEntry, QuorumLeaderElected
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
-from barnabas_quorum.record_codec import decode
+from barnabas_quorum.record_codec import UnknownRecord, decode
 from barnabas_quorum.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -50,7 +50,7 @@ class CommittedHistory:
     end_offset: Offset
     """One past the last record that was read."""
     unreadable: tuple[Offset, ...] = ()
-    """Where records stand that could not be read; of a damaged batch, its base."""
+    """Where records stand that could not be read; of a damaged batch, its base; of a snapshot, the last offset in it."""
 
 
 class Slice(NamedTuple):
@@ -82,6 +82,7 @@ def _open(batch: StoredBatch) -> Iterator[opened.LogEntry]:
 async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter) -> CommittedHistory:
     """Read what concerns the question. Raises DamagedSnapshot, OSError."""
     start, base = log.log_start_offset, []
+    unreadable: list[Offset] = []
     snapshots = log.snapshots()
     is_long = log.size_bytes > HISTORY_BYTES_MAX
     begins_at = next((each for each in snapshots if each.end_offset == start), None)
@@ -90,12 +91,18 @@ async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter
         start = begins_at.end_offset
     if begins_at is not None:
         for group in LoadedSnapshot(log, begins_at).groups():
-            base += [record for record in map(decode, group) if concerns(record)]
+            for data in group:
+                try:
+                    stated = decode(data)
+                except UnknownRecord:
+                    unreadable.append(Offset(begins_at.end_offset - 1))
+                    continue
+                if concerns(stated):
+                    base.append(stated)
             await asyncio.sleep(0)
     first_offset = start
     entries: list[LogEntry] = []
     held: list[LogEntry] | None = None
-    unreadable: list[Offset] = []
     while start < high_watermark:
         found, start, is_cut = read_slice(log, start, high_watermark=high_watermark)
         if is_cut:

@@ -46,7 +46,7 @@ from barnabas_quorum.controller.sessions import BrokerSession
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
 from barnabas_quorum.driver.quarantine import Quarantine
 from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource
-from barnabas_quorum.errors import BufferExhausted, NotController
+from barnabas_quorum.errors import BufferExhausted, NotController, UnreplayableDecision
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.snapshot import record_groups
@@ -160,12 +160,6 @@ class ControllerDriverStats:
     preferred_elections: int = 0
     times_active: int = 0
     waiters: int = 0
-
-
-class UnreplayableDecision(KafkaError):
-    """A decision made a record that does not fit the metadata it was made from: a bug, refused before it is written."""
-
-    code = ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class ControllerDriver:
@@ -432,6 +426,8 @@ class ControllerDriver:
             future.set_exception(error)
             return future
         except KafkaError as error:
+            if isinstance(error, UnreplayableDecision):
+                logger.error("a decision makes records that do not fit the metadata", exc_info=error)
             self.stats.refusals += 1
             answer = error
         except InvariantViolated as error:
@@ -482,14 +478,7 @@ class ControllerDriver:
     def _propose_batch(self, batch: Sequence[EncodedRecord]) -> None:
         controller, quorum = self.controller, self._quorum
         assert quorum is not None, "attach() comes before the first request"
-        try:
-            image = controller.replayed([record for record, _ in batch], timestamp_ms=self._clock_ms())
-        except (TypeError, InvariantViolated) as error:
-            # a bug that this request found; nothing of the batch is written, so nobody dies of it
-            logger.exception("a decision makes records that do not fit the metadata")
-            raise UnreplayableDecision(
-                f"this controller decided a record that it cannot replay ({error}); nothing was written, and its log says more"
-            ) from error
+        image = controller.replayed([record for record, _ in batch], timestamp_ms=self._clock_ms())
         try:
             is_urgent = any(not isinstance(record, NoOpRecord) for record, _ in batch)
             last_offset = quorum.propose([data for _, data in batch], epoch=controller.epoch, is_urgent=is_urgent)

@@ -52,7 +52,7 @@ async def difference_between(log: RaftLog, *, first: Offset, last: Offset, high_
     """What changed from the image after record `first` (-1: the empty one) to the image after record `last`.
 
     Where an offset lies within a batch or a transaction, the image before it counts. Raises OFFSET_OUT_OF_RANGE with what can
-    be asked, INVALID_REQUEST for more than CHANGES_MAX changes, DamagedSnapshot.
+    be asked, INVALID_REQUEST for more than CHANGES_MAX changes, DamagedSnapshot, UnreplayableSnapshot.
     """
     if not first < last < high_watermark:
         raise KafkaError.of(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from barnabas_quorum.controller.controller import RECORDS_PER_BATCH_MAX
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.errors import BatchTooLarge
+from barnabas_quorum.errors import BatchTooLarge, UnreplayableDecision
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import BeginTransactionRecord, EndTransactionRecord, Record
 
@@ -39,8 +39,11 @@ class Batches(NamedTuple):
 
 def cut_into_batches(result: ControllerResult[Any], *, has_transactions: bool) -> Batches:
     """Raises BatchTooLarge for an atomic result that fits neither a batch nor, where `has_transactions` (metadata.version),
-    a transaction."""
-    encoded = [EncodedRecord(record, encode(record)) for record in result.records]
+    a transaction; UnreplayableDecision for a value that its field does not hold."""
+    try:
+        encoded = [EncodedRecord(record, encode(record)) for record in result.records]
+    except (TypeError, ValueError) as error:
+        raise UnreplayableDecision.because(error) from error
     batches = _cut(encoded)
     if not result.is_atomic or len(batches) <= 1:
         return Batches(batches, is_transaction=False)

@@ -231,7 +231,7 @@ class QuorumNode:
             log=log,
             source=listener.take_snapshot,
             voters_before=lambda offset: self._core.voter_history.before(offset),
-            refusal=self._core.snapshot_refusal,
+            refusal=self._snapshot_refusal,
             flushed_end=lambda: self._core.flushed_end,
             on_frozen=lambda snapshot_id: self._tell(_Frozen(snapshot_id)),
         )
@@ -248,6 +248,7 @@ class QuorumNode:
             log=log,
             load=listener.on_load_snapshot,
             on_loading=on_loading,
+            on_bad=self._drop_bad,
             now_ms=self._now_ms,
             stats=self.snapshot_stats,
         )
@@ -265,6 +266,8 @@ class QuorumNode:
         self._proposed_bytes = 0
         self._uncommitted: deque[tuple[Offset, float]] = deque()
         self._delivered_offset = Offset(0)
+        self._lost_snapshot_end = Offset(0)
+        """Of the newest snapshot that was found bad: the voter sets that were read begin there."""
         self._announced = LeaderAndEpoch(None, Epoch(-1))
         self._stood_in_epoch = Epoch(-1)
         self._resigned = asyncio.Event()
@@ -666,6 +669,17 @@ class QuorumNode:
             self._cleaner.want()
         elif snapshot_id not in self._core.snapshots:
             self._cleaner.drop(snapshot_id)
+
+    def _drop_bad(self, snapshot_id: SnapshotId) -> None:
+        """A snapshot of this disk cannot be replayed."""
+        self._core.snapshot_lost(snapshot_id)
+        self._cleaner.drop(snapshot_id)
+        self._lost_snapshot_end = max(self._lost_snapshot_end, snapshot_id.end_offset)
+
+    def _snapshot_refusal(self, snapshot_id: SnapshotId) -> str | None:
+        if snapshot_id.end_offset < self._lost_snapshot_end:
+            return f"which voters counted before offset {self._lost_snapshot_end} is not known since this start"
+        return self._core.snapshot_refusal(snapshot_id)
 
     async def _clean_for_ever(self) -> None:
         while True:

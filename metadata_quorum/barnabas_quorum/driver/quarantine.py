@@ -81,7 +81,7 @@ class Quarantine:
             request,
             held=loader.held_records,
             applied_offset=loader.image.offset,
-            features=loader.image.features,
+            features=loader.features,
             broker_offsets={
                 broker_id: session.metadata_offset for broker_id, session in controller.sessions.all().items()
             },

@@ -13,10 +13,11 @@ Layout (KIP-630): v2 batches, offsets from 0 without gaps, all with the epoch of
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from barnabas_quorum.driver.committed import data_batch
+from barnabas_quorum.driver.committed import UNOPENED, data_batch
 from barnabas_quorum.driver.control_batches import (
     KRAFT_VERSION,
     control_batch,
@@ -36,13 +37,14 @@ from barnabas_wire.records.batch import (
     HEADER_BYTES,
     MAGIC,
     CorruptBatch,
-    Record,
     crc_is_valid,
     iterate_records,
     read_header,
 )
 from barnabas_wire.records.compression import CompressionType, CorruptCompressedData
 from barnabas_wire.records.control import ControlRecordType
+
+logger = logging.getLogger(__name__)
 
 COMPRESSION = CompressionType.ZSTD
 """Measured, bytes per partition: 13 in place of 100 in topics of 100 partitions, 40 in place of 148 in topics of one; writing
@@ -133,9 +135,14 @@ class SnapshotRecords:
         return self.head
 
     def groups(self) -> Iterator[tuple[bytes, ...]]:
-        """The encoded records, batch by batch. Raises DamagedSnapshot: then what came before must not be used either."""
+        """The encoded records, batch by batch; a batch that is as it was written and cannot be opened all the same is one bad
+        record (committed.py). Raises DamagedSnapshot: then what came before must not be used either."""
         for batch in self._data_batches():
-            yield tuple(record.value or b"" for record in _open(batch, self._name))
+            try:
+                yield tuple(record.value or b"" for record in iterate_records(batch))
+            except (CorruptBatch, CorruptCompressedData) as error:
+                logger.error("%s: a batch cannot be opened: %s", self._name, error)
+                yield (UNOPENED + batch[HEADER_BYTES:],)
 
     def _data_batches(self) -> Iterator[bytes]:
         is_first = True
@@ -207,10 +214,3 @@ def _proved_batches(read: Callable[[int, int], bytes], name: str) -> Iterator[by
         yield batch
         position += size
         expected = header.next_offset
-
-
-def _open(batch: bytes, name: str) -> Iterator[Record]:
-    try:
-        yield from iterate_records(batch)
-    except (CorruptBatch, CorruptCompressedData) as error:
-        raise DamagedSnapshot(f"{name}: {error}") from None

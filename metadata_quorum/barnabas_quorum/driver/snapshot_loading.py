@@ -1,17 +1,22 @@
 """A snapshot on its way into the listener: step by step, so that the node goes on voting, fetching and answering.
 
 May touch:  the RaftLog, the listener.     Must not touch: asyncio, the core.
-Invariants: a newer snapshot takes the place of one that is being loaded; it counts when its last step is done.
+Invariants: a newer snapshot takes the place of one that is being loaded; it counts when its last step is done; an older one
+            takes the place of one that holds a bad record, and the log behind it tells the rest.
 Read next:  node.py, which takes a step per turn of its loop; snapshot_content.py, the bytes.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 
 from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotStats
+from barnabas_quorum.image.quarantine import UnreplayableSnapshot
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.messages import SnapshotId
+
+logger = logging.getLogger(__name__)
 
 
 class SnapshotLoading:
@@ -23,6 +28,7 @@ class SnapshotLoading:
         log: RaftLog,
         load: Callable[[LoadedSnapshot], Iterator[None]],
         on_loading: Callable[[bool], None],
+        on_bad: Callable[[SnapshotId], None],
         now_ms: Callable[[], int],
         stats: SnapshotStats,
     ) -> None:
@@ -30,11 +36,13 @@ class SnapshotLoading:
         Args:
             load: the listener's (QuorumListener.on_load_snapshot).
             on_loading: told True when it begins, False when it ends.
+            on_bad: told of one that cannot be replayed; it is to go.
             now_ms: any clock that does not jump.
         """
         self._log = log
         self._load = load
         self._on_loading = on_loading
+        self._on_bad = on_bad
         self._now_ms = now_ms
         self._stats = stats
         self._steps: Iterator[None] | None = None
@@ -51,11 +59,13 @@ class SnapshotLoading:
         if self._steps is None:
             self._on_loading(True)
             self._begun_ms = self._now_ms()
-        self._snapshot = LoadedSnapshot(self._log, snapshot_id)
+        is_only = snapshot_id == self._log.snapshots()[0]
+        self._snapshot = LoadedSnapshot(self._log, snapshot_id, is_only=is_only)
         self._steps = self._load(self._snapshot)
 
     def step(self) -> LoadedSnapshot | None:
-        """Take one step; the snapshot when that was the last one. Raises DamagedSnapshot."""
+        """Take one step; the snapshot when that was the last one. Raises DamagedSnapshot, UnreplayableSnapshot where none is
+        left."""
         assert self._steps is not None and self._snapshot is not None, "nothing is being loaded"
         try:
             next(self._steps)
@@ -64,6 +74,13 @@ class SnapshotLoading:
             self._stats.loaded += 1
             self._stats.loaded_ms_sum += self._now_ms() - self._begun_ms
             return self._snapshot
+        except UnreplayableSnapshot as error:
+            older = [each for each in self._log.snapshots() if each < self._snapshot.id]
+            if not older:
+                raise
+            logger.error("%s. Taking snapshot %s", error, older[-1])
+            self._on_bad(self._snapshot.id)
+            self.begin(older[-1])
         return None
 
     def end(self) -> None:

@@ -47,20 +47,26 @@ class SnapshotSource(NamedTuple):
 class LoadedSnapshot:
     """A snapshot on this disk, as its listener reads it."""
 
-    def __init__(self, log: RaftLog, snapshot_id: SnapshotId) -> None:
+    def __init__(self, log: RaftLog, snapshot_id: SnapshotId, *, is_only: bool = False) -> None:
+        """`is_only`: there is no older one to take instead."""
+        self.id = snapshot_id
         self.end_offset: Offset = snapshot_id.end_offset
         self.epoch: Epoch = snapshot_id.epoch
-        self._records = SnapshotRecords(
-            lambda position, size: log.read_snapshot(snapshot_id, position, size)[1], name=f"snapshot {snapshot_id}"
-        )
+        self.is_only = is_only
+        self._log = log
+        self._records: SnapshotRecords | None = None
 
     @property
     def timestamp_ms(self) -> int:
         """When the last record in it was appended; known once the first group was read."""
+        assert self._records is not None, "groups() comes first"
         return self._records.head.last_contained_log_timestamp_ms
 
     def groups(self) -> Iterator[Sequence[bytes]]:
-        """The encoded records, each batch proved before it is given. Raises DamagedSnapshot."""
+        """The encoded records, each batch proved before it is given; from the first on each time. Raises DamagedSnapshot."""
+        self._records = SnapshotRecords(
+            lambda position, size: self._log.read_snapshot(self.id, position, size)[1], name=f"snapshot {self.id}"
+        )
         return self._records.groups()
 
 

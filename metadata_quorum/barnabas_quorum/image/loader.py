@@ -12,23 +12,27 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from barnabas_quorum.image.features import FeaturesImage
 from barnabas_quorum.image.hashing import FORMAT, differing_parts
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.publisher import Publisher
 from barnabas_quorum.image.quarantine import (
+    FOLLOWING_MAX,
     BadRecord,
     Hold,
     PassedOver,
     ReplayFailed,
+    UnreplayableSnapshot,
     bad_record,
+    bad_record_in_snapshot,
     bad_records_ahead,
     sign_offs_in,
 )
-from barnabas_quorum.image.snapshot import difference, loaded_delta
+from barnabas_quorum.image.snapshot import BadSnapshotRecord, difference, loaded_delta
 from barnabas_quorum.record_codec import decode
 from barnabas_quorum.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord, Record
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, QuarantineRecord
@@ -86,8 +90,12 @@ class SnapshotContent(Protocol):
     def timestamp_ms(self) -> int:
         """When that record was appended; known once the first group was read."""
 
+    @property
+    def is_only(self) -> bool:
+        """No older one is there to be taken in its place."""
+
     def groups(self) -> Iterator[Sequence[bytes]]:
-        """The encoded records of the whole image. Raises when the snapshot is damaged."""
+        """The encoded records of the whole image, from the first on each time. Raises when the snapshot is damaged."""
 
 
 class Position(NamedTuple):
@@ -131,6 +139,10 @@ class LoaderStats:
     records_passed_over: int = 0
 
 
+class _ImageFailed(Exception):
+    """A delta of records that could be replayed makes no image."""
+
+
 class MetadataLoader:
     """Owns the committed image of this node."""
 
@@ -162,8 +174,15 @@ class MetadataLoader:
         """Last offset replayed so far at which an image may end: of a whole batch, outside of a transaction."""
         self._started_at = self.image.offset
         """Of the image that replaying began with: what lies below was replayed by whoever wrote the snapshot."""
-        self._sign_offs: dict[Offset, QuarantineRecord] = {}
+        self._behind_hold: MetadataImage | None = None
+        """What a snapshot makes without its bad records: the image to go on from once all of them are signed off."""
+        self._bad_in_snapshot: list[BadRecord] = []
+        """Those that are not signed off yet."""
+        self._sign_offs: dict[tuple[Offset, bytes], QuarantineRecord] = {}
+        """By offset and digest of what they are for."""
         self._skipped: dict[Offset, BadRecord] = {}
+        self._has_image_of_each = False
+        """Look for the record of which no image can be made."""
 
     @property
     def may_be_written(self) -> bool:
@@ -178,7 +197,14 @@ class MetadataLoader:
     @property
     def held_records(self) -> list[BadRecord]:
         """The bad record, and those that would be bad too were it passed over. Replays all that waits."""
-        return [] if self.hold is None else bad_records_ahead(self.image, self._waiting)
+        if self.hold is None or self._behind_hold is not None:
+            return self._bad_in_snapshot[:1]
+        return bad_records_ahead(self.image, self._waiting, self.hold.record, self._skipped)
+
+    @property
+    def features(self) -> FeaturesImage:
+        """The levels of the image, or of the one that a bad record in a snapshot holds back."""
+        return (self.image if self._behind_hold is None else self._behind_hold).features
 
     def compared_image(self, offset: Offset) -> MetadataImage | None:
         """The image that was compared at that offset, if it is among the last few."""
@@ -201,7 +227,7 @@ class MetadataLoader:
             self.stats.records += len(batch.records)
         if self.hold is not None:
             self._read_ahead(batches)
-            if not self.hold.record.is_meant_by(self._sign_offs.get(self.hold.record.offset)):
+            if self._sign_off_of(self.hold.record) is None:
                 self._stand_before(self.hold.record)
                 return
         self._go_on()
@@ -209,37 +235,54 @@ class MetadataLoader:
     def look_ahead(self, batches: Sequence[CommittedRecords]) -> None:
         """Learn of sign-offs that stand further on in the log than what is to be replayed."""
         self._read_ahead(batches)
-        if self.hold is not None and self.hold.record.is_meant_by(self._sign_offs.get(self.hold.record.offset)):
+        if self.hold is not None and self._sign_off_of(self.hold.record) is not None:
             self._go_on()
 
     def _go_on(self) -> None:
         """Replay what waits, as far as it goes."""
         was_held = self.hold is not None
-        while True:
-            try:
-                self._replay_waiting(until=self._received)
-                break
-            except ReplayFailed as failed:
-                bad = failed.record
-            # whatever the bad record left half done goes with the delta; up to its batch all is known to be good
-            good = self._may_end
-            self._begin_again()
-            self._replay_waiting(until=good)
-            self._publish()
+        if self._behind_hold is not None and not self._take_image_behind_hold():
+            return
+        while (bad := self._find_bad()) is not None:
             self._read_ahead(self._waiting)
-            sign_off = self._sign_offs.get(bad.offset)
-            if sign_off is None or not bad.is_meant_by(sign_off):
+            if self._sign_off_of(bad) is None:
                 if self.hold is None or self.hold.record != bad:
                     self.stats.bad_records += 1
                 self._stand_before(bad)
                 return
             self._skipped[bad.offset] = bad
         self.hold = None
-        if not self.is_in_transaction:
-            self._publish()
         if was_held:
             logger.warning("every committed metadata record is replayed again, up to offset %d", self._replayed.offset)
             self._tell_observers()
+
+    def _find_bad(self) -> BadRecord | None:
+        """Replay and publish what waits, up to the first bad record, which is returned."""
+        try:
+            return self._replay_up_to_bad()
+        except _ImageFailed:
+            # all could be replayed, and no image came of it: which record it is shows when each has an image of its own
+            logger.exception("records that could be replayed make no metadata image")
+        self._begin_again()
+        self._has_image_of_each = True
+        try:
+            return self._replay_up_to_bad()
+        finally:
+            self._has_image_of_each = False
+
+    def _replay_up_to_bad(self) -> BadRecord | None:
+        try:
+            self._replay_waiting(until=self._received)
+            bad = None
+        except ReplayFailed as failed:
+            bad = failed.record
+            # whatever the bad record left half done goes with the delta; up to its batch all is known to be good
+            good = self._may_end
+            self._begin_again()
+            self._replay_waiting(until=good)
+        if not self.is_in_transaction:
+            self._publish()
+        return bad
 
     def _stand_before(self, bad: BadRecord) -> None:
         if self.hold is None or self.hold.record != bad:
@@ -257,7 +300,10 @@ class MetadataLoader:
     def _read_ahead(self, batches: Sequence[CommittedRecords]) -> None:
         for batch in batches:
             for sign_off in sign_offs_in(batch.records):
-                self._sign_offs[sign_off.offset] = sign_off
+                self._sign_offs[sign_off.offset, sign_off.digest] = sign_off
+
+    def _sign_off_of(self, bad: BadRecord) -> QuarantineRecord | None:
+        return next((each for each in self._sign_offs.values() if bad.is_meant_by(each)), None)
 
     def _tell_observers(self) -> None:
         for observer in self.hold_observers:
@@ -267,12 +313,20 @@ class MetadataLoader:
         """Make the image of a snapshot and publish what changed, removals too; one step per `next`, so that a loop that
         drives it can rest between. Nothing of it counts before the last step; it may be given up before.
 
-        Raises UnknownRecord, InvariantViolated, TypeError on what cannot be replayed: a snapshot is written from an image, so
-        another version wrote it. And what `groups` raises.
+        A snapshot is written from an image, so a record in it that cannot be replayed is of another version, or of a bug.
+        Raises UnreplayableSnapshot then when there is an older one; else the image stands still before it, as before a bad
+        record of the log. Raises what `groups` raises.
         """
-        loaded = yield from loaded_delta(snapshot.groups())
-        image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
+        image, bad = yield from _image_of(snapshot)
         yield
+        if bad and not snapshot.is_only:
+            raise UnreplayableSnapshot(f"{bad[0].error}. An older snapshot and the log say the same")
+        if bad:
+            self._start_from(image)
+            self._behind_hold, self._bad_in_snapshot = image, bad
+            self.stats.bad_records += len(bad)
+            self._stand_before(bad[0])
+            return
         delta = yield from difference(self.image, image)
         was_held = self.hold is not None
         self.start_at(image)
@@ -285,13 +339,33 @@ class MetadataLoader:
     def start_at(self, image: MetadataImage) -> None:
         """Go on from an image that came from elsewhere (a snapshot); publishers are told by whoever brings it."""
         self.image = image
+        self._start_from(image)
+
+    def _start_from(self, image: MetadataImage) -> None:
         self.hold = None
         self.divergence = ""
+        self._behind_hold, self._bad_in_snapshot = None, []
         self._waiting.clear()
         self._sign_offs.clear()
         self._skipped.clear()
         self._received = self._started_at = image.offset
         self._begin_again()
+
+    def _take_image_behind_hold(self) -> bool:
+        """Go on from the snapshot without its bad records, if all of them are signed off."""
+        while self._bad_in_snapshot and (sign_off := self._sign_off_of(self._bad_in_snapshot[0])) is not None:
+            self._note_passed_over(self._bad_in_snapshot.pop(0), sign_off)
+        if self._bad_in_snapshot:
+            self._stand_before(self._bad_in_snapshot[0])
+            return False
+        assert self._behind_hold is not None
+        image, self._behind_hold = self._behind_hold, None
+        delta = _last(difference(self.image, image))
+        self.image = image
+        self._begin_again()
+        for publisher in self.publishers:
+            publisher.on_metadata_update(delta, image)
+        return True
 
     def _begin_again(self) -> None:
         """Forget what was replayed since the image."""
@@ -332,6 +406,8 @@ class MetadataLoader:
             self._cut_before(record, offset, batch.append_timestamp_ms)
         try:
             self._delta.replay(record)
+            if self._has_image_of_each:
+                self._delta.apply(offset, batch.epoch, batch.append_timestamp_ms)
         except Exception as error:  # the edge of one record: what it sets off is its own fault, whatever it is
             raise ReplayFailed(bad_record(batch, index, error)) from error
 
@@ -395,14 +471,15 @@ class MetadataLoader:
 
     def _pass_over(self, offset: Offset) -> None:
         record = self._skipped[offset]
-        if any(each.record == record for each in self.passed_over):
-            return
-        sign_off = self._sign_offs[offset]
+        if not any(each.record == record for each in self.passed_over):
+            self._note_passed_over(record, self._sign_offs[offset, record.digest])
+
+    def _note_passed_over(self, record: BadRecord, sign_off: QuarantineRecord) -> None:
         self.passed_over.append(PassedOver(record=record, sign_off=sign_off))
         self.stats.records_passed_over += 1
         logger.warning(
             "passed over the metadata record at offset %d, as %s signed: %s",
-            offset,
+            record.offset,
             sign_off.principal,
             sign_off.reason,
         )
@@ -411,7 +488,10 @@ class MetadataLoader:
         if self._replayed.offset == self.image.offset:
             return
         delta, position = self._delta, self._replayed
-        self.image = delta.apply(position.offset, position.epoch, position.timestamp_ms)
+        try:
+            self.image = delta.apply(position.offset, position.epoch, position.timestamp_ms)
+        except Exception as error:  # of one of its records
+            raise _ImageFailed from error
         self._delta = MetadataDelta(self.image)
         self._waiting = [
             batch for batch in self._waiting if batch.base_offset + len(batch.records) - 1 > position.offset
@@ -419,3 +499,29 @@ class MetadataLoader:
         self.stats.deltas += 1
         for publisher in self.publishers:
             publisher.on_metadata_update(delta, self.image)
+
+
+def _image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[MetadataImage, list[BadRecord]]]:
+    """What a snapshot makes, without the records that cannot be replayed, and those. Loads it anew for each of them, so
+    that nothing half done is left."""
+    bad: dict[int, BadRecord] = {}
+    while True:
+        try:
+            loaded = yield from loaded_delta(snapshot.groups(), bad)
+        except BadSnapshotRecord as failed:
+            if len(bad) > FOLLOWING_MAX:
+                raise UnreplayableSnapshot(f"more than {FOLLOWING_MAX} bad records, the last: {failed}") from failed
+            bad[failed.index] = bad_record_in_snapshot(snapshot, failed.index, failed.data, failed.cause)
+            continue
+        image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
+        return image, list(bad.values())
+
+
+def _last(steps: Generator[None, None, MetadataDelta]) -> MetadataDelta:
+    """All steps in one go: what follows a sign-off may take as long as it does."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            delta: MetadataDelta = end.value
+            return delta

@@ -11,6 +11,9 @@ Which fault is which
   nodes pass over the same record and have equal images again. Nobody takes a snapshot meanwhile: it could not tell.
 - A batch that came as it was written and still cannot be opened is such a fault too: each of its offsets is a bad record,
   the first of which has the bytes of the whole batch (driver/committed.py).
+- A bad record in a snapshot: an older snapshot and the log behind it say the same, so they are taken and the bad snapshot
+  goes. Where no older one is left the node stands before the snapshot, with the metadata it had (none after a start), and
+  reads on in the log. A sign-off that names the record's bytes gives it the snapshot without that record.
 - A record that only nodes of an older version cannot read is no bad record. The active controller refuses the sign-off when
   it can replay it, or when a broker has said that it did; those nodes wait for their upgrade.
 - Bytes that one disk gives back otherwise than they were written fail their checksum before they are records at all
@@ -21,7 +24,7 @@ Which fault is which
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -31,6 +34,7 @@ from barnabas_quorum.record_codec import UnknownRecord, decode
 from barnabas_quorum.records import Record
 from barnabas_quorum.records_integrity import QuarantineRecord
 from barnabas_quorum.records_security import redacted
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 
 DIGEST_BYTES = 16
@@ -60,6 +64,7 @@ class BadRecord:
     """A committed record that this node cannot replay."""
 
     offset: Offset
+    """In the log; of one in a snapshot, the last offset that the snapshot stands for."""
     epoch: Epoch
     batch_offset: Offset
     batch_end_offset: Offset
@@ -73,10 +78,12 @@ class BadRecord:
     error: str
     entity: str
     """The record, without secrets; empty where it cannot be read."""
+    is_in_snapshot: bool = False
 
-    def is_meant_by(self, sign_off: QuarantineRecord | None) -> bool:
-        """Whether an operator has signed for exactly this record."""
-        return sign_off is not None and (sign_off.offset, sign_off.digest) == (self.offset, self.digest)
+    def is_meant_by(self, sign_off: QuarantineRecord) -> bool:
+        """Whether an operator has signed for exactly this record. In a snapshot its bytes alone say so: the snapshots of
+        other nodes end elsewhere."""
+        return sign_off.digest == self.digest and (self.is_in_snapshot or sign_off.offset == self.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +111,12 @@ class ReplayFailed(Exception):
         self.record = record
 
 
+class UnreplayableSnapshot(KafkaError):
+    """A snapshot holds a record that cannot be replayed, and older ones may do."""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 def digest_of_record(data: bytes) -> bytes:
     """What a sign-off names a record by."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
@@ -111,24 +124,45 @@ def digest_of_record(data: bytes) -> bytes:
 
 def bad_record(batch: Any, index: int, error: Exception) -> BadRecord:
     """What is known of record `index` of a committed batch, which failed with `error`."""
-    data = batch.records[index]
-    try:
-        record: Record | None = decode(data)
-    except UnknownRecord:
-        record = None
     return BadRecord(
         offset=Offset(batch.base_offset + index),
         epoch=batch.epoch,
         batch_offset=batch.base_offset,
         batch_end_offset=Offset(batch.base_offset + len(batch.records)),
         append_timestamp_ms=batch.append_timestamp_ms,
-        digest=digest_of_record(data),
-        size=len(data),
-        head=data[:HEAD_BYTES] if record is None and not data.startswith(_SECRET_HEAD) else b"",
-        fault=Fault.UNREADABLE if record is None else Fault.DOES_NOT_FIT,
         error=str(error) or type(error).__name__,
-        entity="" if record is None else str(redacted(record))[:ENTITY_CHARACTERS_MAX],
+        **_looked_at(batch.records[index]),
     )
+
+
+def bad_record_in_snapshot(snapshot: Any, index: int, data: bytes, error: Exception) -> BadRecord:
+    """What is known of record `index` of a snapshot, which failed with `error`."""
+    last_offset = Offset(snapshot.end_offset - 1)
+    return BadRecord(
+        offset=last_offset,
+        epoch=snapshot.epoch,
+        batch_offset=last_offset,
+        batch_end_offset=snapshot.end_offset,
+        append_timestamp_ms=snapshot.timestamp_ms,
+        error=f"record {index} of the snapshot {snapshot.end_offset}-{snapshot.epoch}: {error or type(error).__name__}",
+        is_in_snapshot=True,
+        **_looked_at(data),
+    )
+
+
+def _looked_at(data: bytes) -> dict[str, Any]:
+    """What the bytes of a bad record tell."""
+    try:
+        record: Record | None = decode(data)
+    except UnknownRecord:
+        record = None
+    return {
+        "digest": digest_of_record(data),
+        "size": len(data),
+        "head": data[:HEAD_BYTES] if record is None and not data.startswith(_SECRET_HEAD) else b"",
+        "fault": Fault.UNREADABLE if record is None else Fault.DOES_NOT_FIT,
+        "entity": "" if record is None else str(redacted(record))[:ENTITY_CHARACTERS_MAX],
+    }
 
 
 def sign_offs_in(records: Sequence[bytes]) -> Iterator[QuarantineRecord]:
@@ -143,15 +177,18 @@ def sign_offs_in(records: Sequence[bytes]) -> Iterator[QuarantineRecord]:
                 yield record
 
 
-def bad_records_ahead(image: MetadataImage, batches: Iterable[Any]) -> list[BadRecord]:
+def bad_records_ahead(
+    image: MetadataImage, batches: Iterable[Any], held: BadRecord, skipped: Container[Offset]
+) -> list[BadRecord]:
     """What cannot be replayed of what waits, were each bad record passed over: the record that holds the node and those that
     build on it. A transaction that is aborted is taken as if it had not been: then the list may be too long, never too
     short. Nothing changes."""
     delta = MetadataDelta(image)
-    found: list[BadRecord] = []
+    found = [held]
     for batch in batches:
         for index, data in enumerate(batch.records):
-            if batch.base_offset + index <= image.offset:
+            offset = Offset(batch.base_offset + index)
+            if offset <= image.offset or offset == held.offset or offset in skipped:
                 continue
             try:
                 delta.replay(decode(data))

@@ -10,7 +10,7 @@ Everything that is long is a generator of short steps: a node that loads 100 000
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from typing import Any
 
 from barnabas_quorum.image.acls import AclsDelta
@@ -62,17 +62,39 @@ def record_groups(image: MetadataImage) -> Iterator[list[bytes]]:
         yield group
 
 
-def loaded_delta(groups: Iterable[Sequence[bytes]]) -> Generator[None, None, MetadataDelta]:
+class BadSnapshotRecord(Exception):
+    """A record of a snapshot cannot be replayed."""
+
+    def __init__(self, index: int, data: bytes, cause: Exception) -> None:
+        super().__init__(f"record {index}: {cause}")
+        self.index = index
+        self.data = data
+        self.cause = cause
+
+
+def loaded_delta(
+    groups: Iterable[Sequence[bytes]], without: Container[int] = ()
+) -> Generator[None, None, MetadataDelta]:
     """Replay the groups of a snapshot on the empty image; yields after each, to rest between. Returns a delta that makes
     the whole image when it is applied; it is applied now and then on the way, or the last step would be a long one.
 
-    Raises UnknownRecord, TypeError, InvariantViolated on a record that this code cannot read.
+    Args:
+        without: records to pass over, by their number in the snapshot.
+
+    Raises BadSnapshotRecord; what the failed replay left half done goes with the delta.
     """
     delta = MetadataDelta(MetadataImage.EMPTY)
+    index = -1
     for number, group in enumerate(groups, 1):
         replay = delta.replay  # a singledispatchmethod makes a wrapper each time it is looked up
         for data in group:
-            replay(decode(data))
+            index += 1
+            if without and index in without:
+                continue
+            try:
+                replay(decode(data))
+            except Exception as error:  # the edge of one record, as in the loader
+                raise BadSnapshotRecord(index, data, error) from error
         yield
         if number % GROUPS_PER_APPLY == 0:
             delta = MetadataDelta(delta.apply(NO_OFFSET, NO_EPOCH, -1))

@@ -30,6 +30,9 @@ from barnabas_quorum.records import (
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, TopicPartition, Uuid
 
+EPOCH_MAX = 2**31 - 1
+"""Kafka's protocol and our records hold 32 bits of it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRegistration:
@@ -247,7 +250,7 @@ class TopicsDelta:
         topic = self.topic_delta(record.topic_id)
         if topic.partition(record.partition_id) is not None:
             raise InvariantViolated(f"partition {topic.name}-{record.partition_id} exists already")
-        topic.changed[record.partition_id] = PartitionRegistration.of(record)
+        topic.changed[record.partition_id] = checked(PartitionRegistration.of(record))
 
     @replay.register
     def _(self, record: PartitionChangeRecord) -> None:
@@ -255,7 +258,7 @@ class TopicsDelta:
         partition = topic.partition(record.partition_id)
         if partition is None:
             raise InvariantViolated(f"partition {topic.name}-{record.partition_id} changes but does not exist")
-        topic.changed[record.partition_id] = partition.merge(record)
+        topic.changed[record.partition_id] = checked(partition.merge(record))
 
     @replay.register
     def _(self, record: ClearElrRecord) -> None:
@@ -269,8 +272,8 @@ class TopicsDelta:
             for index in sorted(partitions):
                 partition = partitions[index]
                 if partition.isr and (partition.elr or partition.last_known_elr):
-                    self.topic_delta(topic_id).changed[index] = replace(
-                        partition, elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1
+                    self.topic_delta(topic_id).changed[index] = checked(
+                        replace(partition, elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1)
                     )
 
     def _with_elrs(self) -> list[Uuid]:
@@ -367,6 +370,16 @@ class TopicsDelta:
         return TopicsImage(
             topics=topics, topics_by_id=topics_by_id, index=index.apply(), names_by_metric=names_by_metric
         )
+
+
+def checked(partition: PartitionRegistration) -> PartitionRegistration:
+    """The same. Raises InvariantViolated on what no image could hold and no snapshot could write: here it is one record's
+    fault, equal on all nodes, and later nobody's."""
+    if not partition.replicas:
+        raise InvariantViolated("a partition without replicas")
+    if partition.leader_epoch > EPOCH_MAX or partition.partition_epoch > EPOCH_MAX:
+        raise InvariantViolated(f"an epoch beyond {EPOCH_MAX}")
+    return partition
 
 
 def metric_name_of(name: str) -> str:

@@ -180,6 +180,11 @@ class QuorumCore(Replica):
         self.snapshots.sort()
         return True
 
+    def snapshot_lost(self, snapshot_id: SnapshotId) -> None:
+        """A snapshot turned out to be of no use and will be deleted. Not the oldest: the log begins with that."""
+        assert snapshot_id != self.snapshots[0], f"the log begins at snapshot {snapshot_id}"
+        self.snapshots.remove(snapshot_id)
+
     def log_start_moved(self, offset: Offset, now_ms: int) -> None:
         """The log is to begin at the end of this snapshot. The driver deletes what lies before after this."""
         assert self.in_flight is None, "log_start_moved before advance"

@@ -29,7 +29,7 @@ class Comparison(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., at_ms: _Optional[int] = ..., matches: _Optional[bool] = ..., own: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., agreed: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ...) -> None: ...
 
 class BadRecord(_message.Message):
-    __slots__ = ("offset", "epoch", "batch_offset", "batch_end_offset", "digest", "size", "head", "reason", "error", "entity")
+    __slots__ = ("offset", "epoch", "batch_offset", "batch_end_offset", "digest", "size", "head", "reason", "error", "entity", "is_in_snapshot")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     BATCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class BadRecord(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     ENTITY_FIELD_NUMBER: _ClassVar[int]
+    IS_IN_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
     offset: int
     epoch: int
     batch_offset: int
@@ -50,7 +51,8 @@ class BadRecord(_message.Message):
     reason: str
     error: str
     entity: str
-    def __init__(self, offset: _Optional[int] = ..., epoch: _Optional[int] = ..., batch_offset: _Optional[int] = ..., batch_end_offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., size: _Optional[int] = ..., head: _Optional[bytes] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., entity: _Optional[str] = ...) -> None: ...
+    is_in_snapshot: bool
+    def __init__(self, offset: _Optional[int] = ..., epoch: _Optional[int] = ..., batch_offset: _Optional[int] = ..., batch_end_offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., size: _Optional[int] = ..., head: _Optional[bytes] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., entity: _Optional[str] = ..., is_in_snapshot: _Optional[bool] = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("record", "following", "since_ms", "read_offset")
