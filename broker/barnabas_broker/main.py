@@ -8,6 +8,7 @@ Read next:  node/node.py.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -18,12 +19,21 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
 EXIT_USAGE = 2
+_VERBS_ELSEWHERE = {
+    "quorum": (
+        "barnabas_broker.recover_command",
+        "recover a controller quorum that has lost its majority (offline)",
+    ),
+    "log": ("barnabas_broker.log_dump", "look into log files (offline)"),
+}
+"""Verbs whose arguments are with their code, and their lines in the help: others do not wait for what these import."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the process's exit status."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = _parser(words)
+    options = parser.parse_args(words)
     if options.verb is None and not options.config:
         parser.error("name a properties file to run a node: barnabas-server -c server.properties")
     verbs = {
@@ -57,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_USAGE
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="barnabas-server", description="Run a Barnabas node, or prepare its storage.")
     parser.add_argument("-c", "--config", help="the node's server.properties")
     parser.add_argument(
@@ -82,12 +92,11 @@ def _parser() -> argparse.ArgumentParser:
     info = verbs.add_parser("info", help="show what the node's directories say")
     info.add_argument("-c", "--config", required=True)
     info.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
-    from barnabas_broker.recover_command import add_verbs
-
-    add_verbs(verbs)
-    from barnabas_broker import log_dump
-
-    log_dump.add_verbs(verbs)
+    for verb, (module, line) in _VERBS_ELSEWHERE.items():
+        if verb in words:
+            importlib.import_module(module).add_verbs(verbs)
+        else:
+            verbs.add_parser(verb, help=line)
     verbs.add_parser("random-uuid", help="print a new id for a cluster or a directory")
     docs = verbs.add_parser("config-docs", help="print every key with type, default and meaning")
     docs.add_argument("-o", "--output", choices=("text", "json"), default="text")

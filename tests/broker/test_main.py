@@ -1,8 +1,11 @@
-"""Refusals of `barnabas-server`: one line on stderr that names what is wrong, exit status 2, never a traceback."""
+"""`barnabas-server`: a refusal is one line on stderr that names what is wrong, exit status 2, never a traceback; no verb loads
+what only another needs."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,3 +22,33 @@ def test_a_file_where_a_directory_is_meant_is_one_line(tmp_path: Path, capsys: p
     assert main(["quorum", "recover", str(report), "--inspect", "-o", "json"]) == EXIT_USAGE
     told = json.loads(capsys.readouterr().err)["error"]
     assert told.keys() == {"code", "name", "message", "hint", "retriable"} and str(report) in told["message"]
+
+
+def test_a_verb_loads_nothing_that_only_another_needs(tmp_path: Path) -> None:
+    """Every start of a local cluster formats each controller in a process of its own."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlisteners=CONTROLLER://127.0.0.1:9093\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:9093\nlog.dirs={tmp_path / 'data'}\n"
+    )
+    words = ["format", "-c", str(properties), "--standalone", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ"]
+    others = ("grpc", "google.protobuf", "barnabas_quorum.image.metadata", "barnabas_broker.quorum_recovery")
+    code = f"""
+import sys
+from barnabas_broker.main import main
+assert main({words!r}) == 0
+print([name for name in {others!r} if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("verb", ["quorum", "log"])
+def test_the_help_says_of_a_verb_what_the_verb_says_of_itself(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the verb named, its own module puts the line there."""
+    shown = []
+    for words in (["--help"], ["--help", verb]):
+        with pytest.raises(SystemExit):
+            main(words)
+        shown.append(capsys.readouterr().out)
+    assert verb in shown[0] and shown[0] == shown[1]
