@@ -309,6 +309,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         leaderless, under_min_isr = census.flags[LEADERLESS], census.flags[UNDER_MIN_ISR]
         under_replicated = census.flags[UNDER_REPLICATED]
         found = {
+            "recovered_twice": bool(quorum.recovered_beside),
             "no_controller": quorum.leader_id == NO_BROKER,
             "voter_down": bool(down),
             "no_broker": len(fenced) == len(image.cluster.brokers),

@@ -16,6 +16,7 @@ import grpc.aio
 
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.sessions import BrokerSession
+from barnabas_quorum.driver.incarnation import IncarnationGuard
 from barnabas_quorum.driver.own_replica import OwnReplica
 from barnabas_quorum.explain.brokers import LiveFacts, SessionFact
 from barnabas_quorum.explain.leaders import ControllerReport
@@ -64,7 +65,7 @@ class ControllerFactsServicer(explain_pb2_grpc.ControllerFactsServicer):
         replica: ReplicaView,
         sessions: SessionView,
         config: ControllerConfig,
-        incarnation: Callable[[], str],
+        incarnation: IncarnationGuard,
         clock_ms: Callable[[], int],
     ) -> None:
         self._replica = replica
@@ -92,8 +93,9 @@ class ControllerFactsServicer(explain_pb2_grpc.ControllerFactsServicer):
             flushed_end_offset=own.flushed_end_offset,
             high_watermark=own.high_watermark,
             voters=str(own.voters),
-            incarnation=self._incarnation(),
+            incarnation=str(self._incarnation.current),
             unreached=own.unreached,
+            recovered_beside=self._incarnation.recovered_beside,
         )
 
     async def DescribeSessions(self, request: Any, context: Any) -> Any:
@@ -135,6 +137,7 @@ async def ask_replica(address: Address) -> ControllerReport:
         voters=VoterSet.parse(answer.voters) if answer.voters else VoterSet.unknown(),
         incarnation=answer.incarnation,
         unreached=frozenset(BrokerId(each) for each in answer.unreached),
+        recovered_beside=tuple(answer.recovered_beside),
     )
 
 

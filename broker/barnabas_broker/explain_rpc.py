@@ -26,8 +26,8 @@ from barnabas_quorum.explain.brokers import LiveFacts, explain_broker
 from barnabas_quorum.explain.chain import Explanation
 from barnabas_quorum.explain.history import (
     Filter,
-    QuorumLeaderElected,
     concerns_broker,
+    concerns_leadership,
     concerns_partition,
 )
 from barnabas_quorum.explain.leaders import ControllerReport, Silence, explain_leader
@@ -120,9 +120,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         return await self._explain_reassignment(name)
 
     async def _explain_leader(self) -> explain_pb2.ExplainResponse:
-        (reports, silent), history = await asyncio.gather(
-            self._ask_controllers(), self._read(lambda record: isinstance(record, QuorumLeaderElected))
-        )
+        (reports, silent), history = await asyncio.gather(self._ask_controllers(), self._read(concerns_leadership))
         found = explain_leader(reports, silent, history=history.entries, now_ms=self._clock_ms())
         return self._answer(found, history)
 

@@ -10,6 +10,12 @@ What one survivor knows and what not. Everything in its log counts as committed 
 record that no majority had may come to life: its asker was told nothing, or that it failed). What others committed without it
 is lost, and its own log cannot tell how much that is: only other survivors' logs, and those of brokers, can.
 
+What the others may have given out, and may go on giving out where nobody sees the recovered quorum: leader epochs of partitions
+and producer ids. Were they given out twice, two leaders would write different records in one leader epoch, and no follower could
+tell. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. The one hole that is left: an election in the
+uncertain end of the log, which an island may have decided otherwise, counts while a broker has read it and not the gap right
+behind it, which mostly comes with the same fetch.
+
 Why one voter, where two have survived. A first set of two would have to be written into two directories, mostly on two hosts,
 with a crash between them that leaves neither able to lead; and two voters stand still when one is down. One voter is one
 directory and leads at once. The other survivor loses nothing by it: it rejoins, fetches the log, and is given its vote.
@@ -39,17 +45,21 @@ from barnabas_broker.node.incarnation_file import (
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import StorageError, read_meta
 from barnabas_log.disk import Disk, RealDisk
-from barnabas_quorum.driver.committed import voters_batch
+from barnabas_quorum.driver.committed import data_batch, voters_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation
 from barnabas_quorum.driver.snapshot_content import bootstrap_voters
 from barnabas_quorum.raft.messages import HardState, Voters
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_quorum.record_codec import encode
+from barnabas_quorum.records import EPOCHS_PER_RECOVERY, QuorumRecoveryRecord
 from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import read_header
 
 EPOCH_GAP = 1_000_000
 """So far above every known epoch the recovered quorum begins. A voter raises its epoch at most once per election time-out, and
 with pre-votes only when it can win: lost voters cannot have come this far, so no (epoch, offset) names two records."""
+PRODUCER_IDS_PER_RECOVERY = 10**12
+"""So many producer ids are left out: a billion blocks."""
 EPOCH_MAX = 2**31 - 1
 TAIL_BYTES = 1024 * 1024
 
@@ -123,8 +133,19 @@ class RecoveryPlan:
     """Those that belong to another recovery of the same quorum: all that was written there since is given up."""
     incarnation: Incarnation
     epoch: Epoch
+    recoveries: int
+    """So many lie between the chosen log and the new incarnation, this one with them: another log may have gone through them."""
     voters: VoterSet
     """The new set: the chosen replica alone."""
+
+    @property
+    def record(self) -> QuorumRecoveryRecord:
+        """What stands behind the new voters."""
+        return QuorumRecoveryRecord(
+            incarnation=str(self.incarnation),
+            epoch_gap=self.recoveries * EPOCHS_PER_RECOVERY,
+            producer_id_gap=self.recoveries * PRODUCER_IDS_PER_RECOVERY,
+        )
 
 
 async def inspect(directory: str) -> SurvivorReport:
@@ -208,7 +229,8 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
             "and give its --report"
         )
     given_up = tuple(report for report in ranked if _is_other_recovery(report, own_incarnation))
-    present = {(report.node_id, report.directory_id) for report in ranked if report not in given_up}
+    # Voters of another incarnation refuse each other: they are no majority together.
+    present = {(report.node_id, report.directory_id) for report in ranked if report.incarnation == chosen.incarnation}
     unasked = [voter for voter in voters if (voter.key.id, str(voter.key.directory_id)) not in present]
     is_needed = bool(given_up) or chosen.is_unfinished
     if len(voters) - len(unasked) >= voters.majority and not is_needed:
@@ -234,6 +256,8 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         given_up=given_up,
         incarnation=Incarnation(number, recovery_id),
         epoch=Epoch(epoch),
+        # Of an unfinished recovery nobody knows whether its own gap is in the log.
+        recoveries=number - (0 if chosen.is_unfinished else own_incarnation.number),
         voters=VoterSet([own], kraft_version=1, removed=[*voters.removed, *gone]),
     )
 
@@ -243,21 +267,20 @@ async def carry_out(plan: RecoveryPlan) -> None:
     directory = plan.chosen.directory
     if await inspect(directory) != plan.chosen:
         raise StorageError(f"{directory} has changed since it was looked at: look again")
-    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=time.time_ns() // 1_000_000)
+    now_ms = time.time_ns() // 1_000_000
+    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=now_ms)
     try:
         with contextlib.closing(RealDisk()) as disk:
             save_incarnation(disk, directory, StoredIncarnation(current=plan.incarnation, is_unfinished=True))
         await log.save_hard_state(HardState(plan.epoch, NO_BROKER, None))
-        log.append(
-            [
-                voters_batch(
-                    Voters(plan.voters, writes_version=True),
-                    base_offset=Offset(log.end_offset),
-                    epoch=plan.epoch,
-                    timestamp_ms=time.time_ns() // 1_000_000,
-                )
-            ]
+        voters = voters_batch(
+            Voters(plan.voters, writes_version=True),
+            base_offset=Offset(log.end_offset),
+            epoch=plan.epoch,
+            timestamp_ms=now_ms,
         )
+        gaps = data_batch([encode(plan.record)], base_offset=voters.end_offset, epoch=plan.epoch, timestamp_ms=now_ms)
+        log.append([voters, gaps])
         await log.flush()
     finally:
         await log.close()
@@ -290,7 +313,7 @@ def rejoin(disk: Disk, directory: str) -> str | None:
 
 def _is_other_recovery(report: SurvivorReport, own: Incarnation) -> bool:
     theirs = Incarnation.parse(report.incarnation)
-    return theirs.number == own.number and theirs != own
+    return theirs.number >= own.number and theirs != own
 
 
 def _formatted_voters(disk: Disk, log_directory: str) -> VoterSet:

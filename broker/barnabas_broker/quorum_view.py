@@ -9,7 +9,8 @@ Read next:  admin_rpc.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import grpc.aio
@@ -62,11 +63,14 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         cluster_id: str,
         quorum: QuorumMember,
         clock_ms: Callable[[], int],
+        recovered_beside: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        """`recovered_beside`: the other recoveries of the same quorum that this node has met."""
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._quorum = quorum
         self._clock_ms = clock_ms
+        self._recovered_beside = recovered_beside
         self._channel: grpc.aio.Channel | None = None
         self._channel_to = NO_BROKER
 
@@ -76,13 +80,11 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
 
     async def DescribeOwnQuorum(self, request: Any, context: Any) -> Any:
         """What this node sees; another node asks because it takes this one for the leader."""
-        return quorum_to_message(
-            self._quorum.describe(), self._quorum.voters, cluster_id=self._cluster_id, now_ms=self._clock_ms()
-        )
+        return quorum_to_message(self._own(), self._quorum.voters, cluster_id=self._cluster_id, now_ms=self._clock_ms())
 
     async def describe(self) -> QuorumDescription:
         """The leader's view where it can be had, else this node's own."""
-        own = self._quorum.describe()
+        own = self._own()
         leader = self._quorum.leader_endpoint
         if own.leader_id == self._node_id or leader is None:
             return own
@@ -93,7 +95,9 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         except grpc.aio.AioRpcError as error:
             logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())
             return own
-        return quorum_from_message(message)
+        found = quorum_from_message(message)
+        beside = dict.fromkeys([*found.recovered_beside, *own.recovered_beside])
+        return replace(found, recovered_beside=tuple(beside))
 
     async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
         """Have the quorum's leader change the voter set; ends when that is committed. Raises PeerUnreachable."""
@@ -104,6 +108,9 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         if self._channel is not None:
             await self._channel.close()
             self._channel = None
+
+    def _own(self) -> QuorumDescription:
+        return replace(self._quorum.describe(), recovered_beside=tuple(self._recovered_beside()))
 
     def _stub(self, leader_id: BrokerId, host: str, port: int) -> Any:
         """A stub on the one channel that is kept; a channel to a former leader is dropped when its last call ends."""
@@ -144,6 +151,7 @@ def quorum_to_message(
         ]
         + [describe(replica, "observer") for replica in quorum.observers],
         described_at_ms=now_ms,
+        recovered_beside=quorum.recovered_beside,
     )
 
 
@@ -156,6 +164,7 @@ def quorum_from_message(message: admin_pb2.DescribeQuorumResponse) -> QuorumDesc
         high_watermark=Offset(message.high_watermark),
         voters=tuple(replica for role, replica in replicas if role != "observer"),
         observers=tuple(replica for role, replica in replicas if role == "observer"),
+        recovered_beside=tuple(message.recovered_beside),
     )
 
 

@@ -186,6 +186,10 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
     print("\n" + ("done" if is_done else "would be written (DRY RUN, nothing was)"))
     print(f"  incarnation {plan.incarnation}: brokers follow it, other voters ({_ids(plan)}) are refused")
     print(f"  voters {plan.voters} from offset {chosen.log_end_offset} on, in epoch {plan.epoch}")
+    gap = plan.record.epoch_gap
+    print(
+        f"  leader epochs of all partitions rise by {gap}: who has records of a leader that is lost cuts them, and follows"
+    )
     print("\nnext")
     if not is_done:
         print("  to do it, with the node stopped and the old voters never to return unchanged:")
@@ -216,6 +220,7 @@ def _plan_as_json(plan: RecoveryPlan, *, is_done: bool) -> dict[str, Any]:
         "given_up": [each.directory for each in plan.given_up],
         "incarnation": str(plan.incarnation),
         "epoch": plan.epoch,
+        "leader_epoch_gap": plan.record.epoch_gap,
         "voters": str(plan.voters),
     }
 

@@ -32,6 +32,7 @@ from barnabas_quorum.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuorumRecoveryRecord,
     Record,
     RegisterBrokerRecord,
     RegisterControllerRecord,
@@ -303,6 +304,24 @@ def _read_clear_elr(message: Any) -> Record:
     return ClearElrRecord(topic_name=message.topic_name)
 
 
+def _quorum_recovery(record: QuorumRecoveryRecord) -> Any:
+    return pb.MetadataRecord(
+        quorum_recovery=pb.QuorumRecovery(
+            incarnation=record.incarnation,
+            epoch_gap=record.epoch_gap,
+            producer_id_gap=record.producer_id_gap,
+        )
+    )
+
+
+def _read_quorum_recovery(message: Any) -> Record:
+    return QuorumRecoveryRecord(
+        incarnation=message.incarnation,
+        epoch_gap=message.epoch_gap,
+        producer_id_gap=message.producer_id_gap,
+    )
+
+
 def _config(record: ConfigRecord) -> Any:
     return pb.MetadataRecord(
         config=pb.Config(
@@ -414,6 +433,7 @@ ENCODERS: dict[type, Callable[[Any], Any]] = {
     PartitionRecord: _partition,
     PartitionChangeRecord: _partition_change,
     ClearElrRecord: _clear_elr,
+    QuorumRecoveryRecord: _quorum_recovery,
     ConfigRecord: _config,
     FeatureLevelRecord: _feature_level,
     ProducerIdsRecord: _producer_ids,
@@ -436,6 +456,7 @@ DECODERS: dict[str, Callable[[Any], Record]] = {
     "partition": _read_partition,
     "partition_change": _read_partition_change,
     "clear_elr": _read_clear_elr,
+    "quorum_recovery": _read_quorum_recovery,
     "config": _read_config,
     "feature_level": _read_feature_level,
     "producer_ids": _read_producer_ids,

@@ -17,6 +17,8 @@ from barnabas_quorum.records_security import SecurityRecord
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Uuid
 
 FIRST_LEADER_EPOCH = Epoch(0)
+EPOCHS_PER_RECOVERY = 1_000_000
+"""So many leader epochs, and partition epochs, does each recovery of the quorum leave out."""
 
 
 class ConfigResourceType(IntEnum):
@@ -173,6 +175,22 @@ class ClearElrRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuorumRecoveryRecord:
+    """The quorum goes on from a survivor that may lack what a lost majority decided. What that majority can have given out and may
+    still give out, where nobody sees the recovered quorum, is left out: leader epochs and partition epochs of every partition
+    rise by `epoch_gap`, and the producer ids by theirs. So no leader epoch has two leaders, and a replica with records of a
+    leader that this log does not know finds by its epochs where to cut. A transaction that is open here ends as aborted.
+
+    Written by `quorum recover` right behind the log it found, whatever metadata.version is: an older node stands still there."""
+
+    incarnation: str
+    """The quorum's from here on."""
+    epoch_gap: int
+    """EPOCHS_PER_RECOVERY for each recovery since that of the log it is written to."""
+    producer_id_gap: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
     """One config key of a topic (resource name = topic), a broker (broker id in text, "" = all brokers) or a group."""
 
@@ -215,6 +233,7 @@ Record = (
     | PartitionRecord
     | PartitionChangeRecord
     | ClearElrRecord
+    | QuorumRecoveryRecord
     | ConfigRecord
     | FeatureLevelRecord
     | ProducerIdsRecord

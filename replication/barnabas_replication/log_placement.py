@@ -34,7 +34,7 @@ def refusal_of_new_log(
     if has_offline:
         if not is_reserved(directory):
             return f"it is in directory {directory}, which does not work here now; make that readable and restart"
-        is_new = partition.leader_epoch == 0 and partition.partition_epoch == 0
+        is_new = partition.partition_epoch == 0
         if is_new or (broker_id in partition.adding_replicas and not counts):
             return None
         return (

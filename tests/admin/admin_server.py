@@ -188,6 +188,7 @@ class AdminServer:
             cluster_id=self.node.cluster_id,
             quorum=FakeMember(self.node),
             clock_ms=lambda: NOW_MS,
+            recovered_beside=lambda: self.node.recovered_beside,
         )
         self.service = AdminService(self.node, self.controller, view, clock_ms=lambda: NOW_MS)
         server = grpc.aio.server(options=SERVER_OPTIONS)

@@ -117,6 +117,7 @@ class FakeNode:
     static_min_isr: int = 2
     voter_changes: list[VoterChange] = field(default_factory=list)
     """What the quorum was asked for."""
+    recovered_beside: tuple[str, ...] = ()
     voter_error: ReplyError = ReplyError.NONE
     """What it answers."""
 

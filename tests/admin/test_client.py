@@ -45,6 +45,8 @@ def test_every_illness_is_a_reason(admin_server: AdminServer, client: AdminClien
     admin_server.node.image = make_image(brokers=())
     admin_server.node.quorum = make_quorum(leader=-1)
     assert list(client.describe_health().reasons) == ["no_controller", "no_broker"]
+    admin_server.node.recovered_beside = ("1:x",)
+    assert list(client.describe_health().reasons) == ["recovered_twice", "no_controller", "no_broker"]
 
 
 def test_cluster_counts_and_marks(admin_server: AdminServer, client: AdminClient) -> None:

@@ -25,6 +25,7 @@ from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard, Verdict, judge
 from barnabas_quorum.raft.voters import VoterSet
+from barnabas_quorum.records import EPOCHS_PER_RECOVERY
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 
 A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
@@ -80,6 +81,7 @@ def test_what_a_recovery_costs(name: str) -> None:
     assert chosen not in lost_voters(plan)
     assert plan.incarnation == Incarnation(1, A)
     assert plan.epoch == max(each.epoch for each in reports) + EPOCH_GAP
+    assert plan.record.epoch_gap == EPOCHS_PER_RECOVERY
 
 
 REFUSED = {
@@ -103,6 +105,26 @@ def test_a_second_recovery_is_a_later_incarnation() -> None:
     only = report(1, incarnation=f"3:{A}")
     plan = plan_recovery([only], chosen=only, recovery_id=B)
     assert plan.incarnation == Incarnation(4, B)
+    assert plan.record.epoch_gap == EPOCHS_PER_RECOVERY
+
+
+def test_a_voter_of_a_later_recovery_is_none_that_elects_with_this_one() -> None:
+    stays, goes = report(1, incarnation=f"1:{A}"), report(2, incarnation=f"2:{B}")
+    plan = plan_recovery([stays, goes], chosen=stays, recovery_id=A)
+    assert plan.given_up == (goes,)
+    assert (plan.incarnation.number, len(plan.unasked)) == (3, 2)
+
+
+@pytest.mark.parametrize(("other", "is_unfinished", "gaps"), [(1, False, 1), (5, False, 5), (1, True, 2), (5, True, 6)])
+def test_leader_epochs_rise_above_those_of_every_other_recovery_that_is_known(
+    other: int, is_unfinished: bool, gaps: int
+) -> None:
+    """Incarnation n counts from n gaps on. Whether an unfinished recovery has written its gap is not known."""
+    stays = report(1, of=1, incarnation=f"1:{A}", is_unfinished=is_unfinished)
+    goes = report(2, of=1, incarnation=f"{other}:{B}")
+    plan = plan_recovery([stays, goes], chosen=stays, recovery_id=A)
+    assert plan.record.epoch_gap == gaps * EPOCHS_PER_RECOVERY
+    assert plan.record.incarnation == str(plan.incarnation) == f"{other + 1}:{A}"
 
 
 def test_of_two_recoveries_the_one_that_stays_is_recovered_once_more() -> None:
@@ -127,6 +149,14 @@ def test_two_recoveries_of_one_quorum_refuse_each_other_and_say_so_once() -> Non
         assert reason is not None
         assert "recover the one that shall stay once more" in reason
     assert (guard.current, guard.superseded_by, len(told)) == (Incarnation(1, A), None, 1)
+    assert guard.recovered_beside == (f"1:{B}",)
+
+
+def test_who_goes_over_to_a_later_recovery_forgets_that_there_were_two() -> None:
+    guard = IncarnationGuard(Incarnation(1, A), is_voter=lambda: False)
+    assert guard.hear(f"1:{B}") is not None
+    assert guard.hear(f"2:{A}") is None
+    assert guard.recovered_beside == ()
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,12 @@ from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import MetaProperties, StorageError
 from barnabas_broker.quorum_recovery import EPOCH_GAP, SurvivorReport, inspect
 from barnabas_log.disk import RealDisk
-from barnabas_quorum.driver.committed import data_batch
+from barnabas_quorum.driver.committed import data_batch, open_batch
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.raft.messages import HardState
 from barnabas_quorum.raft.voters import VoterSet
+from barnabas_quorum.record_codec import decode
+from barnabas_quorum.records import QuorumRecoveryRecord, Record
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 
 IDS = {node: Uuid(bytes([node]) * 16) for node in (1, 2, 3)}
@@ -74,6 +76,17 @@ def recover(ask: Ask, directory: Path, *more: object, node: int = 1) -> Any:
 
 def looked_at(directory: Path) -> SurvivorReport:
     return asyncio.run(inspect(str(directory)))
+
+
+async def last_record(directory: Path) -> Record:
+    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=str(directory), now_ms=0)
+    try:
+        (batch,) = log.read(Offset(log.end_offset - 1), end_offset=log.end_offset, bytes_max=1)
+        opened = open_batch(batch)
+        assert opened is not None
+        return decode(opened.records[-1])
+    finally:
+        await log.close()
 
 
 class Crash(Exception):
@@ -141,8 +154,11 @@ def test_a_recovery_that_crashed_can_be_given_again(
     assert [voter.key.id for voter in VoterSet.parse(after.voters)] == [1]
     assert after.last_epoch == done["epoch"] >= 4 + EPOCH_GAP
     assert not after.is_unfinished
-    # The ten records are there, whatever voter sets stand behind them.
-    assert after.log_end_offset - 10 in (2, 4)
+    # The ten records are there, whatever voter sets and gaps stand behind them; the gap of this recovery is the last.
+    assert after.log_end_offset - 10 in (3, 5, 6)
+    last = asyncio.run(last_record(directory))
+    assert isinstance(last, QuorumRecoveryRecord)
+    assert (last.incarnation, last.epoch_gap) == (done["incarnation"], done["leader_epoch_gap"])
     status, why = ask("recover", directory)
     assert (status, "nothing needs to be given up" in why) == (2, True)
 

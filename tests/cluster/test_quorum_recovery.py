@@ -10,14 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
-from barnabas_admin.local_cluster import find_base_port
+from barnabas_admin.local_cluster import find_base_port, random_uuid
+from barnabas_quorum.records import EPOCHS_PER_RECOVERY
+from tests.cluster.workload import read_log
 
 SERVER = str(Path(sys.executable).parent / "barnabas-server")
 WAIT_S = 60
@@ -25,6 +29,7 @@ CONTROLLERS = (1, 2, 3)
 BROKER = 9
 BROKER_APART = 8
 BROKERS = (BROKER, BROKER_APART)
+PARTITIONS = 4
 
 pytestmark = pytest.mark.cluster
 
@@ -52,16 +57,22 @@ class Nodes:
         return self.directory / f"data-{node}"
 
     def format(self) -> None:
-        ids = {node: self.server("random-uuid").stdout.strip() for node in CONTROLLERS}
-        voters = ",".join(f"{node}@127.0.0.1:{self.ports[node]}:{ids[node]}" for node in CONTROLLERS)
-        cluster_id = self.server("random-uuid").stdout.strip()
-        for node in CONTROLLERS:
-            config = str(self.directory / f"{node}.properties")
-            done = self.server("format", "-c", config, "--cluster-id", cluster_id, "--initial-controllers", voters)
-            assert done.returncode == 0, done.stderr
+        voters = ",".join(f"{node}@127.0.0.1:{self.ports[node]}:{random_uuid()}" for node in CONTROLLERS)
+        shared = ("--cluster-id", str(random_uuid()), "--initial-controllers", voters)
+        with ThreadPoolExecutor() as at_once:
+            configs = [str(self.directory / f"{node}.properties") for node in CONTROLLERS]
+            for done in at_once.map(lambda config: self.server("format", "-c", config, *shared), configs):
+                assert done.returncode == 0, done.stderr
 
     def server(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([SERVER, *arguments], capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+    def recover(self, node: int, *more: str) -> None:
+        asked = ("quorum", "recover", str(self.data(node)), *more)
+        plan = self.server(*asked, "-o", "json")
+        assert plan.returncode == 0, plan.stderr
+        done = self.server(*asked, f"--yes={json.loads(plan.stdout)['chosen_directory_id']}")
+        assert done.returncode == 0, done.stderr
 
     def start(self, *nodes: int) -> None:
         for node in nodes:
@@ -81,20 +92,43 @@ class Nodes:
         assert status != 0, output
         return output
 
+    def kafka(self, node: int) -> str:
+        return f"127.0.0.1:{self.ports[node]}"
+
+    def send(self, node: int, *values: int) -> None:
+        """To the partitions of `both` in turn, with acks=all of whoever is in sync."""
+        settings = {"bootstrap.servers": self.kafka(node), "acks": "all", "message.timeout.ms": WAIT_S * 1000}
+        refused: list[str] = []
+        producer = Producer(settings)
+        for value in values:
+            producer.produce(
+                "both",
+                b"%d" % value,
+                partition=value % PARTITIONS,
+                on_delivery=lambda error, _: refused.append(str(error)) if error is not None else None,
+            )
+        assert producer.flush(WAIT_S) == 0
+        assert not refused
+
+    def segment(self, node: int, index: int) -> bytes:
+        (segment,) = (self.data(node) / f"both-{index}").glob("*.log")
+        return segment.read_bytes()
+
     def ask(self, node: int, question: Callable[[AdminClient], Any]) -> Any:
         with AdminClient(f"127.0.0.1:{self.admin_ports[node]}", timeout_s=WAIT_S) as client:
             return question(client)
 
     def until(self, node: int, what: Callable[[AdminClient], bool]) -> None:
         deadline = time.monotonic() + WAIT_S
-        while True:
-            try:
-                if self.ask(node, what):
-                    return
-            except AdminError:
-                pass
-            assert time.monotonic() < deadline, (self.directory / f"{node}.out").read_text()[-3000:]
-            time.sleep(0.1)
+        with AdminClient(f"127.0.0.1:{self.admin_ports[node]}", timeout_s=WAIT_S) as client:
+            while True:
+                try:
+                    if what(client):
+                        return
+                except AdminError:
+                    client.close()  # the next question opens a new channel
+                assert time.monotonic() < deadline, (self.directory / f"{node}.out").read_text()[-3000:]
+                time.sleep(0.1)
 
 
 @pytest.fixture
@@ -107,6 +141,19 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 def leader(client: AdminClient) -> int:
     found: int = client.describe_quorum().leader_id
     return found
+
+
+def partitions(client: AdminClient) -> list[Any]:
+    (topic,) = client.describe_topics(["both"])
+    return list(topic.partitions)
+
+
+def leads_all(client: AdminClient, broker: int) -> bool:
+    return {(each.leader, tuple(each.isr)) for each in partitions(client)} == {(broker, (broker,))}
+
+
+def leader_epochs(client: AdminClient) -> list[int]:
+    return [each.leader_epoch for each in partitions(client)]
 
 
 def topics(client: AdminClient) -> list[tuple[str, str, int]]:
@@ -179,15 +226,13 @@ def test_what_old_voters_take_where_nobody_sees_the_recovered_quorum_never_becom
     nodes.ask(BROKER_APART, lambda admin: admin.create_topics(["before"], partitions=1, replication_factor=1))
     nodes.kill(*CONTROLLERS, BROKER_APART)
 
-    survivor = str(nodes.data(1))
-    directory_id = json.loads(nodes.server("quorum", "recover", survivor, "-o", "json").stdout)["chosen_directory_id"]
-    done = nodes.server("quorum", "recover", survivor, f"--yes={directory_id}")
-    assert done.returncode == 0, done.stderr
+    nodes.recover(1)
 
     nodes.start(2, 3, BROKER_APART)
     nodes.until(BROKER_APART, lambda admin: leader(admin) in (2, 3))
     nodes.ask(BROKER_APART, lambda admin: admin.create_topics(["elsewhere"], partitions=1, replication_factor=1))
-    assert "elsewhere" in {name for name, _, _ in nodes.ask(BROKER_APART, topics)}
+    # The answer comes with the commit, of which the broker hears a moment later.
+    nodes.until(BROKER_APART, lambda admin: "elsewhere" in {name for name, _, _ in topics(admin)})
 
     nodes.start(1)
     for node in (2, 3):
@@ -200,3 +245,69 @@ def test_what_old_voters_take_where_nobody_sees_the_recovered_quorum_never_becom
     for node in (1, BROKER_APART):
         assert {name for name, _, _ in nodes.ask(node, topics)} == {"before"}
     assert len(list(nodes.data(BROKER_APART).glob("set-aside-metadata-log*"))) == 1
+
+
+def test_two_recoveries_are_told_with_the_command_that_ends_them(nodes: Nodes) -> None:
+    nodes.format()
+    nodes.start(*CONTROLLERS)
+    nodes.until(1, lambda admin: leader(admin) in CONTROLLERS)
+    nodes.kill(*CONTROLLERS)
+    for node in (1, 2):
+        nodes.recover(node)
+    nodes.start(1, 2)
+    for node in (1, 2):
+        nodes.until(node, lambda admin: "recovered_twice" in admin.describe_health().reasons)
+    told = nodes.ask(1, lambda admin: admin.explain_leader())
+    assert told.status == "recovered-twice"
+    assert "(controller 1)" in told.summary and "(controller 2)" in told.summary
+    commands = [step.command for step in told.next if step.command]
+    assert [command.split()[:3] for command in commands] == [["barnabas", "quorum", "recover"]] * 2
+
+    nodes.kill(1, 2)
+    report = nodes.directory / "other.json"
+    report.write_text(nodes.server("quorum", "recover", str(nodes.data(2)), "--inspect", "-o", "json").stdout)
+    nodes.recover(1, "--report", str(report), "--from", str(nodes.data(1)))
+    nodes.start(1, 2)
+    assert "the quorum was recovered without this voter" in nodes.ends(2)
+    nodes.until(1, lambda admin: leader(admin) == 1)
+    assert "recovered_twice" not in nodes.ask(1, lambda admin: admin.describe_health()).reasons
+    assert nodes.ask(1, lambda admin: admin.explain_leader()).status == "led"
+
+
+def test_what_leaders_of_both_sides_wrote_is_cut_by_epochs_and_the_replicas_end_alike(nodes: Nodes) -> None:
+    """The lost majority goes on in a corner with one broker, the recovered quorum with the other, and both take records for the
+    same partitions. Nobody empties anything: the leader epochs say who cuts what. (A broker that is out of sight is paused: one
+    that was killed would be in no ISR.)"""
+    nodes.format()
+    nodes.start(*CONTROLLERS, *BROKERS)
+    nodes.until(BROKER, lambda admin: [broker.fenced for broker in admin.list_brokers().brokers] == [False, False])
+    nodes.ask(BROKER, lambda admin: admin.create_topics(["both"], partitions=PARTITIONS, replication_factor=2))
+    nodes.send(BROKER, *range(20))
+    nodes.processes[BROKER].send_signal(signal.SIGSTOP)
+    nodes.kill(*CONTROLLERS)
+
+    nodes.recover(1)
+
+    nodes.start(2, 3)
+    nodes.until(BROKER_APART, lambda admin: leads_all(admin, BROKER_APART))
+    # A dropped replica costs a leader epoch: as many on either side, or the epochs alone would tell them apart.
+    alone = {("both", index): [BROKER_APART] for index in range(PARTITIONS)}
+    nodes.ask(BROKER_APART, lambda admin: admin.alter_reassignments(alone))
+    nodes.until(BROKER_APART, lambda admin: max(leader_epochs(admin)) == 2)
+    nodes.send(BROKER_APART, *range(100, 180))
+    apart = nodes.ask(BROKER_APART, leader_epochs)
+    nodes.kill(2, 3, BROKER_APART)
+
+    nodes.start(1)
+    nodes.processes[BROKER].send_signal(signal.SIGCONT)
+    nodes.until(BROKER, lambda admin: leads_all(admin, BROKER))
+    nodes.send(BROKER, *range(200, 220))
+    assert min(nodes.ask(BROKER, leader_epochs)) >= max(apart) + EPOCHS_PER_RECOVERY // 2
+
+    nodes.start(BROKER_APART)
+    nodes.until(BROKER, lambda admin: all(sorted(each.isr) == [*sorted(BROKERS)] for each in partitions(admin)))
+    for index in range(PARTITIONS):
+        ours, theirs = (nodes.segment(node, index) for node in (BROKER, BROKER_APART))
+        assert ours == theirs, f"both-{index} differs"
+    read = read_log(nodes.kafka(BROKER), "both")
+    assert sorted(value for records in read.values() for _, value in records) == [*range(20), *range(200, 220)]

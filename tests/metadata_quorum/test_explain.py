@@ -465,6 +465,32 @@ LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
 }
 
 
+TWICE: dict[str, list[ControllerReport]] = {
+    "both answer": [
+        report(1, incarnation="1:a", role="leader", voters=VoterSet([VOTERS.voters[0]])),
+        report(2, incarnation="1:b", role="leader", voters=VoterSet([VOTERS.voters[1]])),
+    ],
+    "one answers and has met the other": [report(1, incarnation="1:a", role="leader", recovered_beside=("1:b",))],
+    "nobody leads": [report(1, incarnation="1:a", recovered_beside=("1:b",)), report(2, incarnation="1:a")],
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_two_recoveries_of_one_quorum_are_told_first_with_the_way_out(name: str) -> None:
+    found = explain_leader(TWICE[name], [], history=(), now_ms=0)
+    assert found.status == "recovered-twice"
+    assert found.summary.startswith("THE QUORUM WAS RECOVERED TWICE: as 1:a (controller 1")
+    other = "controller 2" if name == "both answer" else "no controller of it answers here"
+    assert f"as 1:b ({other})" in found.summary
+    assert [step.command for step in found.next if "--report" in step.command]
+    assert any("of the quorum recovered as 1:a" in fact for fact in found.facts)
+
+
+def test_a_former_recovery_is_no_second_one() -> None:
+    recovered_again = report(1, incarnation="2:a", role="leader", recovered_beside=("1:b",))
+    assert explain_leader([recovered_again, report(2, incarnation="1:b")], [], history=(), now_ms=0).status == "led"
+
+
 @pytest.mark.parametrize("name", LEADERS)
 def test_why_there_is_a_leader_or_none(name: str) -> None:
     reports, silent, status, summary = LEADERS[name]

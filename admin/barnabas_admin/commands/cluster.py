@@ -26,6 +26,7 @@ METADATA_TIMEOUT_S_MAX = 2.0
 NODES_AT_ONCE = 16
 
 _NEXT = {
+    "recovered_twice": "barnabas explain leader",
     "no_controller": "barnabas explain leader",
     "voter_down": "barnabas quorum replicas",
     "no_broker": "barnabas broker list",

@@ -416,6 +416,7 @@ class _ControlSide:
             cluster_id=storage.cluster_id,
             quorum=self.quorum,
             clock_ms=wall_ms,
+            recovered_beside=lambda: self._incarnation.recovered_beside,
         )
         self.facts = NodeFacts(
             config,
@@ -628,7 +629,7 @@ class _ControlSide:
                 replica=self.quorum,
                 sessions=self._driver,
                 config=self._node.config.controller,
-                incarnation=lambda: str(self._incarnation.current),
+                incarnation=self._incarnation,
                 clock_ms=wall_ms,
             ).add_to(server)
             await self._start(server, endpoint.host, endpoint.port)

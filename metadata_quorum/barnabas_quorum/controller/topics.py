@@ -36,6 +36,8 @@ from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicImage, metric_name_of
 from barnabas_quorum.records import (
+    EPOCHS_PER_RECOVERY,
+    FIRST_LEADER_EPOCH,
     ConfigRecord,
     ConfigResourceType,
     PartitionRecord,
@@ -44,7 +46,7 @@ from barnabas_quorum.records import (
     TopicRecord,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, BrokerId, Uuid
+from barnabas_wire.kafka.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, BrokerId, Epoch, Uuid
 
 TOPIC_NAME_CHARS_MAX = 249
 """So that `<name>-<partition>` and its suffixes fit into a file name of 255 bytes."""
@@ -155,7 +157,9 @@ def create_partitions(
             replies.append(GrownTopic(name=growth.name, error=refusal))
             continue
         placed += assignments
-        records += _partition_records(image, topic.id, assignments, first_index=len(topic.partitions))
+        records += _partition_records(
+            image, topic.id, assignments, first_index=len(topic.partitions), leader_epoch=_epoch_of_growth(topic)
+        )
         replies.append(GrownTopic(name=growth.name))
     return ControllerResult(
         records=[] if request.validate_only else records, response=CreatePartitionsReply(topics=tuple(replies))
@@ -298,8 +302,20 @@ def _placeable(image: MetadataImage) -> list[PlaceableBroker]:
     return [PlaceableBroker(broker.id, broker.rack, broker.is_active) for broker in image.cluster.sorted_brokers()]
 
 
+def _epoch_of_growth(topic: TopicImage) -> Epoch:
+    """In which leader epoch new partitions of a topic begin. Voters that a recovery has left behind may have let the same topic
+    grow, by other records: they counted from below the gap that this topic's partitions have crossed with the recovery."""
+    highest = max(partition.leader_epoch for partition in topic.partitions.values())
+    return Epoch(highest // EPOCHS_PER_RECOVERY * EPOCHS_PER_RECOVERY)
+
+
 def _partition_records(
-    image: MetadataImage, topic_id: Uuid, assignments: Sequence[tuple[BrokerId, ...]], *, first_index: int
+    image: MetadataImage,
+    topic_id: Uuid,
+    assignments: Sequence[tuple[BrokerId, ...]],
+    *,
+    first_index: int,
+    leader_epoch: Epoch = FIRST_LEADER_EPOCH,
 ) -> list[Record]:
     """Active replicas are in the first ISR; the first of them leads. The caller made sure that there is one."""
     records: list[Record] = []
@@ -313,6 +329,7 @@ def _partition_records(
                 directories=tuple(replica_directory(image, replica) for replica in replicas),
                 isr=isr,
                 leader=isr[0],
+                leader_epoch=leader_epoch,
             )
         )
     return records

@@ -26,6 +26,7 @@ from barnabas_quorum.records import (
     BeginTransactionRecord,
     EndTransactionRecord,
     NoOpRecord,
+    QuorumRecoveryRecord,
     Record,
 )
 from barnabas_wire.kafka.ids import BrokerId, Offset
@@ -114,6 +115,8 @@ async def read_history(log: RaftLog, *, high_watermark: Offset, concerns: Filter
                 if each.kind == opened.BAD:
                     unreadable.append(each.offset)
                 continue
+            if isinstance(record, QuorumRecoveryRecord):
+                held = None
             if isinstance(record, BeginTransactionRecord):
                 held = []
             elif isinstance(record, EndTransactionRecord):

@@ -103,7 +103,12 @@ class IncarnationGuard:
         self._on_conflict = on_conflict
         self._agreeing: set[ReplicaKey] = set()
         self.conflicts: set[Incarnation] = set()
-        """Recoveries of the same quorum, met since the start. Few: each is a human's deed."""
+        """Recoveries of the same quorum beside this one, met since the start. Few: each is a human's deed."""
+
+    @property
+    def recovered_beside(self) -> tuple[str, ...]:
+        """The conflicts, as others are told of them."""
+        return tuple(str(each) for each in sorted(self.conflicts))
 
     def note_agreeing(self, replica: ReplicaKey) -> None:
         """A request or a reply of this replica was taken: it is of the same incarnation."""
@@ -130,6 +135,7 @@ class IncarnationGuard:
                 self._on_adopted(theirs)
                 self._agreeing.clear()
                 self.current = theirs
+                self.conflicts.clear()
                 return None
         if verdict is Verdict.SAME:
             return None

@@ -35,6 +35,8 @@ class QuorumDescription:
     high_watermark: Offset
     voters: tuple[ReplicaDescription, ...]
     observers: tuple[ReplicaDescription, ...]
+    recovered_beside: tuple[str, ...] = ()
+    """Incarnations of other recoveries of the same quorum, of which the node knows that describes it."""
 
 
 def describe_quorum(core: QuorumCore, *, now_ms: int, wall_ms: int) -> QuorumDescription:

@@ -20,6 +20,7 @@ from barnabas_quorum.records import (
     ConfigResourceType,
     PartitionChangeRecord,
     PartitionRecord,
+    QuorumRecoveryRecord,
     Record,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
@@ -52,6 +53,11 @@ BrokerRecord = RegisterBrokerRecord | BrokerRegistrationChangeRecord | Unregiste
 ELECTION_KEYS = (MIN_INSYNC_REPLICAS, UNCLEAN_LEADER_ELECTION)
 
 
+def concerns_leadership(record: Record | QuorumLeaderElected) -> bool:
+    """What an explanation of the quorum's leader is made of."""
+    return isinstance(record, QuorumLeaderElected | QuorumRecoveryRecord)
+
+
 def concerns_broker(broker_id: BrokerId) -> Filter:
     """What an explanation of a broker is made of."""
 
@@ -79,7 +85,7 @@ def concerns_partition(topic: str, topic_id: Uuid, index: int) -> Filter:
             case ClearElrRecord():
                 return record.topic_name in ("", topic)
             case _:
-                return isinstance(record, QuorumLeaderElected | BrokerRecord)
+                return isinstance(record, QuorumLeaderElected | QuorumRecoveryRecord | BrokerRecord)
 
     return concerns
 
@@ -107,6 +113,8 @@ def partition_steps(history: Iterable[LogEntry], *, base: PartitionRegistration 
             after: PartitionRegistration | None = PartitionRegistration.of(record)
         elif isinstance(record, PartitionChangeRecord):
             after = None if state is None else state.merge(record)
+        elif isinstance(record, QuorumRecoveryRecord) and state is not None:
+            after = state.after_recovery(record.epoch_gap)
         else:
             continue
         steps.append(PartitionStep(entry=entry, before=state, after=after, beside=_decided_with(entries, position)))

@@ -15,6 +15,7 @@ from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, 
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
 from barnabas_quorum.raft.election import is_up_to_date
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_quorum.records import QuorumRecoveryRecord
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
 
 SUBJECT = "quorum leader"
@@ -39,6 +40,8 @@ class ControllerReport:
     """Of the quorum; empty = never recovered."""
     unreached: frozenset[BrokerId] = frozenset()
     """Voters that it cannot reach."""
+    recovered_beside: tuple[str, ...] = ()
+    """Incarnations of other recoveries of the same quorum that it has met."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +80,11 @@ def explain_leader(
     facts = tuple(_report_fact(report, voters) for report in ordered) + _silent_facts(silent)
     if leaders:
         leader = max(leaders, key=lambda report: report.epoch)
-        return _explain_led(leader, reports, silent, causes, facts)
+        return _with_other_recoveries(_explain_led(leader, reports, silent, causes, facts), best, reports)
     # Who would vote for whom says something only while nobody leads: a follower's log lags behind the next one's always.
     facts += tuple(_refusals(report, reports, voters) for report in ordered if _refusals(report, reports, voters))
     found = _diagnose(reports, silent, voters)
-    return replace(found, causes=causes, facts=facts)
+    return _with_other_recoveries(replace(found, causes=causes, facts=facts), best, reports)
 
 
 def votes_for(
@@ -114,20 +117,57 @@ def votes_for(
 
 
 def election_causes(history: Iterable[LogEntry], *, now_ms: int) -> list[Cause]:
-    """Who led when."""
+    """Who led when, and when the quorum was recovered."""
     causes = []
     for entry in history:
         record = entry.record
-        if isinstance(record, QuorumLeaderElected):
+        if isinstance(record, QuorumLeaderElected | QuorumRecoveryRecord):
             causes.append(
                 Cause(
-                    what=f"controller {record.leader_id} elected leader of epoch {record.epoch}",
+                    what=f"controller {record.leader_id} elected leader of epoch {record.epoch}"
+                    if isinstance(record, QuorumLeaderElected)
+                    else f"the quorum recovered from a survivor, as incarnation {record.incarnation}",
                     reason=f"{seconds(now_ms - entry.timestamp_ms)} ago",
                     offset=entry.offset,
                     timestamp_ms=entry.timestamp_ms,
                 )
             )
     return causes
+
+
+def _with_other_recoveries(
+    found: Explanation, best: ControllerReport, reports: Sequence[ControllerReport]
+) -> Explanation:
+    """The same, unless the quorum was recovered more than once: then that comes first."""
+    number = _completeness(best)[0]
+    known = {each for report in reports for each in (report.incarnation, *report.recovered_beside)}
+    rivals = sorted(each for each in known if number and each.startswith(f"{number}:"))
+    if len(rivals) < 2:
+        return found
+    sides = "; ".join(f"as {rival} ({_answering(rival, reports)})" for rival in rivals)
+    return replace(
+        found,
+        status="recovered-twice",
+        summary=f"THE QUORUM WAS RECOVERED TWICE: {sides}. The two refuse each other, and what one takes the other never gets. "
+        f"{found.summary}",
+        next=(
+            NextStep(purpose="decide which one shall stay, and stop the controllers of both"),
+            NextStep(
+                purpose="on the host of a controller of the one that goes, look at what it holds",
+                command="barnabas quorum recover METADATA_DIR --inspect -o json > other.json",
+            ),
+            NextStep(
+                purpose="on the host of a controller of the one that stays, recover it once more: the other's voters stop then, "
+                "brokers of either side come over",
+                command="barnabas quorum recover METADATA_DIR --report other.json --from METADATA_DIR",
+            ),
+        ),
+    )
+
+
+def _answering(incarnation: str, reports: Sequence[ControllerReport]) -> str:
+    ids = sorted(report.key.id for report in reports if report.incarnation == incarnation)
+    return f"controller {_names(ids)}" if ids else "no controller of it answers here"
 
 
 def _completeness(report: ControllerReport) -> tuple[int, Epoch, Offset]:
@@ -223,6 +263,7 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
 def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
     knows = f"follows {report.leader_id}" if report.leader_id not in (NO_BROKER, report.key.id) else ""
     voted = f"voted for {report.voted_id}" if report.voted_id not in (NO_BROKER, report.leader_id) else ""
+    life = f"of the quorum recovered as {report.incarnation}" if report.incarnation else ""
     cut = f"cannot reach {_names(sorted(report.unreached))}" if report.unreached else ""
     if report.key in voters:
         place = ""
@@ -230,7 +271,7 @@ def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
         place = "NOT the voter of this id: its disk was replaced (remove-voter, then add-voter)"
     else:
         place = "no voter"
-    details = [text for text in (place, knows, voted, cut) if text]
+    details = [text for text in (place, life, knows, voted, cut) if text]
     return (
         f"controller {report.key.id}: {report.role}, epoch {report.epoch}, log end {report.log_end_offset} of epoch "
         f"{report.last_epoch}, high watermark {report.high_watermark}" + "".join(f"; {text}" for text in details)

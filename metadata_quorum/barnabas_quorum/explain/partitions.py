@@ -31,6 +31,7 @@ from barnabas_quorum.records import (
     ConfigRecord,
     LeaderRecoveryState,
     PartitionRecord,
+    QuorumRecoveryRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
@@ -266,6 +267,8 @@ def _differences(before: PartitionRegistration, after: PartitionRegistration) ->
 
 def _step_reason(step: PartitionStep, before: PartitionRegistration, after: PartitionRegistration) -> tuple[str, bool]:
     """(why, whether that is inferred)."""
+    if isinstance(step.entry.record, QuorumRecoveryRecord):
+        return f"the quorum was recovered, as incarnation {step.entry.record.incarnation}", False
     brokers = [reason for entry in step.beside if (reason := _beside(entry)) is not None]
     if (
         after.leader_recovery_state is LeaderRecoveryState.RECOVERING

@@ -34,7 +34,13 @@ from barnabas_quorum.image.quarantine import (
 )
 from barnabas_quorum.image.snapshot import BadSnapshotRecord, difference, loaded_delta
 from barnabas_quorum.record_codec import decode
-from barnabas_quorum.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord, Record
+from barnabas_quorum.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    QuorumRecoveryRecord,
+    Record,
+)
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, QuarantineRecord
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
@@ -51,8 +57,9 @@ _CUTTING = (
     AbortTransactionRecord,
     ImageHashRecord,
     QuarantineRecord,
+    QuorumRecoveryRecord,
 )
-"""Records that say nothing about the cluster but something to the loader."""
+"""Records that mean something to the loader beside what they change, which is nothing but for the last."""
 
 
 class CommittedRecords(Protocol):
@@ -418,13 +425,15 @@ class MetadataLoader:
             raise InvariantViolated(f"{type(record).__name__} without a Begin, after {self._replayed}")
 
     def _cut_before(self, record: Record, offset: Offset, timestamp_ms: int) -> None:
-        """What these records mean beside what they change, which is nothing."""
+        """What these records mean beside what they change."""
         if isinstance(record, BeginTransactionRecord):
             self._publish()  # so that an abort has an image to go back to
             self.is_in_transaction = True
         elif isinstance(record, EndTransactionRecord):
             self.is_in_transaction = False
-        elif isinstance(record, AbortTransactionRecord):
+        elif isinstance(record, AbortTransactionRecord) or (
+            isinstance(record, QuorumRecoveryRecord) and self.is_in_transaction
+        ):
             self.is_in_transaction = False
             self._delta = MetadataDelta(self.image)
         elif isinstance(record, ImageHashRecord):

@@ -36,6 +36,7 @@ from barnabas_quorum.records import (
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuorumRecoveryRecord,
     Record,
     RegisterBrokerRecord,
     RegisterControllerRecord,
@@ -206,10 +207,13 @@ class MetadataDelta:
         self.configs.replay(record)
 
     @replay.register
+    def _(self, record: QuorumRecoveryRecord) -> None:
+        self._topics().replay(record)
+        self._producer_ids().replay(record)
+
+    @replay.register
     def _(self, record: ProducerIdsRecord) -> None:
-        if self.producer_ids is None:
-            self.producer_ids = ProducerIdsDelta(self.image.producer_ids)
-        self.producer_ids.replay(record)
+        self._producer_ids().replay(record)
 
     @replay.register(AccessControlEntryRecord)
     @replay.register(RemoveAccessControlEntryRecord)
@@ -237,6 +241,11 @@ class MetadataDelta:
         if self.tokens is None:
             self.tokens = TokensDelta(self.image.tokens)
         self.tokens.replay(record)
+
+    def _producer_ids(self) -> ProducerIdsDelta:
+        if self.producer_ids is None:
+            self.producer_ids = ProducerIdsDelta(self.image.producer_ids)
+        return self.producer_ids
 
     def _topics(self) -> TopicsDelta:
         if self.topics is None:

@@ -8,10 +8,10 @@ Read next:  metadata.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 
-from barnabas_quorum.records import ProducerIdsRecord, Record
+from barnabas_quorum.records import ProducerIdsRecord, QuorumRecoveryRecord, Record
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 
@@ -62,6 +62,10 @@ class ProducerIdsDelta:
             last_broker_id=record.broker_id,
             last_broker_epoch=record.broker_epoch,
         )
+
+    @replay.register
+    def _(self, record: QuorumRecoveryRecord) -> None:
+        self.current = replace(self.current, next_producer_id=self.current.next_producer_id + record.producer_id_gap)
 
     @classmethod
     def between(cls, before: ProducerIdsImage, after: ProducerIdsImage) -> ProducerIdsDelta:

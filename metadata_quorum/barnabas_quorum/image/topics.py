@@ -2,8 +2,8 @@
 
 May touch:  records, barnabas_wire.kafka.ids, rpds.   Must not touch: asyncio, clock, files, controller.
 Invariants: a topic is under its name and under its id, or under neither; the partition epoch grows by exactly 1
-            per change, the leader epoch never falls; maps iterate in no particular order (rpds seeds its hash
-            per process), so whoever iterates to decide something sorts first.
+            per change (by its gap with a recovery), the leader epoch never falls; maps iterate in no particular order
+            (rpds seeds its hash per process), so whoever iterates to decide something sorts first.
 Read next:  metadata.py.
 """
 
@@ -23,6 +23,7 @@ from barnabas_quorum.records import (
     LeaderRecoveryState,
     PartitionChangeRecord,
     PartitionRecord,
+    QuorumRecoveryRecord,
     Record,
     RemoveTopicRecord,
     TopicRecord,
@@ -82,6 +83,11 @@ class PartitionRegistration:
             leader_epoch=Epoch(self.leader_epoch + 1) if is_led_anew else self.leader_epoch,
             partition_epoch=self.partition_epoch + 1,
         )
+
+    def after_recovery(self, epoch_gap: int) -> PartitionRegistration:
+        """The registration after a recovery of the quorum. Raises InvariantViolated when no epoch is left."""
+        leader_epoch, partition_epoch = Epoch(self.leader_epoch + epoch_gap), self.partition_epoch + epoch_gap
+        return checked(replace(self, leader_epoch=leader_epoch, partition_epoch=partition_epoch))
 
     @classmethod
     def of(cls, record: PartitionRecord) -> PartitionRegistration:
@@ -267,14 +273,26 @@ class TopicsDelta:
         for topic_id in self._with_elrs() if record.topic_name == "" else (self._id_of(record.topic_name),):
             if topic_id is None:
                 raise InvariantViolated(f"the ELRs of topic {record.topic_name!r} are cleared but it does not exist")
-            before, delta = self.image.get_by_id(topic_id), self.changed.get(topic_id)
-            partitions = {**(before.partitions if before is not None else {}), **(delta.changed if delta else {})}
-            for index in sorted(partitions):
-                partition = partitions[index]
+            for index, partition in self._partitions(topic_id):
                 if partition.isr and (partition.elr or partition.last_known_elr):
                     self.topic_delta(topic_id).changed[index] = checked(
                         replace(partition, elr=(), last_known_elr=(), partition_epoch=partition.partition_epoch + 1)
                     )
+
+    @replay.register
+    def _(self, record: QuorumRecoveryRecord) -> None:
+        """Every partition: the only record that costs what the cluster is and not what changes."""
+        names = {topic.name: topic.id for topic in self.image.topics.values() if topic.id not in self.deleted}
+        names |= {delta.name: topic_id for topic_id, delta in self.changed.items()}
+        for name in sorted(names):
+            for index, partition in self._partitions(names[name]):
+                self.topic_delta(names[name]).changed[index] = partition.after_recovery(record.epoch_gap)
+
+    def _partitions(self, topic_id: Uuid) -> list[tuple[int, PartitionRegistration]]:
+        """Of a living topic, as they are now, by number."""
+        before, delta = self.image.get_by_id(topic_id), self.changed.get(topic_id)
+        partitions = {**(before.partitions if before is not None else {}), **(delta.changed if delta else {})}
+        return sorted(partitions.items())
 
     def _with_elrs(self) -> list[Uuid]:
         """Topics that may have a partition with an ELR: such a partition is not settled. By name."""

@@ -161,20 +161,22 @@ class DescribeQuorumRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeQuorumResponse(_message.Message):
-    __slots__ = ("cluster_id", "leader_id", "leader_epoch", "high_watermark", "replicas", "described_at_ms")
+    __slots__ = ("cluster_id", "leader_id", "leader_epoch", "high_watermark", "replicas", "described_at_ms", "recovered_beside")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     HIGH_WATERMARK_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     DESCRIBED_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_BESIDE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     leader_id: int
     leader_epoch: int
     high_watermark: int
     replicas: _containers.RepeatedCompositeFieldContainer[QuorumReplica]
     described_at_ms: int
-    def __init__(self, cluster_id: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[QuorumReplica, _Mapping]]] = ..., described_at_ms: _Optional[int] = ...) -> None: ...
+    recovered_beside: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cluster_id: _Optional[str] = ..., leader_id: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., high_watermark: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[QuorumReplica, _Mapping]]] = ..., described_at_ms: _Optional[int] = ..., recovered_beside: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListBrokersRequest(_message.Message):
     __slots__ = ()

@@ -82,7 +82,7 @@ class DescribeOwnReplicaRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class OwnReplica(_message.Message):
-    __slots__ = ("id", "directory_id", "role", "epoch", "leader_id", "voted_id", "last_epoch", "log_end_offset", "flushed_end_offset", "high_watermark", "voters", "incarnation", "unreached")
+    __slots__ = ("id", "directory_id", "role", "epoch", "leader_id", "voted_id", "last_epoch", "log_end_offset", "flushed_end_offset", "high_watermark", "voters", "incarnation", "unreached", "recovered_beside")
     ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -96,6 +96,7 @@ class OwnReplica(_message.Message):
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     UNREACHED_FIELD_NUMBER: _ClassVar[int]
+    RECOVERED_BESIDE_FIELD_NUMBER: _ClassVar[int]
     id: int
     directory_id: str
     role: str
@@ -109,7 +110,8 @@ class OwnReplica(_message.Message):
     voters: str
     incarnation: str
     unreached: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[int] = ..., directory_id: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., voted_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., voters: _Optional[str] = ..., incarnation: _Optional[str] = ..., unreached: _Optional[_Iterable[int]] = ...) -> None: ...
+    recovered_beside: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[int] = ..., directory_id: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., voted_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., voters: _Optional[str] = ..., incarnation: _Optional[str] = ..., unreached: _Optional[_Iterable[int]] = ..., recovered_beside: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DescribeSessionsRequest(_message.Message):
     __slots__ = ()

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class MetadataRecord(_message.Message):
-    __slots__ = ("register_broker", "unregister_broker", "topic", "partition", "config", "partition_change", "remove_topic", "feature_level", "producer_ids", "broker_registration_change", "no_op", "register_controller", "delegation_token", "user_scram_credential", "client_quota", "access_control_entry", "remove_access_control_entry", "remove_user_scram_credential", "begin_transaction", "end_transaction", "abort_transaction", "remove_delegation_token", "clear_elr", "unregister_controller", "image_hash", "quarantine")
+    __slots__ = ("register_broker", "unregister_broker", "topic", "partition", "config", "partition_change", "remove_topic", "feature_level", "producer_ids", "broker_registration_change", "no_op", "register_controller", "delegation_token", "user_scram_credential", "client_quota", "access_control_entry", "remove_access_control_entry", "remove_user_scram_credential", "begin_transaction", "end_transaction", "abort_transaction", "remove_delegation_token", "clear_elr", "unregister_controller", "image_hash", "quarantine", "quorum_recovery")
     REGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     UNREGISTER_BROKER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +34,7 @@ class MetadataRecord(_message.Message):
     UNREGISTER_CONTROLLER_FIELD_NUMBER: _ClassVar[int]
     IMAGE_HASH_FIELD_NUMBER: _ClassVar[int]
     QUARANTINE_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_RECOVERY_FIELD_NUMBER: _ClassVar[int]
     register_broker: RegisterBroker
     unregister_broker: UnregisterBroker
     topic: Topic
@@ -60,7 +61,8 @@ class MetadataRecord(_message.Message):
     unregister_controller: UnregisterController
     image_hash: ImageHash
     quarantine: Quarantine
-    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., unregister_broker: _Optional[_Union[UnregisterBroker, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., config: _Optional[_Union[Config, _Mapping]] = ..., partition_change: _Optional[_Union[PartitionChange, _Mapping]] = ..., remove_topic: _Optional[_Union[RemoveTopic, _Mapping]] = ..., feature_level: _Optional[_Union[FeatureLevel, _Mapping]] = ..., producer_ids: _Optional[_Union[ProducerIds, _Mapping]] = ..., broker_registration_change: _Optional[_Union[BrokerRegistrationChange, _Mapping]] = ..., no_op: _Optional[_Union[NoOp, _Mapping]] = ..., register_controller: _Optional[_Union[RegisterController, _Mapping]] = ..., delegation_token: _Optional[_Union[DelegationToken, _Mapping]] = ..., user_scram_credential: _Optional[_Union[UserScramCredential, _Mapping]] = ..., client_quota: _Optional[_Union[ClientQuota, _Mapping]] = ..., access_control_entry: _Optional[_Union[AccessControlEntry, _Mapping]] = ..., remove_access_control_entry: _Optional[_Union[RemoveAccessControlEntry, _Mapping]] = ..., remove_user_scram_credential: _Optional[_Union[RemoveUserScramCredential, _Mapping]] = ..., begin_transaction: _Optional[_Union[BeginTransaction, _Mapping]] = ..., end_transaction: _Optional[_Union[EndTransaction, _Mapping]] = ..., abort_transaction: _Optional[_Union[AbortTransaction, _Mapping]] = ..., remove_delegation_token: _Optional[_Union[RemoveDelegationToken, _Mapping]] = ..., clear_elr: _Optional[_Union[ClearElr, _Mapping]] = ..., unregister_controller: _Optional[_Union[UnregisterController, _Mapping]] = ..., image_hash: _Optional[_Union[ImageHash, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ...) -> None: ...
+    quorum_recovery: QuorumRecovery
+    def __init__(self, register_broker: _Optional[_Union[RegisterBroker, _Mapping]] = ..., unregister_broker: _Optional[_Union[UnregisterBroker, _Mapping]] = ..., topic: _Optional[_Union[Topic, _Mapping]] = ..., partition: _Optional[_Union[Partition, _Mapping]] = ..., config: _Optional[_Union[Config, _Mapping]] = ..., partition_change: _Optional[_Union[PartitionChange, _Mapping]] = ..., remove_topic: _Optional[_Union[RemoveTopic, _Mapping]] = ..., feature_level: _Optional[_Union[FeatureLevel, _Mapping]] = ..., producer_ids: _Optional[_Union[ProducerIds, _Mapping]] = ..., broker_registration_change: _Optional[_Union[BrokerRegistrationChange, _Mapping]] = ..., no_op: _Optional[_Union[NoOp, _Mapping]] = ..., register_controller: _Optional[_Union[RegisterController, _Mapping]] = ..., delegation_token: _Optional[_Union[DelegationToken, _Mapping]] = ..., user_scram_credential: _Optional[_Union[UserScramCredential, _Mapping]] = ..., client_quota: _Optional[_Union[ClientQuota, _Mapping]] = ..., access_control_entry: _Optional[_Union[AccessControlEntry, _Mapping]] = ..., remove_access_control_entry: _Optional[_Union[RemoveAccessControlEntry, _Mapping]] = ..., remove_user_scram_credential: _Optional[_Union[RemoveUserScramCredential, _Mapping]] = ..., begin_transaction: _Optional[_Union[BeginTransaction, _Mapping]] = ..., end_transaction: _Optional[_Union[EndTransaction, _Mapping]] = ..., abort_transaction: _Optional[_Union[AbortTransaction, _Mapping]] = ..., remove_delegation_token: _Optional[_Union[RemoveDelegationToken, _Mapping]] = ..., clear_elr: _Optional[_Union[ClearElr, _Mapping]] = ..., unregister_controller: _Optional[_Union[UnregisterController, _Mapping]] = ..., image_hash: _Optional[_Union[ImageHash, _Mapping]] = ..., quarantine: _Optional[_Union[Quarantine, _Mapping]] = ..., quorum_recovery: _Optional[_Union[QuorumRecovery, _Mapping]] = ...) -> None: ...
 
 class EndpointValue(_message.Message):
     __slots__ = ("listener", "host", "port", "security_protocol")
@@ -405,3 +407,13 @@ class Quarantine(_message.Message):
     principal: str
     reason: str
     def __init__(self, offset: _Optional[int] = ..., epoch: _Optional[int] = ..., digest: _Optional[bytes] = ..., principal: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class QuorumRecovery(_message.Message):
+    __slots__ = ("incarnation", "epoch_gap", "producer_id_gap")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_GAP_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_GAP_FIELD_NUMBER: _ClassVar[int]
+    incarnation: str
+    epoch_gap: int
+    producer_id_gap: int
+    def __init__(self, incarnation: _Optional[str] = ..., epoch_gap: _Optional[int] = ..., producer_id_gap: _Optional[int] = ...) -> None: ...
