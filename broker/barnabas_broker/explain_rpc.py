@@ -23,7 +23,7 @@ from barnabas_quorum.controller.partition_rules import rules_of
 from barnabas_quorum.controller.requests_partitions import PartitionReassignment
 from barnabas_quorum.driver.committed_history import CommittedHistory, read_history
 from barnabas_quorum.explain.brokers import LiveFacts, explain_broker
-from barnabas_quorum.explain.chain import Explanation
+from barnabas_quorum.explain.chain import Explanation, told_of_hold
 from barnabas_quorum.explain.history import (
     Filter,
     concerns_broker,
@@ -34,6 +34,7 @@ from barnabas_quorum.explain.leaders import ControllerReport, Silence, explain_l
 from barnabas_quorum.explain.partitions import PartitionName, explain_partition, find_partition
 from barnabas_quorum.explain.reassignments import explain_reassignment, explain_refusal
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.quarantine import Hold
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.voters import Voter, VoterSet
@@ -76,6 +77,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         log: RaftLog,
         quorum: QuorumView,
         image: Callable[[], MetadataImage],
+        hold: Callable[[], Hold | None],
         controller: PartitionChannel,
         config: ControllerConfig,
         bootstrap_servers: Sequence[Address],
@@ -86,6 +88,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         self._log = log
         self._quorum = quorum
         self._image = image
+        self._hold = hold
         self._controller = controller
         self._config = config
         self._bootstrap_servers = tuple(bootstrap_servers)
@@ -203,6 +206,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         return list(reports.values()), [each for each in silent if each.voter.key not in answered]
 
     def _answer(self, found: Explanation, history: CommittedHistory | None) -> explain_pb2.ExplainResponse:
+        found = told_of_hold(found, self._hold())
         return explain_pb2.ExplainResponse(
             subject=found.subject,
             status=found.status,

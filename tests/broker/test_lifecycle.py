@@ -485,3 +485,37 @@ async def test_a_broker_that_starts_while_a_bad_record_holds_the_controllers_wai
     assert lifecycle.broker_epoch >= 0
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@on_virtual_time
+async def test_a_broker_that_was_held_up_has_its_whole_time_to_register_afterwards() -> None:
+    held = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, "the record at offset 7 cannot be replayed")
+    former_life = KafkaError.of(ErrorCode.DUPLICATE_BROKER_REGISTRATION, "another process is running as broker 7")
+    refusals = [held] * 200 + [former_life] * 3
+
+    class Client:
+        async def register_broker(self, request: Any) -> int:
+            if refusals:
+                raise refusals.pop(0)
+            return 9
+
+        def choose_controller(self, *, avoid: Any) -> BrokerId:
+            return BrokerId(1)
+
+        async def open_heartbeats(self, controller_id: BrokerId) -> Any:
+            await asyncio.sleep(3600)
+
+    config = LifecycleConfig()
+    lifecycle = BrokerLifecycle(
+        identity=identity(),
+        config=config,
+        client=Client(),  # type: ignore[arg-type]
+        data_lane_last_tick_ms=now_ms,
+        clock_ms=now_ms,
+    )
+    task = asyncio.ensure_future(lifecycle.run())
+    await asyncio.sleep(2 * 200 + 10)
+    assert config.registration_timeout_ms / 1000 < 400, "the script shall outlast the time to register"
+    assert not task.done() and lifecycle.broker_epoch == 9
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

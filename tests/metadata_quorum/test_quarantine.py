@@ -18,6 +18,7 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteImageHash
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.controller_driver import ControllerDriver
+from barnabas_quorum.explain.chain import Explanation, NextStep, told_of_hold
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -453,6 +454,7 @@ async def test_while_held_a_controller_takes_nothing_but_the_sign_off_and_goes_o
 
     refused = await stand.refusal(topic("t"))
     assert refused.code is ErrorCode.KAFKA_STORAGE_ERROR and "quarantine list" in refused.message
+    assert f"quarantine sign-off {bad} " in refused.message
     before = len(stand.quorum.committed)
     reply = await stand.ask(SignOffRecord(offset=Offset(bad), digest=digest_of_record(GARBAGE), reason="garbage"))
     assert len(stand.quorum.committed) == before + 1
@@ -463,6 +465,22 @@ async def test_while_held_a_controller_takes_nothing_but_the_sign_off_and_goes_o
     sign_off = decode(stand.quorum.committed[before].records[0])
     assert isinstance(sign_off, QuarantineRecord)
     assert (sign_off.principal, sign_off.reason) == ("User:ops", "garbage")
+
+
+def test_every_explanation_of_a_held_node_names_the_record_and_what_signs_it_off() -> None:
+    found = Explanation(
+        subject="broker 5",
+        status="unknown",
+        summary="broker 5 is not registered.",
+        next=(NextStep(purpose="start it"),),
+    )
+    log, loader = Log(), MetadataLoader()
+    offset = log.add(GARBAGE)
+    assert told_of_hold(found, loader.hold) is found
+    log.read_by(loader)
+    told = told_of_hold(found, loader.hold)
+    assert f"offset {offset}" in told.facts[0] and "no broker can register" in told.facts[0]
+    assert f"quarantine sign-off {offset} " in told.next[1].command and told.next[-1] == found.next[0]
 
 
 async def test_whoever_waited_for_a_commit_behind_a_bad_record_is_told_and_the_next_leader_releases() -> None:

@@ -233,6 +233,10 @@ class BrokerLifecycle:
             except KafkaError as error:
                 # a controller that a bad metadata record holds waits for an operator, however long: no reason to die
                 is_held = error.code is ErrorCode.KAFKA_STORAGE_ERROR
+                if is_held:
+                    # what it finds afterwards (an election, the session of its former life) has its time from then on
+                    timeout_s = self._config.registration_timeout_ms / 1000
+                    deadline = max(deadline, asyncio.get_running_loop().time() + timeout_s)
                 is_over = asyncio.get_running_loop().time() >= deadline
                 if not is_held and (error.code not in _RETRIED_CODES or is_over):
                     raise

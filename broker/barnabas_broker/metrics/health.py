@@ -44,7 +44,7 @@ def find_unready(
     if hold is not None:
         reasons.append(
             f"the metadata record at offset {hold.record.offset} cannot be replayed ({hold.record.fault.value}): see "
-            "`barnabas quorum quarantine list`"
+            "`barnabas quorum quarantine list`, and put it aside with `barnabas quorum quarantine sign-off`"
         )
     if leader.leader_id is None:
         reasons.append("no leader of the metadata quorum is known")

@@ -452,6 +452,7 @@ class _ControlSide:
             log=metadata_log,
             quorum=self.quorum,
             image=lambda: self.loader.image,
+            hold=lambda: self.loader.hold,
             controller=self.client,
             config=config.controller,
             bootstrap_servers=bootstrap_servers,

@@ -1,6 +1,6 @@
 """An explanation: what is so, the causes that led to it, how things stand now, and what to do.
 
-May touch:  its arguments.            Must not touch: everything else.
+May touch:  image/quarantine.py, its arguments.   Must not touch: everything else.
 Invariants: causes stand oldest first; an offset of -1 means that no record of the metadata log states the cause.
 Read next:  history.py.
 """
@@ -8,8 +8,9 @@ Read next:  history.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from barnabas_quorum.image.quarantine import Hold
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Offset
 
 CAUSES_MAX = 20
@@ -52,6 +53,30 @@ class Explanation:
     facts: tuple[str, ...] = ()
     """How things stand now."""
     next: tuple[NextStep, ...] = ()
+
+
+def told_of_hold(found: Explanation, hold: Hold | None) -> Explanation:
+    """The explanation of a node whose metadata stands still before a bad record: that comes before all else, for what was
+    decided behind it (a broker that registered, a new leader) does not count before its sign-off."""
+    if hold is None:
+        return found
+    offset = hold.record.offset
+    return replace(
+        found,
+        facts=(
+            f"the metadata stands still before the record at offset {offset}, which cannot be replayed ({hold.record.error}): "
+            "no broker can register and nothing can be changed until it is signed off",
+            *found.facts,
+        ),
+        next=(
+            NextStep(purpose="look at the record that holds the metadata", command="barnabas quorum quarantine list"),
+            NextStep(
+                purpose="if what it says may be lost, put it aside",
+                command=f"barnabas quorum quarantine sign-off {offset} --reason WHY --yes",
+            ),
+            *found.next,
+        ),
+    )
 
 
 def newest(causes: Sequence[Cause]) -> tuple[Cause, ...]:
