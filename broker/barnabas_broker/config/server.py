@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 
 BROKER = "broker"
 CONTROLLER = "controller"
+PROTOCOL_MAP = "listener.security.protocol.map"
+SECURED_PROTOCOLS = frozenset(("SSL", "SASL_PLAINTEXT", "SASL_SSL"))
+"""Kafka's, of which none is spoken here; a listener with one of these names means it (Kafka's default of the map)."""
 
 
 def _key(name: str, doc: str) -> dict[str, str]:
@@ -155,6 +158,8 @@ class ServerConfig:
             raise ConfigError(f"node.id={self.node_id}: use 0 or greater")
         if not self.log_dirs:
             raise ConfigError("log.dirs is empty: name at least one directory")
+        for point in map(_listener, self.listeners):
+            _refuse_secured(point.listener, f"listeners={point.listener}://{point.host}:{point.port}")
         if self.is_controller and self.controller_endpoint() is None:
             names = ",".join(self.controller_listener_names)
             raise ConfigError(
@@ -262,6 +267,8 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
             meant = nearest(name, known)
             hint = f"; did you mean {meant}?" if meant else ""
             logger.warning("%s is not a key that barnabas knows and is ignored%s", name, hint)
+    for entry in properties.get(PROTOCOL_MAP, "").split(","):
+        _refuse_secured(entry.rpartition(":")[2].strip(), f"{PROTOCOL_MAP}={entry.strip()}")
     server = load(ServerConfig, properties)
     server.validate()
     listener = server.inter_broker_listener() if server.is_broker else ""
@@ -295,6 +302,14 @@ def _listener(text: str) -> Endpoint:
         raise ConfigError(f"listeners={text}: write NAME://host:port")
     host, port = split_address(address, f"listener {name}")
     return Endpoint(listener=name, host=host, port=port)
+
+
+def _refuse_secured(protocol: str, setting: str) -> None:
+    """A listener that is meant to be secured must not be opened in plain text. Raises ConfigError."""
+    if protocol.upper() in SECURED_PROTOCOLS:
+        raise ConfigError(
+            f"{setting}: there is no TLS and no SASL yet; use PLAINTEXT on an address that strangers cannot reach"
+        )
 
 
 def _is_loopback(host: str) -> bool:
