@@ -22,6 +22,9 @@ from tests.admin.images import make_image, make_quorum
 
 HEAVY = ("grpc", "google.protobuf", "rich", "asyncio", "prometheus_client", "cramjam", "barnabas_broker")
 
+HEAVY_IN_COMMANDS = tuple(name for name in HEAVY if name != "asyncio")
+"""Those that stream records are made of asyncio, whose 40 ms do no harm by themselves."""
+
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     context = click.Context(group)
@@ -69,6 +72,24 @@ print([name for name in {HEAVY!r} if name in sys.modules])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     print(f"barnabas {' '.join(arguments)}: {1000 * (time.perf_counter() - started):.0f} ms")
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_no_commands_help_loads_what_only_its_work_needs() -> None:
+    """All in one process, each in turn: the first that brings a module in is told."""
+    code = f"""
+import contextlib, io, sys
+from barnabas_admin.main import cli
+brought_by = {{}}
+for path in {sorted(path for path, _ in commands(cli))!r}:
+    with contextlib.redirect_stdout(io.StringIO()):
+        cli([*path, "--help"], standalone_mode=False)
+    for name in {HEAVY_IN_COMMANDS!r}:
+        if name in sys.modules:
+            brought_by.setdefault(name, " ".join(path))
+print(brought_by)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "{}"
 
 
 def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:

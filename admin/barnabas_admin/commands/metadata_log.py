@@ -15,7 +15,6 @@ import click
 
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import API_VERSION, print_json, print_line, print_table, talk
-from barnabas_wire.rpc import inspection_pb2 as pb
 
 
 @click.command()
@@ -37,6 +36,8 @@ def log(invocation: Invocation, start: int | None, last: int, follow: bool, noop
     They are read from the log of the node that is asked, which has what the leader has committed. -o json prints one object a
     line. No secret is shown.
     """
+    from barnabas_wire.rpc import inspection_pb2 as pb
+
     request = pb.ReadLogRequest(**{"from": -1 if start is None else start}, follow=follow, with_noops=noops, last=last)
     left = None if follow or start is None else last
     try:
@@ -86,6 +87,8 @@ def diff(invocation: Invocation, start: int, end: int | None) -> None:
     were written in one batch or transaction took effect together: within one, the metadata before it counts, and the answer says
     from where to where it compared. What a snapshot has replaced in this node's log cannot be told apart any more.
     """
+    from barnabas_wire.rpc import inspection_pb2 as pb
+
     request = pb.DiffImagesRequest(**{"from": start}, to=-1 if end is None else end)
     found = invocation.admin.inspect("DiffImages", request)
     first = getattr(found, "from")

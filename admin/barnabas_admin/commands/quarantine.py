@@ -11,16 +11,17 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import ExitCode, print_fields, print_json, print_line, print_table, talk
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.rpc import inspection_pb2 as pb
+
+if TYPE_CHECKING:
+    from barnabas_admin.client import AdminClient
 
 
 @click.group()
@@ -100,6 +101,8 @@ def sign_off(invocation: Invocation, offsets: tuple[int, ...], reason: str, yes:
     What the record said is lost; its neighbours in the log are replayed. The sign-off is a record of the log itself, with your
     name and reason, and cannot be taken back.
     """
+    from barnabas_wire.rpc import inspection_pb2 as pb
+
     views, silent = _ask(invocation)
     done = []
     for offset in sorted(offsets):
@@ -157,6 +160,8 @@ def _refusal(offset: int, found: Mapping[bytes, Any], able: list[int]) -> AdminE
 
 
 def _ask(invocation: Invocation) -> tuple[list[Any], dict[str, AdminError]]:
+    from barnabas_wire.rpc import inspection_pb2 as pb
+
     nodes: Mapping[str, AdminClient] = invocation.every_admin()
     views, silent = [], {}
     for address, client in nodes.items():

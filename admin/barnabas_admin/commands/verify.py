@@ -11,15 +11,16 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import ExitCode, print_json, print_line, print_table, talk
-from barnabas_wire.rpc import inspection_pb2 as pb
+
+if TYPE_CHECKING:
+    from barnabas_admin.client import AdminClient
 
 POLL_S = 0.1
 ENTITIES_SHOWN_MAX = 50
@@ -88,6 +89,8 @@ def _verify(invocation: Invocation, nodes: Mapping[str, AdminClient], *, is_reco
 
 
 def _ask_all(nodes: Mapping[str, AdminClient], *, is_recomputed: bool) -> tuple[dict[str, Any], dict[str, AdminError]]:
+    from barnabas_wire.rpc import inspection_pb2 as pb
+
     views: dict[str, Any] = {}
     silent: dict[str, AdminError] = {}
     for address, client in nodes.items():
@@ -100,6 +103,8 @@ def _ask_all(nodes: Mapping[str, AdminClient], *, is_recomputed: bool) -> tuple[
 
 def _agree(client: AdminClient, views: Mapping[str, Any]) -> tuple[int, list[str]]:
     """The offset at which all compare: a new one; without an active controller that can write, the last that all have."""
+    from barnabas_wire.rpc import inspection_pb2 as pb
+
     try:
         return client.inspect("CompareImages", pb.CompareImagesRequest()).offset, []
     except AdminError as error:
@@ -191,6 +196,8 @@ def _find_differences(
 
 
 def _entities(client: AdminClient, part: str, offset: int) -> dict[str, bytes]:
+    from barnabas_wire.rpc import inspection_pb2 as pb
+
     request = pb.ListEntitiesRequest(part=part, comparison_offset=offset)
     return {each.name: each.hash for page in client.inspect_stream("ListEntities", request) for each in page.entities}
 
