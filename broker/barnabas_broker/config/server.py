@@ -158,8 +158,8 @@ class ServerConfig:
             raise ConfigError(f"node.id={self.node_id}: use 0 or greater")
         if not self.log_dirs:
             raise ConfigError("log.dirs is empty: name at least one directory")
-        for point in map(_listener, self.listeners):
-            _refuse_secured(point.listener, f"listeners={point.listener}://{point.host}:{point.port}")
+        for text in self.listeners:
+            _refuse_secured(_listener(text).listener, f"listeners={text}")
         if self.is_controller and self.controller_endpoint() is None:
             names = ",".join(self.controller_listener_names)
             raise ConfigError(
