@@ -113,6 +113,9 @@ def test_a_voter_of_a_later_recovery_is_none_that_elects_with_this_one() -> None
     plan = plan_recovery([stays, goes], chosen=stays, recovery_id=A)
     assert plan.given_up == (goes,)
     assert (plan.incarnation.number, len(plan.unasked)) == (3, 2)
+    former = report(2)
+    plan = plan_recovery([stays, former], chosen=stays, recovery_id=A)
+    assert (plan.given_up, plan.incarnation.number, len(plan.unasked)) == ((), 2, 2)
 
 
 @pytest.mark.parametrize(("other", "is_unfinished", "gaps"), [(1, False, 1), (5, False, 5), (1, True, 2), (5, True, 6)])

@@ -427,8 +427,10 @@ def _choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple
     if first_base > 0:
         why = damage.message if damage is not None else f"{directory} begins at offset {first_base} without a snapshot"
         raise DamagedSnapshot(
-            f"{why}. What lies below offset {first_base} is lost here; another node has it: move {directory} away (on a "
-            "voter the whole directory, formatted anew, removed from and added to the quorum again) and start the node"
+            f"{why}. What lies below offset {first_base} is lost here; another node has it: move {directory} away and start "
+            "the node. A voter gives up its vote before that, for it forgets what it has promised: `barnabas quorum remove-voter "
+            "ID`. It gets it back when it has caught up (`barnabas quorum replicas`): `barnabas quorum add-voter ID@HOST:PORT`. "
+            "Without a majority of the voters: `barnabas quorum recover` from the best that is left"
         )
     return None, Offset(0)
 
