@@ -2,7 +2,7 @@
 
 May touch:  records and the other files of image/.   Must not touch: asyncio, clock, files, controller.
 Invariants: images are immutable; equal records up to equal offsets give equal images on every node (C1), and an
-            image written as records and replayed is the same image (C2); an unknown record stops the node.
+            image written as records and replayed is the same image (C2); an unknown record holds the image.
 Read next:  loader.py, which makes images from committed batches; topics.py for the biggest part.
 """
 
@@ -154,7 +154,7 @@ class MetadataDelta:
     @singledispatchmethod
     def replay(self, record: Record) -> None:
         """Take in one record, in log order. Raises TypeError on a record it does not know, InvariantViolated on one
-        that does not fit: both stop the node."""
+        that does not fit: what it left half done goes with the delta (loader.py)."""
         raise TypeError(f"no replay for {type(record).__name__}")
 
     @replay.register(NoOpRecord)
