@@ -194,7 +194,8 @@ async def inspect(directory: str) -> SurvivorReport:
 
 
 def rank(reports: Sequence[SurvivorReport]) -> tuple[SurvivorReport, ...]:
-    """Best first. Raises StorageError when they are not of one cluster, or one is given twice."""
+    """Best first; of two that hold as much the voter, since nobody can recover from a broker. Raises StorageError when they are
+    not of one cluster, or one is given twice."""
     if len({report.cluster_id for report in reports}) > 1:
         raise StorageError(
             "these directories belong to different clusters: "
@@ -205,7 +206,7 @@ def rank(reports: Sequence[SurvivorReport]) -> tuple[SurvivorReport, ...]:
         raise StorageError(
             f"node {twice[0][0]} with directory id {twice[0][1]} is there twice: give either its directory or one report of it"
         )
-    return tuple(sorted(reports, key=lambda report: (report.rank, -report.node_id), reverse=True))
+    return tuple(sorted(reports, key=lambda report: (report.rank, report.is_voter, -report.node_id), reverse=True))
 
 
 def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, recovery_id: Uuid) -> RecoveryPlan:
@@ -218,7 +219,7 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
     directory = chosen.directory
     if not chosen.is_voter:
         raise StorageError(
-            f"{directory} (node {chosen.node_id}) does not vote in its own log: recover from a voter's directory"
+            f"{directory} (node {chosen.node_id}) does not vote in its own log: recover from a voter's directory, with --from"
         )
     voters = VoterSet.parse(chosen.voters)
     own_incarnation = Incarnation.parse(chosen.incarnation)

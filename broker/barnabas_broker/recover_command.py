@@ -104,10 +104,12 @@ def _choose(
         return found
     best = rank(reports)[0]
     if best not in local:
-        raise StorageError(
-            f"the best survivor is node {best.node_id}, {best.directory} on another host: recover there, with the report of this "
-            "one; or choose a poorer one here with --from"
+        way = (
+            "recover there, with the report of this one; or choose a poorer one here with --from"
+            if best.is_voter
+            else "it does not vote, so choose the best voter with --from; without --yes that says what is missing"
         )
+        raise StorageError(f"the best survivor is node {best.node_id}, {best.directory} on another host: {way}")
     return best
 
 

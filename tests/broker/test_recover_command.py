@@ -89,6 +89,19 @@ async def last_record(directory: Path) -> Record:
         await log.close()
 
 
+def test_a_broker_that_has_read_as_much_as_the_voter_does_not_stand_before_it(tmp_path: Path, ask: Ask) -> None:
+    voter = survivor(tmp_path / "voter", 1, records=3)
+    broker = survivor(tmp_path / "broker", 2, records=3)
+    meta = MetaProperties(cluster_id=CLUSTER, node_id=BrokerId(0), directory_id=Uuid(b"b" * 16))
+    (broker / "meta.properties").write_bytes(meta.encode())
+    report = tmp_path / "broker.json"
+    report.write_text(json.dumps(ask("recover", broker, "--inspect")[1]))
+    for given in ((voter, broker), (voter, "--report", report)):
+        status, plan = ask("recover", *given)
+        assert status == 0, plan
+        assert (plan["chosen"], plan["missing_records"]) == (str(voter), 0)
+
+
 class Crash(Exception):
     """The process ends here."""
 
@@ -182,7 +195,7 @@ def test_reports_of_other_hosts_count_though_the_hosts_use_the_same_path(tmp_pat
     ahead = found["survivors"][0] | {"node_id": 9, "directory_id": str(Uuid(b"9" * 16)), "is_voter": False}
     report.write_text(json.dumps(found | {"survivors": [ahead]}))
     status, why = ask("recover", path, "--report", report)
-    assert (status, "the best survivor is node 9" in why) == (2, True)
+    assert (status, "the best survivor is node 9" in why, "it does not vote" in why) == (2, True, True)
     status, plan = ask("recover", path, "--report", report, "--from", path)
     assert (status, plan["missing_records"], plan["chosen_directory_id"]) == (0, 2, str(IDS[1]))
     assert looked_at(path).incarnation == "", "a dry run writes nothing"
