@@ -9,7 +9,7 @@ Read next:  ../image/hashing.py for `changed_entities`; ../image/loader.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass
 
 from barnabas_quorum.driver.committed import open_batch
@@ -19,7 +19,6 @@ from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.snapshot import difference
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
-from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Offset
 
@@ -82,7 +81,6 @@ class _Replay:
     def __init__(self, log: RaftLog, high_watermark: Offset) -> None:
         self._log = log
         self._high_watermark = high_watermark
-        self._read: list[StoredBatch] = []
         self._next = Offset(0)
         self.loader = MetadataLoader()
 
@@ -105,35 +103,32 @@ class _Replay:
 
     async def image_after(self, offset: Offset) -> MetadataImage:
         """Replay up to and including `offset`."""
-        while self._next <= offset:
-            if not self._read:
-                if self._next < self._log.log_start_offset:
-                    raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "the log was cleaned meanwhile; ask again")
-                self._read = list(self._log.read(self._next, end_offset=self._high_watermark, bytes_max=SLICE_BYTES))
-                await asyncio.sleep(0)
-            if not self._read or self._read[0].end_offset > offset + 1:
+        async for batch in self._batches():
+            if batch.end_offset > offset + 1:
                 break
-            batch = self._read.pop(0)
             self._next = batch.end_offset
             opened = open_batch(batch)
             if opened is not None:
                 self.loader.on_commit([opened])
         if self.loader.hold is not None:
-            await self._look_for_sign_offs()
+            # a record within the range was bad: what became of it stands behind the range, maybe
+            ahead = [opened async for batch in self._batches() if (opened := open_batch(batch)) is not None]
+            self.loader.look_ahead(ahead)
         return self.loader.image
 
-    async def _look_for_sign_offs(self) -> None:
-        """A record within the range was bad: what became of it stands behind the range, maybe."""
-        ahead: list[CommittedBatch] = []
+    async def _batches(self) -> AsyncIterator[StoredBatch]:
+        """What is committed from `_next` on, with a rest after each slice."""
         start = self._next
         while start < self._high_watermark:
+            if start < self._log.log_start_offset:
+                raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "the log was cleaned meanwhile; ask again")
             batches = self._log.read(start, end_offset=self._high_watermark, bytes_max=SLICE_BYTES)
             if not batches:
-                break
-            ahead += [opened for opened in map(open_batch, batches) if opened is not None]
+                return
+            for batch in batches:
+                yield batch
             start = batches[-1].end_offset
             await asyncio.sleep(0)
-        self.loader.look_ahead(ahead)
 
 
 async def _rest_between(steps: Generator[None, None, MetadataDelta]) -> MetadataDelta:
