@@ -52,7 +52,7 @@ LEFT_OUT_RECORDS = {
     "UnfenceBrokerRecord": "replaced by BrokerRegistrationChangeRecord",
     "ZkMigrationStateRecord": "ZooKeeper",
 }
-OWN_RECORDS = {"UnregisterControllerRecord", "ImageHashRecord", "QuarantineRecord"}
+OWN_RECORDS = {"UnregisterControllerRecord", "ImageHashRecord", "QuarantineRecord", "QuorumRecoveryRecord"}
 """The first is Kafka's from 4.4 on."""
 LEFT_OUT_FIELDS = {"is_migrating_zk_broker", "zk_migration_ready", "remove"}
 """ZooKeeper; a quota that is removed is one without a value."""
