@@ -195,6 +195,7 @@ class ControllerClient:
         self._broker_epoch = broker_epoch
         self._leader_hint = leader_hint
         self._active: BrokerId | None = None
+        self._elected = asyncio.Event()
         self._next = 0
 
     # --- what a broker asks for itself ----------------------------------------------------------------------------------
@@ -386,6 +387,12 @@ class ControllerClient:
         """Remember who is active (None: nobody known). Control lane only."""
         self._active = controller_id if controller_id in self._controllers else None
 
+    def note_elected(self, controller_id: BrokerId | None) -> None:
+        """The quorum says who is active now (None: nobody); who waits to ask again asks at once. Control lane only."""
+        self.note_active(controller_id)
+        if controller_id is not None:
+            self._elected.set()
+
     async def open_heartbeats(self, controller_id: BrokerId) -> HeartbeatStream:
         """Open the heartbeat stream to that controller. Control lane only."""
         return await self._transport.open_heartbeats(controller_id)
@@ -440,9 +447,21 @@ class ControllerClient:
             if self._active is not None and hints_followed < HINTS_FOLLOWED_MAX:
                 hints_followed += 1
                 continue
-            await asyncio.sleep(backoff_ms / 1000)
-            backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
             hints_followed = 0
+            if await self._hears_of_election(within_ms=backoff_ms):
+                failed, backoff_ms = None, RETRY_BACKOFF_MS
+            else:
+                backoff_ms = min(backoff_ms * 2, RETRY_BACKOFF_MS_MAX)
+
+    async def _hears_of_election(self, *, within_ms: int) -> bool:
+        self._elected.clear()
+        try:
+            # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
+            async with asyncio.timeout(within_ms / 1000):
+                await self._elected.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 def may_be_repeated(request: ControllerRequest) -> bool:

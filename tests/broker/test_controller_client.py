@@ -187,6 +187,22 @@ async def test_an_election_is_waited_for() -> None:
 
 
 @on_virtual_time
+async def test_whoever_waits_asks_at_once_when_the_quorum_says_who_was_elected() -> None:
+    controllers = Controllers()
+    asking = asyncio.ensure_future(controllers.client.register_broker(registration(7)))
+    await asyncio.sleep(2)
+    loop, called = asyncio.get_running_loop(), len(controllers.transport.called)
+    while len(controllers.transport.called) == called:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.05)  # it was just refused, and waits 250 ms
+    controllers.elect(2)
+    elected_s = loop.time()
+    controllers.client.note_elected(BrokerId(2))
+    await asking
+    assert loop.time() - elected_s < 0.02
+
+
+@on_virtual_time
 async def test_two_controllers_that_point_at_each_other_are_not_asked_without_pause() -> None:
     controllers = Controllers()
     controllers.quorums[1].depose(2)

@@ -163,7 +163,7 @@ class BrokerLifecycle:
 
     def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
         """This node's quorum member learnt of another active controller: go there at once."""
-        self._client.note_active(leader.leader_id)
+        self._client.note_elected(leader.leader_id)
         if leader.leader_id is not None and leader.leader_id != self._connected_to:
             self._reconnect.set()
 
