@@ -54,6 +54,8 @@ class Figures:
     """Clean ones."""
     reassignments: int = 0
     throttles: int = 0
+    settings: int = 0
+    """Of topics, that were changed."""
     voter_changes: int = 0
     directories_broken: int = 0
     directories_full: int = 0

@@ -18,10 +18,12 @@ Outcome laws, which a client or an operator could see
   C8   producer id blocks are disjoint
   C9   no image shows a part of a metadata transaction: a topic has all its partitions at once
   C11  a topic id never comes back after its deletion, and names one topic
+  C12  no answer is an internal error: what a controller decides fits the image that it decides from
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from barnabas_quorum.image.metadata import MetadataImage
@@ -48,7 +50,8 @@ class ControllerLaws:
         self._topic_names: dict[Uuid, str] = {}
         self._partition_epochs: dict[tuple[Uuid, int, int], bytes] = {}
         self._broker_epochs: dict[int, dict[Uuid, int]] = {}
-        self.producer_blocks: set[int] = set()
+        self._producer_blocks: list[tuple[int, int]] = []
+        """(first id, one past the last) of every block that was handed out, in order."""
         self.newest: MetadataImage = MetadataImage.EMPTY
         """The image with the highest offset that any node has published."""
 
@@ -132,6 +135,14 @@ class ControllerLaws:
             asker.judge(image, where=f"node {node.id} at offset {image.offset}")
         if image.offset > self.newest.offset:
             self.newest = image
+
+    def on_producer_ids(self, first: int, count: int) -> None:
+        """C8. A block was handed out: none of its ids may be in another."""
+        blocks, end = self._producer_blocks, first + count
+        at = bisect_left(blocks, (first, end))
+        if any(other[0] < end and first < other[1] for other in blocks[max(0, at - 1) : at + 1]):
+            raise LawBroken("C8 producer id blocks are disjoint", f"{first} to {end} overlaps one of {blocks}")
+        blocks.insert(at, (first, end))
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,7 @@ BROKERS_OF_EACH = 2
 TOPICS_OF_EACH = 3
 PARTITIONS_MAX = 9
 TIMEOUT_S = 1.5
+ALLOCATIONS_AT_ONCE = (1, 1, 2, 4)
 CONFIG = "retention.ms"
 FIRST_BROKER = 100
 FIRST_ASKER = 1000
@@ -141,6 +142,8 @@ class Asker:
         except (Cut, TimeoutError):
             return None
         if isinstance(answer, KafkaError):
+            if answer.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+                raise LawBroken("C12 a controller decides only what it can replay", f"{request}: {answer!r}")
             return None if answer.code == ErrorCode.NOT_CONTROLLER else answer
         run.figures.acknowledged += 1
         run.after_answer(node)
@@ -232,15 +235,17 @@ class Asker:
         return True
 
     async def _allocate(self) -> None:
-        broker = self._run.random.choice(self._brokers)
-        if broker.epoch < 0:
-            return
+        """As brokers do whose blocks run out at the same time: several ask before any of them is answered."""
+        random = self._run.random
+        registered = [broker for broker in self._brokers if broker.epoch >= 0]
+        if registered:
+            count = random.choice(ALLOCATIONS_AT_ONCE)
+            await asyncio.gather(*(self._allocate_for(random.choice(registered)) for _ in range(count)))
+
+    async def _allocate_for(self, broker: PlayedBroker) -> None:
         answer = await self._ask(AllocateProducerIds(broker_id=broker.id, broker_epoch=broker.epoch))
         if isinstance(answer, tuple):
-            first = answer[0].first
-            if first in self._run.laws.producer_blocks:
-                raise LawBroken("C8 producer id blocks are disjoint", f"{first} was handed out twice")
-            self._run.laws.producer_blocks.add(first)
+            self._run.laws.on_producer_ids(answer[0].first, answer[0].count)
 
     async def _register(self, broker: PlayedBroker) -> None:
         """A new life of it, after a stop that was not clean."""

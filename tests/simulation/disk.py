@@ -35,8 +35,13 @@ class DiskFaults:
     slow_s: float = 0.0
     stalled_until_s: float = 0.0
     """Until then no flush is answered."""
+    are_logs_stalled: bool = False
+    """No flush of a partition's log is answered, as where the metadata has a disk of its own."""
 
 
+LOGS = "/data-"
+"""In the paths of partition logs alone."""
+STALL_STEP_S = 0.01
 NO_ROOM_FOR = ("append", "write")
 """What a full disk refuses; it can still be read, flushed and renamed in."""
 
@@ -150,6 +155,8 @@ class SimulatedDisk(MemoryDisk):
         sizes = [file.size_bytes for file in files]
         try:
             await asyncio.sleep(delay_s)
+            while self._faults.are_logs_stalled and any(LOGS in file.path for file in files):
+                await asyncio.sleep(STALL_STEP_S)
             for file, size in zip(files, sizes, strict=True):
                 if isinstance(file, SimulatedFile):
                     file.sync_to(size)

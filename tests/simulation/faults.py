@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
 from barnabas_quorum.image.topics import PartitionRegistration
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.swarm import Swarm
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ REPLACED_SHARE = 0.4
 """Of the directories that are mended, how many are empty then, where the others can bear it."""
 CLEAN_MENDING_SHARE = 0.4
 """Of the brokers that are stopped to mend a directory, how many are stopped cleanly."""
+HAUNT_STALL_S = 0.5
+"""Most time in which a follower is to hold more than its stalled leader has flushed, and for which it is stalled itself."""
+HAUNT_STEP_S = 0.005
 LATE_S = 3.0
 LATE_STEP_S = 0.01
 ROLLED_S = 0.1
@@ -51,6 +54,10 @@ class Faults:
         self._cluster = cluster
         self._swarm = swarm
         self._trouble: list[asyncio.Task[None]] = []
+        self._haunted: tuple[SimulatedNode, Uuid, int] | None = None
+        """A follower that lost its disk, and the partition of whose leader will hear of its former life once more."""
+        self._in_repair: tuple[SimulatedNode, str] | None = None
+        """A node that is stopped, and the directory of it that works again when it starts."""
 
     def start(self) -> None:
         """Let it begin."""
@@ -66,6 +73,8 @@ class Faults:
             self._trouble.append(asyncio.ensure_future(self._stop_now_and_then()))
         if swarm.break_every_s:
             self._trouble.append(asyncio.ensure_future(self._break_now_and_then()))
+        if swarm.haunt_every_s:
+            self._trouble.append(asyncio.ensure_future(self._haunt_now_and_then()))
 
     def calm(self) -> None:
         """No more of it, and everything that was broken is whole, but for directories: `mend_all`."""
@@ -76,6 +85,7 @@ class Faults:
         for node in self._cluster.nodes:
             node.disk_faults.slow = 0.0
             node.disk_faults.stalled_until_s = 0.0
+            node.disk_faults.are_logs_stalled = False
 
     # -- power -----------------------------------------------------------------------------------------------------
 
@@ -87,6 +97,8 @@ class Faults:
         is_wiped = bool(self._swarm.wipe) and cluster.random.random() < self._swarm.wipe and self._may_wipe(node)
         replaced = [path for path in node.directory_ids if is_wiped and cluster.random.random() < 0.5]
         self._crash(node, replaced or (list(node.directory_ids) if is_wiped else []))
+        if is_wiped:
+            self._hold_back_wiped(node)
 
     def _may_strike(self, node: SimulatedNode, kind: str) -> bool:
         return node.is_up and not self.is_calm and self.wiped is None and self._cluster.strikes(kind, node.id)
@@ -99,10 +111,11 @@ class Faults:
         node.crash(replaced=replaced)
         if replaced:
             self.wiped = node
-            self._hold_back_wiped(node)
         self._start_later(node)
 
     def _start_later(self, node: SimulatedNode) -> None:
+        if self._in_repair is not None and self._in_repair[0] is node:
+            node.disk.broken.pop(self._in_repair[1], None)
         delay_s = self._swarm.restart_s * (0.5 + self._cluster.random.random())
         self._cluster.loop.call_later(delay_s, self._restart, node, node.life)
 
@@ -186,6 +199,15 @@ class Faults:
 
     def after_proposal(self, leader: SimulatedNode, request: AlterPartition) -> Awaitable[None] | None:
         """A leader asks for other ISRs. When the request arrives, who it wants in may live another life."""
+        if self._haunted is not None and not self.is_calm:
+            follower, topic_id, number = self._haunted
+            if any(
+                item.topic_id == topic_id
+                and item.partition_id == number
+                and any(member.broker_id == follower.id for member in item.new_isr)
+                for item in request.partitions
+            ):
+                follower.disk_faults.are_logs_stalled = True  # so that what it holds by now is all that it holds
         if not self._strikes(self._swarm.moments.proposed):
             return None
         models = self._cluster.invariants.models
@@ -217,6 +239,65 @@ class Faults:
         while loop.time() < until_s and not (node.life > life and self._is_back(node)):
             await asyncio.sleep(LATE_STEP_S)
         await asyncio.sleep(LATE_STEP_S * self._cluster.random.random())
+
+    async def _haunt_now_and_then(self) -> None:
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.haunt_every_s))
+            led = [each for each in cluster.invariants.newest_registrations() if each.has_leader and len(each.isr) > 1]
+            if not led or self.wiped is not None:
+                continue
+            registration = cluster.random.choice(led)
+            leader = cluster.network.nodes[registration.leader]
+            follower = cluster.network.nodes[
+                cluster.random.choice([member for member in registration.isr if member != leader.id])
+            ]
+            if leader.is_up and cluster.strikes("haunted", follower.id, leader.id):
+                await self._haunt(leader, follower)
+
+    async def _haunt(self, leader: SimulatedNode, follower: SimulatedNode) -> None:
+        """KIP-903: what a follower asks for says how much it holds. It loses that, comes back and joins again; then a copy of
+        what it asked for in its former life arrives, while nobody but its leader's late flush keeps the high watermark back."""
+        cluster = self._cluster
+        loop = cluster.loop
+        leader.disk_faults.are_logs_stalled = True
+        until_s = loop.time() + HAUNT_STALL_S
+        while (partition := self._held_further(follower, leader)) is None and loop.time() < until_s:
+            await asyncio.sleep(HAUNT_STEP_S)
+        if (
+            partition is not None
+            and self._may_wipe(follower)
+            and self._may_strike(follower, "crash of a haunted follower")
+        ):
+            model = cluster.invariants.models[partition]
+            arrives = loop.create_future()
+            cluster.network.fetch_again(follower.id, leader.id, arrives)
+            life = follower.life
+            self._haunted = follower, *partition
+            self._crash(follower, list(follower.directory_ids))
+            until_s = loop.time() + LATE_S + 2 * self._swarm.restart_s
+            while loop.time() < until_s and not (
+                follower.life > life
+                and self._is_back(follower)
+                and model.registration
+                and follower.id in model.registration.isr
+            ):
+                await asyncio.sleep(HAUNT_STEP_S)
+            self._haunted = None
+            arrives.set_result(None)
+            await asyncio.sleep(HAUNT_STEP_S)
+        leader.disk_faults.are_logs_stalled = False
+        await asyncio.sleep(HAUNT_STALL_S * cluster.random.random())
+        follower.disk_faults.are_logs_stalled = False
+
+    def _held_further(self, follower: SimulatedNode, leader: SimulatedNode) -> tuple[Uuid, int] | None:
+        """A partition that the one leads and of which the other durably holds more, if there is one."""
+        if follower.is_up and leader.is_up:
+            for led in leader.replicas.partitions():
+                other = follower.replicas.partition(led.topic_partition) if led.is_leader else None
+                if other is not None and other.durable_end_offset > led.durable_end_offset:
+                    return led.topic_id, led.topic_partition.partition
+        return None
 
     def after_roll(self, node: SimulatedNode) -> None:
         """What the old segment holds must be durable before anything after it counts."""
@@ -299,7 +380,10 @@ class Faults:
     async def _mend(self, node: SimulatedNode, path: str) -> None:
         """The broker is stopped for it. What the directory held is there again, or another disk is in its place."""
         cluster = self._cluster
-        if node.is_up and path in node.disk.broken:
+        while path in node.disk.broken and not node.is_up:
+            await asyncio.sleep(LATE_STEP_S)
+        if path in node.disk.broken:
+            self._in_repair = node, path
             if cluster.random.random() < CLEAN_MENDING_SHARE:
                 life = node.life
                 self._stop(node)
@@ -307,8 +391,10 @@ class Faults:
                     await asyncio.sleep(LATE_STEP_S)
             elif self._may_wipe(node) and cluster.random.random() < REPLACED_SHARE:
                 self._crash(node, [path])
+                self._hold_back_wiped(node)
             else:
                 self.crash(node)
+            self._in_repair = None
         node.disk.broken.pop(path, None)
 
     def mend_all(self) -> None:

@@ -371,6 +371,7 @@ class Invariants:
         if not registered.has_leader or len(registered.isr) < len(registered.replicas) or is_reassigning(registered):
             return f"{name}: {registered}"
         ends = set()
+        owed = self._cluster.operators.owed_settings.get(topic_id)
         for node in self._cluster.nodes:
             if node.id not in registered.replicas:
                 left = [path for path in node.directory_ids if node.disk.exists(f"{path}/{name}")]
@@ -380,6 +381,9 @@ class Invariants:
             partition = node.replicas.partition(name)
             if partition is None or partition.topic_id != topic_id:
                 return f"node {node.id} does not hold {name}"
+            allowed = partition.log.config.max_message_bytes
+            if owed is not None and allowed not in owed:
+                return f"{name} on node {node.id} allows {allowed} bytes, set were {sorted(owed)}"
             ends |= {partition.log.log_end_offset, partition.high_watermark}
         return f"the ends and high watermarks of {name} differ: {sorted(ends)}" if len(ends) != 1 else None
 

@@ -68,6 +68,8 @@ class Network:
         """Told that a leader asks the controller for other ISRs; may say what holds the request up."""
         self.on_double: Callable[[str, SimulatedNode], Awaitable[None] | None] = lambda kind, source: None
         """Told that a message is copied on its way; may say what holds the copy up."""
+        self._last_fetches: dict[tuple[BrokerId, BrokerId], Callable[[SimulatedNode], Awaitable[Any]]] = {}
+        """By source and target, what is done where the last one arrives."""
         self.strikes: Callable[[str, int, int], bool] = lambda kind, source, target: True
         """Asked before a message is lost, late or doubled; False when that fault is left out."""
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -144,6 +146,8 @@ class Network:
             # the double is served too, perhaps much later; its answer is thrown away
             late = self.on_double(kind, source) or asyncio.sleep(self._random.random() * self.faults.late_s)
             self.spawn(self._deliver(kind, source.id, target, handle, late))
+        if kind == "Fetch":
+            self._last_fetches[(source.id, target)] = handle
         target_life, answer = await asyncio.shield(self.spawn(self._deliver(kind, source.id, target, handle, held)))
         node = self.nodes[target]
         if not node.is_up or node.life != target_life:
@@ -152,6 +156,12 @@ class Network:
         if not source.is_up or source.life != life:
             raise Cut(f"{source.id} went down before it was answered")
         return answer
+
+    def fetch_again(self, source: BrokerId, target: BrokerId, held: Awaitable[None]) -> None:
+        """A copy of the last fetch arrives too, perhaps in another life of either."""
+        handle = self._last_fetches.get((source, target))
+        if handle is not None:
+            self.spawn(self._deliver("Fetch", source, target, handle, held))
 
     async def _deliver(
         self,

@@ -168,8 +168,10 @@ class SimulatedNode:
         self._running = None
         error = task.exception()
         if error is None:
-            # whether the power stays on then is all one to what a clean stop has promised
-            self._end_life(is_power_cut=self._cluster.random.random() < 0.5)
+            # Whether the power stays on then is all one to what a clean stop has promised: that is nothing of a directory
+            # that failed, of which the page cache may still hold what counts.
+            is_owed = not (self.disk.broken and self._cluster.swarm.logs.is_page_cache)
+            self._end_life(is_power_cut=is_owed and self._cluster.random.random() < 0.5)
             self._cluster.faults.after_stop(self)
         elif self.disk.broken and all(isinstance(each, StorageFailed | OSError) for each in _leaves(error)):
             self._end_life(is_power_cut=not self._cluster.swarm.logs.is_page_cache)

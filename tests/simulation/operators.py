@@ -1,8 +1,8 @@
-"""Operators of the simulated cluster: they move partitions, turn back, throttle the moving, and change who votes.
+"""Operators of the simulated cluster: they move partitions, turn back, throttle the moving, set topics, change who votes.
 
 May touch:  the active controller, by asking it.   Must not touch: anything an operator could not.
-Invariants: what was answered is owed (`owed`): the replicas that a partition has in the end; an answer that did not come
-            leaves the outcome open; at least two nodes vote.
+Invariants: what was answered is owed: the replicas that a partition has in the end (`owed`), the setting of a topic
+            (`owed_settings`); an answer that did not come leaves the outcome open; at least two nodes vote.
 Read next:  swarm.py for how often; invariants.py, which asks for what is owed.
 """
 
@@ -39,6 +39,10 @@ VOTERS_MIN = 2
 RATE_KEYS = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS_KEYS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
+SETTING = "max.message.bytes"
+SETTING_MIN = 1_000_000
+"""Far above every batch of a client: what is set must arrive everywhere and change nothing else."""
+
 Assignment = tuple[BrokerId, ...]
 
 
@@ -48,12 +52,15 @@ class Operators:
     def __init__(self, cluster: Cluster, swarm: Swarm) -> None:
         self.owed: dict[tuple[Uuid, int], set[Assignment]] = {}
         """Replicas that a partition may have once nothing moves; not there: nothing was promised."""
+        self.owed_settings: dict[Uuid, set[int]] = {}
+        """By topic, which sizes of a batch it may allow once nothing is under way; not there: nothing was promised."""
         self.is_asking = False
         """A move is under way to the controller: what it drops cannot be known yet."""
         self._cluster = cluster
         self._swarm = swarm
         self._work: list[asyncio.Future[None]] = []
         self._has_throttled = False
+        self._settings = 0
 
     def start(self) -> None:
         """Let them begin."""
@@ -61,6 +68,8 @@ class Operators:
             self._work.append(asyncio.ensure_future(self._reassign_now_and_then()))
         if self._swarm.change_voters_every_s:
             self._work.append(asyncio.ensure_future(self._change_voters_now_and_then()))
+        if self._swarm.configure_every_s:
+            self._work.append(asyncio.ensure_future(self._configure_now_and_then()))
 
     async def calm(self) -> None:
         """No more of it, and throttles are lifted, as an operator does when the moving is over."""
@@ -140,6 +149,31 @@ class Operators:
             self._cluster.figures.throttles += 1
         elif reply.resources[0].error is None:
             self._has_throttled = False
+
+    # -- settings --------------------------------------------------------------------------------------------------
+
+    async def _configure_now_and_then(self) -> None:
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.configure_every_s))
+            controller = self._active()
+            topics = [] if controller is None else controller.loader.image.topics.sorted_topics()
+            if controller is None or not topics:
+                continue
+            topic = cluster.random.choice(topics)
+            if not cluster.strikes("configured", controller.id):
+                continue
+            self._settings += 1
+            value = SETTING_MIN + self._settings
+            owed = self.owed_settings.get(topic.id)
+            if owed is not None:
+                owed.add(value)
+            alteration = _alteration(ConfigResourceType.TOPIC, topic.name, (SETTING,), str(value))
+            reply = await self._ask(controller, IncrementalAlterConfigs(resources=(alteration,)))
+            if reply is not None and reply.resources[0].error is None:
+                cluster.note(f"{topic.name} allows {value}", controller.id, -1)
+                cluster.figures.settings += 1
+                self.owed_settings[topic.id] = {value}
 
     # -- voters ----------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ from tests.simulation.network import LinkFaults
 
 FOREVER_S = 1e9
 WHOLE_LOG_BYTES = 1 << 30
+ONE_BATCH_BYTES = 100
+"""What a haunted follower fetches at once, so that it joins an ISR when it holds what is committed and no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,11 @@ class Swarm:
     """Mean time until somebody stops the broker to mend its directory; FOREVER_S: not before everything heals."""
     stop_every_s: float
     """Mean time between two clean stops; 0: there are none."""
+    haunt_every_s: float
+    """Mean time between two fetches that arrive in the next life of a follower which has lost its disk, while its leader's
+    own flush is late all the while; 0: none does."""
+    configure_every_s: float
+    """Mean time between two settings of a topic that an operator changes; 0: none does."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
@@ -109,6 +116,7 @@ class Swarm:
         choose = random.choice
         is_page_cache = random.random() < 0.15
         brokers_beside = choose([0, 0, 1])
+        haunt_every_s = choose([0.0, 0.3])
         return cls(
             links=LinkFaults(
                 loss=choose([0.0, 0.0, 0.01, 0.05]),
@@ -144,7 +152,7 @@ class Swarm:
             producers=choose([1, 2, 3]),
             churn_s=choose([0.0, 0.0, 0.5, 3.0]),
             replica_lag_ms=choose([600, 1500, 3000]),
-            replica_fetch_bytes=choose([150, 400, 1 << 20, 1 << 20]),
+            replica_fetch_bytes=ONE_BATCH_BYTES if haunt_every_s else choose([150, 400, 1 << 20, 1 << 20]),
             logs=LogShape(
                 segment_bytes=choose([400, 1500, 6000, WHOLE_LOG_BYTES]),
                 index_interval_bytes=choose([0, 300, 4096]),
@@ -161,4 +169,6 @@ class Swarm:
             full_share=choose([0.0, 0.5, 1.0]),
             repair_s=choose([0.3, 2.0, FOREVER_S]),
             stop_every_s=choose([0.0, 0.0, 1.0, 4.0]),
+            haunt_every_s=haunt_every_s,
+            configure_every_s=choose([0.0, 0.5, 2.0]),
         )

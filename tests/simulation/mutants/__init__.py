@@ -164,7 +164,10 @@ MUTANTS = (
     ),
     Mutant(name="topic_id_reused", bug="a deleted topic's id is used again", simulation="controllers"),
     Mutant(
-        name="producer_ids_handed_out_twice", bug="a producer id block is handed out twice", simulation="controllers"
+        name="producer_ids_cut_from_committed",
+        bug="producer ids are cut from the committed image, not the pending one",
+        simulation="controllers",
+        test_seed=1,
     ),
     Mutant(
         name="snapshot_without_producer_ids", bug="a snapshot leaves the producer ids out", simulation="controllers"
