@@ -136,6 +136,10 @@ def test_clean_controllers_keep_every_law() -> None:
     assert sum(each.snapshots_loaded for each in figures) > 0
 
 
+def test_bit_flips_in_a_log_behind_whose_flushed_end_there_is_rubbish() -> None:
+    controllers.Quorum(922386984, steps=6_000).run()  # the search for a batch to damage broke, and an asker with it
+
+
 def test_same_seed_gives_same_controllers_in_any_process() -> None:
     hashes = set()
     for hash_seed in ("1", "4242"):
