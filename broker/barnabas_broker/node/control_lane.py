@@ -32,13 +32,18 @@ class ControlLane:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+        left = asyncio.all_tasks(self.loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self.loop.run_until_complete(asyncio.wait(left, timeout=JOIN_TIMEOUT_S / 2))
 
     async def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the lane and wait for it from another loop; cancelling the wait cancels it."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self.loop))
 
     def close(self) -> None:
-        """Stop the loop, wait for the thread, release the loop."""
+        """Cancel what still runs on the loop, wait for the thread, release the loop."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(JOIN_TIMEOUT_S)
         if not self._thread.is_alive():

@@ -118,7 +118,11 @@ class Node:
         """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""
         disk = RealDisk()
         try:
-            storage, voters, incarnation = await self._identify(disk)
+            identity = await self._identify(disk, stop)
+            if identity is None:
+                logger.info("node %d stops before a controller answered", self._config.server.node_id)
+                return
+            storage, voters, incarnation = identity
             control = await self._control.call(_ControlSide.make(self, storage, voters, incarnation))
             try:
                 if self._config.server.is_broker:
@@ -130,15 +134,17 @@ class Node:
         finally:
             disk.close()
 
-    async def _identify(self, disk: RealDisk) -> tuple[NodeStorage, VoterSet, Incarnation]:
-        """Who this node is. A broker asks a controller, and formats itself on first boot; a voter never does."""
+    async def _identify(self, disk: RealDisk, stop: asyncio.Event) -> tuple[NodeStorage, VoterSet, Incarnation] | None:
+        """Who this node is; None when it is to stop before it knows. A broker asks a controller, and formats itself on first
+        boot; a voter never does."""
         server = self._config.server
         incarnation = own_incarnation(disk, server.metadata_directory)
         if server.is_controller:
             storage = load_storage(disk, server)
             return storage, storage.voters or VoterSet.unknown(), incarnation
-        discovery = discover_quorum(server.quorum_bootstrap_servers, known=incarnation)
-        identity = await self._control.call(discovery)
+        identity = await self._discover(incarnation, stop)
+        if identity is None:
+            return None
         if not is_formatted(disk, server):
             logger.info("first boot: formatting %s for cluster %s", ", ".join(server.log_dirs), identity.cluster_id)
             format_storage(
@@ -155,6 +161,19 @@ class Node:
             go_over(disk, storage.metadata_directory, identity.incarnation, former_epoch=WHOLE_LOG)
             incarnation = identity.incarnation
         return storage, identity.voters, incarnation
+
+    async def _discover(self, known: Incarnation, stop: asyncio.Event) -> QuorumIdentity | None:
+        """What a controller answers; None when the node is to stop before any does."""
+        discovery = discover_quorum(self._config.server.quorum_bootstrap_servers, known=known)
+        asking = asyncio.ensure_future(self._control.call(discovery))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if asking.done():
+            return asking.result()
+        asking.cancel()
+        await asyncio.wait((asking,))
+        return None
 
     async def _run_controller(self, control: _ControlSide, stop: asyncio.Event) -> None:
         """A node without a broker: the data lane only shows that it turns."""
