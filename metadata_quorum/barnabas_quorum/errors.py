@@ -16,12 +16,6 @@ class NotController(KafkaError):
     code = ErrorCode.NOT_CONTROLLER
 
 
-class InconsistentClusterId(KafkaError):
-    """A peer belongs to another cluster."""
-
-    code = ErrorCode.INCONSISTENT_CLUSTER_ID
-
-
 class UnreplayableDecision(KafkaError):
     """A decision made a record that does not fit the metadata it was made from: a bug, refused before it is written."""
 
