@@ -1,7 +1,7 @@
 """The gRPC channel and server options of the house, each with its reason. There is no second place.
 
 May touch:  nothing.                  Must not touch: everything.
-Invariants: every channel is made with CHANNEL_OPTIONS, every server with SERVER_OPTIONS; every call has a deadline.
+Invariants: every channel is made with CHANNEL_OPTIONS or VISITOR_OPTIONS, every server with SERVER_OPTIONS; every call has a deadline.
 Read next:  quorum.proto.
 """
 
@@ -29,17 +29,22 @@ _SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
 )
 
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+VISITOR_OPTIONS: tuple[tuple[str, int], ...] = (
     *_SHARED_OPTIONS,
     # A proxy variable in the environment would otherwise capture even loopback.
     ("grpc.enable_http_proxy", 0),
+    # One process holds several clients of one address (several nodes in a test): they must not share a subchannel,
+    # or the back-off of one becomes the back-off of all.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+"""Of a client that comes once and is not in a hurry to come back: connecting may take as long as its call."""
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    *VISITOR_OPTIONS,
     # By default a peer that was down for 40 s is tried again only 4.0 s after its return; so it is 0.47 s (measured).
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # One process holds several clients of one address (several nodes in a test): they must not share a subchannel,
-    # or the back-off of one becomes the back-off of all.
-    ("grpc.use_local_subchannel_pool", 1),
 )
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
