@@ -23,7 +23,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -126,13 +126,12 @@ class LogManager:
         directory_ids: Mapping[str, Uuid] | None = None,
         offline: Mapping[str, OSError] | None = None,
         config: LogManagerConfig | None = None,
-        topic_config: Callable[[str], LogConfig] | None = None,
     ) -> None:
         """
         Args:
+            default_config: of a log that was loaded, but for retention, until get_or_create tells its topic's settings.
             directory_ids: by path; a directory that cannot be read has none.
             offline: directories that have failed already, and are not to be touched.
-            topic_config: settings of a topic by name when its logs are loaded; the defaults serve for all without it.
         """
         ids = directory_ids or {}
         self.stats = LogManagerStats()
@@ -146,8 +145,8 @@ class LogManager:
         """After load: whether the last stop was clean in every directory that works."""
         self._disk = disk
         self._directories = [_Directory(path, ids.get(path, ZERO_UUID)) for path in directories]
-        self._default_config = default_config
-        self._topic_config = topic_config or (lambda topic: default_config)
+        # A broker that waits for its controllers would shorten by the defaults what the topic may keep for ever.
+        self._loaded_config = replace(default_config, retention_ms=-1, retention_bytes=-1)
         self._clock_ms = clock_ms
         self._config = config or LogManagerConfig()
         self._logs: dict[TopicPartition, UnifiedLog] = {}
@@ -251,7 +250,7 @@ class LogManager:
                 directory=path,
                 topic_partition=topic_partition,
                 topic_id=ZERO_UUID,
-                config=self._topic_config(topic_partition.topic),
+                config=self._loaded_config,
                 now_ms=self._clock_ms(),
                 recovery_point=directory.saved_recovery_points.get(topic_partition, Offset(0)),
                 log_start_offset=directory.saved_log_starts.get(topic_partition, Offset(0)),
@@ -298,8 +297,8 @@ class LogManager:
     def get_or_create(
         self, topic_partition: TopicPartition, topic_id: Uuid, config: LogConfig, *, directory_id: Uuid = ZERO_UUID
     ) -> UnifiedLog:
-        """The log of a partition; if it is not there it is made, in the directory with that id if there is one, else in the
-        online directory with the fewest logs. Whether it may be made is for the caller to know.
+        """The log of a partition, with these settings; if it is not there it is made, in the directory with that id if there
+        is one, else in the online directory with the fewest logs. Whether it may be made is for the caller to know.
 
         Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works.
         """
@@ -309,6 +308,7 @@ class LogManager:
                 log.set_topic_id(topic_id)
             elif log.topic_id != topic_id:
                 raise InconsistentTopicId(f"{log.directory} is of topic id {log.topic_id}, not {topic_id}")
+            log.update_config(config)
             return log
         online = [directory for directory in self._directories if directory.error is None]
         if not online:

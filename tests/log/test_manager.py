@@ -356,6 +356,24 @@ async def test_retention_runs_over_all_logs_and_their_files_go_after_the_delay(d
         assert not [name for name in disk.names if name.endswith(".deleted")]
 
 
+async def test_a_loaded_log_is_not_shortened_before_its_topics_settings_are_known(disk: MemoryDisk) -> None:
+    broker = await loaded(disk)
+    log = broker.log()
+    for n in range(60):
+        append(log, make_batch(2, timestamp_ms=NOW_MS - 60_000 + n))
+    flush(log)
+    await broker.manager.close(broker_epoch=1)
+    again = await loaded(disk)
+    found = again.manager.get(A0)
+    assert found is not None
+    found.update_high_watermark(found.log_end_offset)
+    await again.manager.apply_retention()
+    assert again.manager.stats.segments_retired == 0, "its topic may keep records for ever: nobody has said yet"
+    assert again.log() is found, "ten seconds"
+    await again.manager.apply_retention()
+    assert again.manager.stats.segments_retired > 2
+
+
 async def test_a_deleted_log_is_renamed_then_removed_and_may_come_again(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     async with broker.running():

@@ -248,7 +248,6 @@ class SimulatedNode:
             default_config=LogConfig.from_overrides({"min.insync.replicas": "2"}, {}),
             clock_ms=clock_ms,
             config=LogManagerConfig(recovery_point_checkpoint_interval_ms=checkpoint_ms),
-            topic_config=lambda topic: self._log_config(settings, topic, MetadataImage.EMPTY),
         )
         await logs.load()
         self.lifecycle = lifecycle = BrokerLifecycle(

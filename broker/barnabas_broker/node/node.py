@@ -198,7 +198,6 @@ class Node:
             directory_ids=storage.directory_ids,
             offline=storage.offline,
             config=config.log_manager,
-            topic_config=lambda topic: settings.log_config(topic, MetadataImage.EMPTY),
         )
         await logs.load()
         cache = MetadataCache(MetadataImage.EMPTY)
