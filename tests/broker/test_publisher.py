@@ -67,3 +67,14 @@ async def test_a_no_op_behind_a_change_on_its_way_waits_for_it() -> None:
     assert stand.applied == []
     await asyncio.sleep(0.01)
     assert stand.applied == [0, 1]
+
+
+async def test_a_broker_that_closes_its_logs_takes_no_more_metadata() -> None:
+    stand = Stand()
+    stand.publish(a_change(1000))
+    await asyncio.sleep(0.01)
+    stand.publish(a_change(2000))
+    stand.publisher.stop()
+    stand.publish(a_change(3000))
+    await asyncio.sleep(0.01)
+    assert (stand.crossed, stand.applied) == ([0], [0])

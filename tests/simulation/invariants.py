@@ -189,8 +189,10 @@ class Invariants:
             broker = image.cluster.broker(replica)
             if broker is None or is_reserved(directory) or directory in broker.directories:
                 continue
-            successor = self._cluster.network.nodes[replica].replaced_by.get(directory)
-            is_gone = successor is not None and successor in broker.directories
+            node = self._cluster.network.nodes[replica]
+            # while another directory does not work, what is missing may be in that one, for all the controller knows
+            is_whole = len(broker.directories) == len(node.directory_ids)
+            is_gone = is_whole and node.replaced_by.get(directory) in broker.directories
             if replica in registration.isr or (
                 is_gone and replica in (*registration.elr, *registration.last_known_elr)
             ):

@@ -321,7 +321,7 @@ class SimulatedNode:
         listener.leader_observers = (driver.on_leader_change, lifecycle.on_leader_change)
         driver.attach(quorum, loader=loader)
         self.is_up = True
-        await self._serve(placements, (quorum.run(), driver.run(), lifecycle.run(), _raise_from(failure)))
+        await self._serve(publisher, placements, (quorum.run(), driver.run(), lifecycle.run(), _raise_from(failure)))
         await metadata_log.close()
 
     def _tell_offline_directories(self, unread: set[str]) -> None:
@@ -330,7 +330,12 @@ class SimulatedNode:
         ids = {self.directory_ids[path] for path in offline if path not in unread}
         self.lifecycle.set_offline_directories(ids, count=len(offline))
 
-    async def _serve(self, placements: Placements, control_side: Iterable[Coroutine[Any, Any, None]]) -> None:
+    async def _serve(
+        self,
+        publisher: BrokerMetadataPublisher,
+        placements: Placements,
+        control_side: Iterable[Coroutine[Any, Any, None]],
+    ) -> None:
         """Until `stop`, then in the order of node.py: hand over, close data, mark the logs clean, resign."""
         logs, replicas, lifecycle = self.logs, self.replicas, self.lifecycle
         async with asyncio.TaskGroup() as tasks:
@@ -345,6 +350,7 @@ class SimulatedNode:
                 task.cancel()
             await asyncio.wait((*others, replicating))
             self.is_stopping = True
+            publisher.stop()
             await replicas.close()
             keeping.cancel()
             await asyncio.wait((keeping,))

@@ -66,6 +66,14 @@ def test_a_directory_works_again_before_its_broker_is_started_again() -> None:
     run(691565844)  # it was mended under the next life, which had given it up by then and never came to be in sync
 
 
+def test_metadata_that_comes_while_a_broker_closes_its_logs_is_left_alone() -> None:
+    run(939293121)  # a replica was to follow in a log that was closed: a clean stop ended as an error
+
+
+def test_a_replica_counts_as_there_while_the_directory_that_does_not_work_may_hold_it() -> None:
+    run(670726967)  # the law took it for gone: one directory was replaced, another was out of service
+
+
 def test_one_seed_is_one_run_in_any_process() -> None:
     def trace_hash(hash_seed: str) -> str:
         done = subprocess.run(

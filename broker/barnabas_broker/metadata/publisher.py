@@ -81,6 +81,7 @@ class BrokerMetadataPublisher:
         self._on_error = on_error
         self._waiting: deque[tuple[MetadataDelta, MetadataImage]] = deque()
         self._is_in_flight = False
+        self._is_stopped = False
 
     # -- control lane ----------------------------------------------------------------------------------------------
 
@@ -113,7 +114,14 @@ class BrokerMetadataPublisher:
 
     # -- data lane -------------------------------------------------------------------------------------------------
 
+    def stop(self) -> None:
+        """Apply nothing more. For the data lane, before it closes the logs: metadata that comes later would look for them, or
+        make new ones behind the clean-shutdown file."""
+        self._is_stopped = True
+
     def _apply_and_report(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if self._is_stopped:
+            return
         error: BaseException | None = None
         try:
             self._apply(delta, image)

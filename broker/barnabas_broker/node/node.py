@@ -268,23 +268,18 @@ class Node:
                 replicas.update_topic_config(topic, settings.log_config(topic, image))
             settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
-        control.attach_broker(
-            BrokerMetadataPublisher(
-                broker_id=config.server.id,
-                replicas=replicas,
-                coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups)],
-                update_configs=update_configs,
-                cache=cache,
-                control_loop=self._control.loop,
-                data_loop=self._data_loop,
-                on_applied=control.on_applied,
-                on_error=control.fail,
-            ),
-            network=server.stats,
+        publisher = BrokerMetadataPublisher(
+            broker_id=config.server.id,
             replicas=replicas,
-            logs=logs,
-            groups=groups,
+            coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups)],
+            update_configs=update_configs,
+            cache=cache,
+            control_loop=self._control.loop,
+            data_loop=self._data_loop,
+            on_applied=control.on_applied,
+            on_error=control.fail,
         )
+        control.attach_broker(publisher, network=server.stats, replicas=replicas, logs=logs, groups=groups)
         async with asyncio.TaskGroup() as tasks:
             probe = tasks.create_task(self._data_probe.run())
             keeping = tasks.create_task(logs.run())
@@ -301,6 +296,7 @@ class Node:
             for task in (listening, coordinating, replicating):
                 task.cancel()
             await asyncio.wait((listening, coordinating, replicating))
+            publisher.stop()
             await replicas.close()
             keeping.cancel()
             await asyncio.wait((keeping,))
