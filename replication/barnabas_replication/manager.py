@@ -733,9 +733,11 @@ class ReplicaManager:
         if ZERO_UUID in online:
             return True  # directories without ids: nobody can have told where a replica is
         refusal = refusal_of_new_log(registration, self.broker_id, online=online, has_offline=has_offline)
-        if refusal is None:
+        is_present = self._is_present_life()
+        # What is new in an older image may have been given a log since, in the directory that does not work now.
+        if refusal is None and (is_present or not has_offline):
             return True
-        if not self._is_present_life():
+        if not is_present:
             self._postponed[topic_partition] = None
         else:
             logger.error("%s: no log is made for it: %s", topic_partition, refusal)

@@ -74,6 +74,11 @@ def test_a_replica_counts_as_there_while_the_directory_that_does_not_work_may_ho
     run(670726967)  # the law took it for gone: one directory was replaced, another was out of service
 
 
+@pytest.mark.parametrize("seed", [335890775, 523360768])
+def test_no_log_is_begun_for_what_an_older_image_calls_new_while_a_directory_is_out_of_service(seed: int) -> None:
+    run(seed)  # the replica had been made since, in that directory: an empty log beside it stood in the ISR
+
+
 def test_one_seed_is_one_run_in_any_process() -> None:
     def trace_hash(hash_seed: str) -> str:
         done = subprocess.run(
