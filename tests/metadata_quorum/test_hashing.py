@@ -20,7 +20,7 @@ from barnabas_quorum.image.hashing import (
     hash_of,
 )
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.snapshot import difference, loaded_delta, record_groups
+from barnabas_quorum.image.snapshot import difference, in_one_go, loaded_delta, record_groups
 from barnabas_quorum.records import (
     ConfigRecord,
     ConfigResourceType,
@@ -50,7 +50,7 @@ from barnabas_quorum.records_security import (
 )
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from tests.metadata_quorum.controller_fixture import uuid
-from tests.metadata_quorum.test_record_sequences import RECORD_TYPES, accepted, record, run
+from tests.metadata_quorum.test_record_sequences import RECORD_TYPES, accepted, record
 
 ONE_OF_EACH: dict[str, list[Record]] = {
     "features": [FeatureLevelRecord(name="f", level=1)],
@@ -198,11 +198,11 @@ def test_equal_records_in_any_deltas_give_an_equal_hash(records: list[Record], c
     assert cut_image.hash == image.hash == hash_of(image)
     assert cut_image.content_hash() == image.content_hash()
 
-    loaded = run(loaded_delta(record_groups(image))).apply(image.offset, image.epoch, image.timestamp_ms)
+    loaded = in_one_go(loaded_delta(record_groups(image))).apply(image.offset, image.epoch, image.timestamp_ms)
     assert loaded.hash == image.hash
-    to_it = run(difference(MetadataImage.EMPTY, image)).apply(image.offset, image.epoch, image.timestamp_ms)
+    to_it = in_one_go(difference(MetadataImage.EMPTY, image)).apply(image.offset, image.epoch, image.timestamp_ms)
     assert to_it.hash == image.hash
-    gone = run(difference(image, MetadataImage.EMPTY)).apply(Offset(-1), Epoch(0), -1)
+    gone = in_one_go(difference(image, MetadataImage.EMPTY)).apply(Offset(-1), Epoch(0), -1)
     assert gone.hash == EMPTY_HASH
 
 

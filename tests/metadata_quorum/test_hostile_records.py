@@ -10,7 +10,7 @@ import pytest
 
 from barnabas_quorum.image.hashing import hash_of
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.image.snapshot import loaded_delta, record_groups
+from barnabas_quorum.image.snapshot import in_one_go, loaded_delta, record_groups
 from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records_integrity import QuarantineRecord
@@ -109,9 +109,4 @@ def test_no_record_kills_a_node_and_all_that_read_the_same_log_stand_alike(seed:
 
 def _read_back(loader: MetadataLoader) -> Any:
     """The image as a snapshot of it would be loaded."""
-    steps = loaded_delta(record_groups(loader.image))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value.apply(NO_OFFSET, NO_EPOCH, -1)
+    return in_one_go(loaded_delta(record_groups(loader.image))).apply(NO_OFFSET, NO_EPOCH, -1)

@@ -9,7 +9,7 @@ import dataclasses
 import enum
 import types
 import typing
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.snapshot import DELTAS, difference, loaded_delta, record_groups
+from barnabas_quorum.image.snapshot import DELTAS, difference, in_one_go, loaded_delta, record_groups
 from barnabas_quorum.record_codec import DECODERS, ENCODERS, decode, encode
 from barnabas_quorum.records import ConfigRecord, NoOpRecord, Record
 from barnabas_quorum.records_security import (
@@ -110,16 +110,6 @@ def accepted(records: Sequence[Record]) -> tuple[list[Record], MetadataImage]:
     return taken, image
 
 
-def run(steps: Generator[None, None, MetadataDelta]) -> MetadataDelta:
-    """What a generator of short steps returns in the end."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            delta: MetadataDelta = end.value
-            return delta
-
-
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(RECORD_TYPES).flatmap(lambda kind: record(kind, is_narrow=True)), max_size=40))
 def test_an_image_written_as_records_and_read_again_is_the_same_image(records: list[Record]) -> None:
@@ -136,11 +126,11 @@ def test_an_image_written_as_records_and_read_again_is_the_same_image(records: l
         at_once.replay(one)
     assert at_once.apply(image.offset, image.epoch, image.timestamp_ms) == image  # one delta or many
 
-    loaded = run(loaded_delta(record_groups(image)))
+    loaded = in_one_go(loaded_delta(record_groups(image)))
     assert loaded.apply(image.offset, image.epoch, image.timestamp_ms) == image
     half = accepted(taken[: len(taken) // 2])[1]
-    assert run(difference(half, image)).apply(image.offset, image.epoch, image.timestamp_ms) == image
-    back = run(difference(image, half)).apply(half.offset, half.epoch, half.timestamp_ms)
+    assert in_one_go(difference(half, image)).apply(image.offset, image.epoch, image.timestamp_ms) == image
+    back = in_one_go(difference(image, half)).apply(half.offset, half.epoch, half.timestamp_ms)
     for part in DELTAS:  # of topics no log goes back so: partitions are only ever added
         assert getattr(back, part) == getattr(half, part), part
 

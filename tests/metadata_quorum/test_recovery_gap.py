@@ -17,7 +17,7 @@ from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.committed_history import read_history
 from barnabas_quorum.image.hashing import hash_of
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.snapshot import loaded_delta, record_groups
+from barnabas_quorum.image.snapshot import in_one_go, loaded_delta, record_groups
 from barnabas_quorum.records import (
     EPOCHS_PER_RECOVERY,
     BeginTransactionRecord,
@@ -66,13 +66,7 @@ def test_the_image_hashes_and_reads_back_as_any_other() -> None:
     recover(cluster)
     image = cluster.image
     assert image.hash == hash_of(image)
-    steps = loaded_delta(record_groups(image))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            loaded = end.value.apply(image.offset, image.epoch, image.timestamp_ms)
-            break
+    loaded = in_one_go(loaded_delta(record_groups(image))).apply(image.offset, image.epoch, image.timestamp_ms)
     assert (loaded, loaded.hash) == (image, image.hash)
 
 

@@ -32,7 +32,7 @@ from barnabas_quorum.image.quarantine import (
     bad_records_ahead,
     sign_offs_in,
 )
-from barnabas_quorum.image.snapshot import BadSnapshotRecord, difference, loaded_delta
+from barnabas_quorum.image.snapshot import BadSnapshotRecord, difference, in_one_go, loaded_delta
 from barnabas_quorum.record_codec import decode
 from barnabas_quorum.records import (
     AbortTransactionRecord,
@@ -367,7 +367,7 @@ class MetadataLoader:
             return False
         assert self._behind_hold is not None
         image, self._behind_hold = self._behind_hold, None
-        delta = _last(difference(self.image, image))
+        delta = in_one_go(difference(self.image, image))
         self.image = image
         self._begin_again()
         for publisher in self.publishers:
@@ -524,13 +524,3 @@ def _image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[Metadata
             continue
         image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
         return image, list(bad.values())
-
-
-def _last(steps: Generator[None, None, MetadataDelta]) -> MetadataDelta:
-    """All steps in one go: what follows a sign-off may take as long as it does."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            delta: MetadataDelta = end.value
-            return delta

@@ -118,3 +118,13 @@ def difference(old: MetadataImage, new: MetadataImage) -> Generator[None, None, 
     if topics.changed or topics.deleted:
         delta.topics = topics
     return delta
+
+
+def in_one_go(steps: Generator[None, None, MetadataDelta]) -> MetadataDelta:
+    """What a generator of short steps returns, without a rest between them: for whoever has nothing else to do meanwhile."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            delta: MetadataDelta = end.value
+            return delta
