@@ -3,7 +3,7 @@
 May touch:  processes it starts, a temporary directory.    Must not touch: broker code.
 Invariants: floor and broker are measured in turn, round after round, and a ratio is the median of the rounds' own ratios;
             fetches change sides after every connection, and their medians count; nothing waits to be written back meanwhile;
-            each run first touches the memory it will write; the worst fdatasync stands beside every latency; a floor worse
+            the memory that a run will write is made ready; the worst fdatasync stands beside every latency; a floor worse
             than 0.9 ms/MB or 30 us per 16 KiB request voids everything.
 Read next:  floor.py, blaster.py, cluster.py.
 
@@ -62,7 +62,7 @@ from tests.bench.figures import (
     window_bytes,
 )
 from tests.bench.frames import KIB, MIB, Load, ProduceFrame, make_produce
-from tests.bench.machine import FlushProbe, congestion_control, cpu_s, resident_mib, touch_memory
+from tests.bench.machine import FlushProbe, MemoryAtHand, congestion_control, cpu_s, resident_mib
 
 FETCH_BYTES = MIB
 FETCH_CONNECTIONS = 11
@@ -85,11 +85,14 @@ class Bench:
 
     # ---- one measurement
 
-    def measure(self, name: str, pids: list[int], cluster: BenchCluster | None, work: Callable[[], Blast]) -> Row:
-        """Run `work` and put down what it cost the processes."""
-        before = cluster.snapshot() if cluster is not None else None
-        with FlushProbe(self.directory) as probe:
-            cpu, result = _timed(pids, work)
+    def measure(
+        self, name: str, pids: list[int], cluster: BenchCluster | None, work: Callable[[], Blast], *, writes: int = 0
+    ) -> Row:
+        """Run `work`, which makes `writes` bytes of files, and put down what it cost the processes."""
+        with MemoryAtHand(self.directory, writes):
+            before = cluster.snapshot() if cluster is not None else None
+            with FlushProbe(self.directory) as probe:
+                cpu, result = _timed(pids, work)
         after = cluster.snapshot() if cluster is not None else None
         row = self.put_down(name, cpu, result, probe.worst_ms)
         if before is not None and after is not None:
@@ -149,7 +152,6 @@ class Bench:
         frame = make_produce(load, "floor", 0, acks=-1)
         requests = self.requests(load, frame.value_bytes)
         path = self.directory / "floor.log"
-        touch_memory(int(requests * len(frame.data) * 1.1))
         with self.floor_process("produce", str(path), str(frame.batch_start)) as (pid, port):
             target = Target("127.0.0.1", port, frame)
             row = self.measure(
@@ -157,6 +159,7 @@ class Bench:
                 [pid],
                 None,
                 lambda: blast([target], requests=requests, window=WINDOW[load.batch_bytes], is_broker=False),
+                writes=requests * frame.batch_bytes,
             )
         path.unlink()
         return row
@@ -174,6 +177,7 @@ class Bench:
             cluster.pids,
             cluster,
             lambda: blast(targets, requests=requests, window=SATURATED_BYTES // load.batch_bytes),
+            writes=requests * targets[0].frame.batch_bytes * replicas,
         )
         cluster.delete_topic(topic)
         if durability == DURABLE:
@@ -185,16 +189,16 @@ class Bench:
         """What the disk alone takes of the files of a durable run, and how much of that the run used."""
         frame = targets[0].frame
         total_bytes = requests * frame.batch_bytes * replicas
-        touch_memory(int(total_bytes * 1.1))
-        began_cpu_s = time.process_time()
-        run = fill_disk(
-            self.directory,
-            files=len(targets) * replicas,
-            write_bytes=frame.batch_bytes,
-            flush_bytes=flush_bytes,
-            total_bytes=total_bytes,
-        )
-        cpu = time.process_time() - began_cpu_s
+        with MemoryAtHand(self.directory, total_bytes):
+            began_cpu_s = time.process_time()
+            run = fill_disk(
+                self.directory,
+                files=len(targets) * replicas,
+                write_bytes=frame.batch_bytes,
+                flush_bytes=flush_bytes,
+                total_bytes=total_bytes,
+            )
+            cpu = time.process_time() - began_cpu_s
         os.sync()  # what the removed files leave to be done
         batches = run.bytes // frame.batch_bytes
         row = self.put_down(
@@ -208,13 +212,12 @@ class Bench:
     def _topic(
         self, cluster: BenchCluster, load: Load, durability: str, replicas: int
     ) -> tuple[str, list[Target], int]:
-        """A fresh topic with a target per partition, memory made ready for it, and how many requests to send."""
+        """A fresh topic with a target per partition, and how many requests to send."""
         partitions = 1 if replicas == 1 else cluster.node_count
         topic, leaders = cluster.create_topic(partitions=partitions, replicas=replicas, durability=durability)
         frames = [make_produce(load, topic, leader.partition, acks=-1) for leader in leaders]
         targets = [Target(leader.host, leader.port, frame) for leader, frame in zip(leaders, frames, strict=True)]
         requests = self.requests(load, frames[0].value_bytes)
-        touch_memory(int(requests * len(frames[0].data) * replicas * 1.1))
         settle(targets)
         return topic, targets, requests
 
@@ -226,13 +229,12 @@ class Bench:
         topic, targets, requests = self._topic(cluster, load, durability, replicas)
         frame = targets[0].frame
         floor = self.floor_produce(load) if replicas == 1 and durability == PAGE_CACHE else None
-        if floor is not None:
-            touch_memory(int(requests * len(frame.data) * 1.1))
         row = self.measure(
             name,
             cluster.pids,
             cluster,
             lambda: blast(targets, requests=requests, window=WINDOW[load.batch_bytes]),
+            writes=requests * frame.batch_bytes * replicas,
         )
         if floor is not None:
             row.ratio = row.cpu_ms_per_mb / floor.cpu_ms_per_mb
@@ -306,9 +308,14 @@ class Bench:
         partitions = 1 if replicas == 1 else cluster.node_count
         topic, _ = cluster.create_topic(partitions=partitions, replicas=replicas, durability=durability)
         records = int((100e6 if load.record_bytes >= KIB else 40e6) * self.scale / load.record_bytes)
-        touch_memory(int(records * (load.record_bytes + 12) * replicas * 1.1))
         sizes = (str(load.record_bytes), str(load.batch_bytes), str(records))
-        self.measure(name, cluster.pids, cluster, lambda: _client("produce", cluster.bootstrap, topic, *sizes))
+        self.measure(
+            name,
+            cluster.pids,
+            cluster,
+            lambda: _client("produce", cluster.bootstrap, topic, *sizes),
+            writes=records * (load.record_bytes + 12) * replicas,
+        )
         self.measure(
             f"librdkafka consume, RF {replicas}, {load.name}",
             cluster.pids,

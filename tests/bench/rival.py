@@ -3,7 +3,7 @@
 May touch:  processes it starts, a temporary directory.    Must not touch: broker code.
 Invariants: both are single nodes with one copy of every record and take the same load from the same client; every load runs
             unmeasured first, since Java compiles what it runs; systems take turns within a round, the figures are medians
-            of the rounds; each run first touches the memory it will write.
+            of the rounds; each run has the memory that it will write made ready.
 Read next:  blaster.py, librdkafka.py; tests/oracle/apache.py.
 
     python -m tests.bench.rival [--rounds 3] [--warm-up 2] [--scale 1.0] [--only TEXT] [--json FILE]
@@ -42,7 +42,7 @@ from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.bench.blaster import Target, blast, drain, settle
 from tests.bench.cluster import OVERRIDES, TOPIC_TIMEOUT_S
 from tests.bench.frames import KIB, MIB, Load, make_produce
-from tests.bench.machine import touch_memory
+from tests.bench.machine import MemoryAtHand
 from tests.oracle.apache import HOST, ApacheBroker, java_command, java_environment, missing
 
 PARTITIONS = 3
@@ -198,15 +198,15 @@ CASES = (
 )
 
 
-def measure(system: System, case: Case, scale: float) -> Seen:
+def measure(system: System, case: Case, scale: float, directory: Path) -> Seen:
     """One run on a topic of its own."""
-    touch_memory(int(1.5 * RUN_BYTES[LARGE] * scale))
     with fresh_topic(system) as topic:
         if case.prepare is not None:
             case.prepare(topic, scale)
-        before = system.process.cpu_times()
-        work = case.run(topic, scale)
-        after = system.process.cpu_times()
+        with MemoryAtHand(directory, int(1.5 * RUN_BYTES[LARGE] * scale)):
+            before = system.process.cpu_times()
+            work = case.run(topic, scale)
+            after = system.process.cpu_times()
     cpu_s = after.user + after.system - before.user - before.system
     return Seen(cpu_s * 1e3 / work.mb, work.mb / work.seconds, work.p50_ms, work.p99_ms)
 
@@ -255,14 +255,14 @@ def main() -> int:
         return 2
     print(f"{os.cpu_count()} CPUs, load average {os.getloadavg()[0]:.1f} before the run, {options.rounds} rounds")
     table: dict[str, dict[str, Seen]] = {}
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory, systems(Path(directory)) as running:
+    with tempfile.TemporaryDirectory(dir=options.directory) as place, systems(directory := Path(place)) as running:
         for case in CASES:
             if options.only not in case.name:
                 continue
             seen: dict[str, list[Seen]] = {system.name: [] for system in running}
             for number in range(options.warm_up + options.rounds):
                 for system in running:
-                    found = measure(system, case, options.scale)
+                    found = measure(system, case, options.scale, directory)
                     if number >= options.warm_up:
                         seen[system.name].append(found)
             table[case.name] = {name: median(rounds) for name, rounds in seen.items()}

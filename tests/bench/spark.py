@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from tests.bench.blaster import Target, blast, settle
 from tests.bench.cluster import BenchCluster
 from tests.bench.frames import KIB, Load, make_produce
-from tests.bench.machine import cpu_s, touch_memory
+from tests.bench.machine import cpu_s
 
 PARTITIONS = 2
 WINDOW = 16
@@ -120,7 +120,6 @@ def produce(cluster: BenchCluster, records: int, batch_bytes: int) -> tuple[str,
     settle(targets)
     per_batch = targets[0].frame.record_count
     requests = max(PARTITIONS, records // per_batch // PARTITIONS * PARTITIONS)
-    touch_memory(2 * requests * targets[0].frame.batch_bytes)
     done = blast(targets, requests=requests, window=WINDOW)
     held = done.records + PARTITIONS * per_batch  # settle sent one to each
     print(f"{held:,} records of 100 B in batches of {per_batch} produced in {done.seconds:.1f} s")
