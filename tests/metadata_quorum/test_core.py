@@ -30,7 +30,7 @@ from barnabas_quorum.raft.messages import (
     VoteReply,
     VoteRequest,
 )
-from barnabas_quorum.raft.roles import NEVER_MS, Follower, Leader, Resigned, Unattached
+from barnabas_quorum.raft.roles import NEVER_MS, Follower, Leader, Prospective, Resigned, Unattached
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 
@@ -159,6 +159,17 @@ def test_pre_vote_is_no_vote() -> None:
     assert not core.is_leader
     core.step(VoteReply(1, TWO, ME, Epoch(3), NO_BROKER, ReplyError.NONE, True, False), 1)
     assert core.is_leader
+
+
+@pytest.mark.parametrize("is_pre_vote", [True, False])
+def test_vote_counts_though_it_names_a_leader_that_cannot_be_followed(is_pre_vote: bool) -> None:
+    """Leader 4 was elected by a set that holds it, told TWO its address, and died. Here nothing is known of it: if the votes of
+    those that remember it did not count, nobody would ever be elected."""
+    core = make_core(state=HardState(Epoch(3), NO_BROKER, None if is_pre_vote else ME))
+    core.tick(5_000 if is_pre_vote else 0)
+    turn(core)
+    core.step(VoteReply(1, TWO, ME, Epoch(3), OBSERVER.id, ReplyError.NONE, True, is_pre_vote), 5_001)
+    assert (core.epoch, core.is_leader) == ((4, False) if is_pre_vote else (3, True))
 
 
 @pytest.mark.parametrize("changes", [{"fetch_offset": -1}, {"last_epoch": -1}, {"last_epoch": 99}])
@@ -384,6 +395,22 @@ def test_damaged_records_are_fetched_again_after_a_pause() -> None:
     assert core.end_offset == 3
     core.tick(10 + QuorumConfig().retry_backoff_ms)
     assert only_reply(core, FetchRequest).fetch_offset == 3
+
+
+def test_leader_that_gives_only_damaged_records_is_given_up() -> None:
+    """Its disk returns other bytes than it was given: nothing commits any more, and only another leader can mend that."""
+    core, fetch = follower_of_two(end=3)
+    now_ms = 0
+    while isinstance(core.role, Follower):
+        assert now_ms <= QuorumConfig().fetch_timeout_ms, "followed for ever"
+        core.step(
+            FetchReply(fetch.correlation, TWO, ME, Epoch(1), TWO.id, ReplyError.NONE, Offset(0), Offset(3), Offset(4)),
+            now_ms,
+        )
+        now_ms = core.deadline_ms()
+        core.tick(now_ms)
+        fetch = next((each for each in turn(core).send if isinstance(each, FetchRequest)), fetch)
+    assert isinstance(core.role, Prospective)
 
 
 def test_reply_to_another_fetch_is_ignored() -> None:

@@ -158,11 +158,12 @@ def record_vote(core: Replica, candidate: ReplicaKey) -> None:
 
 
 def on_vote_reply(core: Replica, reply: VoteReply) -> None:
-    """Count it, unless it tells of a leader or of a higher epoch."""
-    if reply.epoch != core.epoch or (core.leader_id == NO_BROKER and reply.leader_id != NO_BROKER):
-        if reply.epoch >= core.epoch:
-            core.observe(reply.epoch, reply.leader_id, reply.leader)
+    """Count it, unless it is of an older epoch, or tells of a higher one or of a leader that can be followed. One whose address
+    nobody here knows must not make the vote void: it may be gone, and those who remember it are all that can elect."""
+    if reply.epoch < core.epoch:
         return
+    if reply.epoch > core.epoch or core.leader_id == NO_BROKER:
+        core.observe(reply.epoch, reply.leader_id, reply.leader)
     role = core.role
     match role:
         case Prospective() if reply.is_pre_vote:

@@ -67,6 +67,8 @@ __all__ = ["QuorumCore"]
 
 def _on_fetch_snapshot_reply(core: Replica, reply: FetchSnapshotReply) -> None:
     if following.is_answer(core, reply):
+        assert isinstance(core.role, Follower), "only a follower downloads"
+        following.hear_leader(core, core.role)
         downloading.take_slice(core, reply)
 
 

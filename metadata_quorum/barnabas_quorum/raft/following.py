@@ -101,29 +101,38 @@ def is_answer(core: Replica, reply: FetchReply | FetchSnapshotReply) -> bool:
                 core.download = None
         fetch_failed(core)
         return False
+    return True
+
+
+def hear_leader(core: Replica, role: Follower) -> None:
+    """The leader has given something of use: it counts as alive for another fetch timeout."""
     role.fetch_deadline_ms = core.now_ms + core.timing.fetch_timeout_ms
     role.has_fetched = True
     role.is_leader_lost = False
     core.fetch_failures = 0
     core.fetch_due_ms = core.now_ms
-    return True
 
 
 def take_fetched(core: Replica, role: Follower, reply: FetchReply) -> None:
-    """Append, cut, or begin to download a snapshot; then the leader's high watermark counts as far as the log goes."""
+    """Append, cut, or begin to download a snapshot; then the leader's high watermark counts as far as the log goes.
+
+    Damaged records count as no answer. On their way it happens once; but a leader whose disk gives back other bytes than it was
+    given has nothing else for anybody, and to go on following it would be to commit nothing ever again.
+    """
+    has_records = reply.snapshot_id is None and reply.diverging is None and reply.end_offset > reply.base_offset
+    if has_records and not replication.is_continuation(
+        reply, log_end=core.end_offset, last_epoch=core.history.last_epoch, epoch=core.epoch
+    ):
+        fetch_failed(core)
+        return
+    hear_leader(core, role)
     if reply.snapshot_id is not None:
         downloading.begin(core, role, reply.snapshot_id)
         return
     if reply.diverging is not None:
         core.truncate(replication.truncation_offset(core.history, log_end=core.end_offset, diverging=reply.diverging))
         return
-    if reply.end_offset > reply.base_offset:
-        if not replication.is_continuation(
-            reply, log_end=core.end_offset, last_epoch=core.history.last_epoch, epoch=core.epoch
-        ):
-            # Damaged on its way: not fatal, the same offset is fetched again.
-            core.fetch_due_ms = core.now_ms + core.timing.retry_backoff_ms
-            return
+    if has_records:
         for epoch, start_offset in reply.epochs:
             core.history.assign(epoch, start_offset)
         core.appends.append(Append(reply.base_offset, reply.end_offset, core.history.last_epoch, reply.payload))
