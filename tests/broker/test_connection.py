@@ -12,7 +12,7 @@ import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -495,15 +495,28 @@ async def test_idle_connections_are_closed_and_a_trickle_does_not_count_as_activ
 
 async def test_answers_to_this_host_leave_unpaced_and_those_to_another_as_the_kernel_sends_them() -> None:
     async with running_server(make_services()) as server:
+        for listening in server._servers[0].sockets:
+            assert output._congestion_control(listening) == b"reno"  # told before: BBR's timers would outlive it
         await RawClient.connect(server)
         await until(lambda: bool(server.connections))
-        gate = next(iter(server.connections))._gate
-        assert gate._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0") == b"reno"
-    distant = Mock(spec=socket.socket)
-    distant.getpeername.return_value = ("192.0.2.1", 51000)
-    distant.getsockname.return_value = ("192.0.2.2", 9092)
-    output.send_unpaced_on_this_host(distant)
-    distant.setsockopt.assert_not_called()
+        connection = next(iter(server.connections))
+        assert output._congestion_control(connection._gate._socket) == b"reno"
+        assert connection._listener.congestion_control == kernel_congestion_control()
+    for own, chosen in (("192.0.2.2", b"reno"), ("192.0.2.2", b"by-route"), ("192.0.2.1", b"reno")):
+        accepted = Mock(spec=socket.socket)
+        accepted.getpeername.return_value = ("192.0.2.1", 51000)
+        accepted.getsockname.return_value = (own, 9092)
+        accepted.getsockopt.return_value = chosen.ljust(16, b"\0")
+        output.send_paced_to_another_host(accepted, b"bbr")
+        is_given_back = own == "192.0.2.2" and chosen == b"reno"
+        assert (
+            accepted.setsockopt.mock_calls == [call(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"bbr")] * is_given_back
+        )
+
+
+def kernel_congestion_control() -> bytes:
+    with socket.socket() as fresh:
+        return output._congestion_control(fresh)
 
 
 async def test_one_connection_too_many_is_closed() -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas_broker.api import registry
 from barnabas_broker.api.api_versions import unsupported_version
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.network.output import OutputGate, Part, release_parts, send_unpaced_on_this_host
+from barnabas_broker.network.output import OutputGate, Part, release_parts, send_paced_to_another_host
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 
@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = str(peer[0]) if peer else ""
         self.last_active = perf_counter()
         socket = transport.get_extra_info("socket").dup()
-        send_unpaced_on_this_host(socket)
+        send_paced_to_another_host(socket, self._listener.congestion_control)
         self._gate = OutputGate(
             socket=socket,
             loop=self._listener.loop,

@@ -18,6 +18,7 @@ from barnabas_broker.api.registry import APIS, load_handlers
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
+from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_wire.kafka.errors import InvariantViolated
@@ -74,6 +75,8 @@ class KafkaServer:
                 start_serving=False,
             )
             self._servers.append(server)
+            for listening in server.sockets:
+                listener.congestion_control = accept_unpaced(listening)
             host, port = server.sockets[0].getsockname()[:2]
             self.bound[address.name] = (host, port)
             logger.info("listener %s on %s:%d", address.name, host, port)
@@ -141,6 +144,8 @@ class KafkaListener:
         self.buffers = server.buffers
         self.spawn = server.spawn
         self.fail = server.fail
+        self.congestion_control = b""
+        """What the kernel gives connections of its own choice; set before the first is accepted."""
         self.frame_bytes_max = server.config.socket_request_max_bytes
         self.in_flight_max = server.config.in_flight_requests_max
         self.queued_bytes_max = server.config.queued_response_bytes_max
