@@ -109,6 +109,8 @@ def test_a_new_incarnation_leaves_every_isr(previous: int | str) -> None:
         ({"broker_id": -1}, ErrorCode.INVALID_REGISTRATION),
         ({"endpoints": ()}, ErrorCode.INVALID_REGISTRATION),
         ({"endpoints": (Endpoint("A", "h", 1), Endpoint("A", "h", 2))}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (Endpoint("A", "kafka..example", 1),)}, ErrorCode.INVALID_REGISTRATION),
+        ({"endpoints": (Endpoint("A", "h", 1 << 16),)}, ErrorCode.INVALID_REGISTRATION),
         ({"directories": ()}, ErrorCode.INVALID_REGISTRATION),
         ({"directories": (uuid(500), uuid(500))}, ErrorCode.INVALID_REGISTRATION),
         ({"directories": (uuid(1),)}, ErrorCode.INVALID_REGISTRATION),

@@ -551,6 +551,12 @@ async def test_the_tcp_probe_knows_a_closed_port_from_an_open_one() -> None:
     assert not await TcpProbe().is_refused([]), "no endpoint proves nothing"
 
 
+@pytest.mark.parametrize("endpoint", [("a..b", 9092), ("a" * 64, 9092), ("a\0b", 9092), ("127.0.0.1", 1 << 16 << 16)])
+async def test_the_tcp_probe_survives_an_address_that_is_none(endpoint: tuple[str, int]) -> None:
+    """Python raises UnicodeError, ValueError, OverflowError. One broker's typing error must not end each controller in turn."""
+    assert not await TcpProbe().is_refused([Endpoint("PLAINTEXT", *endpoint)])
+
+
 # --- controlled shutdown ------------------------------------------------------------------------------------------------
 
 

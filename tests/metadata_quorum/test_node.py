@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import grpc.aio
 import pytest
 
 from barnabas_broker.node.metadata_log import QUORUM_STATE_FILE, decode_hard_state
 from barnabas_quorum.driver.control_batches import voter_sets_in
 from barnabas_quorum.driver.grpc_transport import GrpcTransport
+from barnabas_quorum.driver.incarnation import METADATA_KEY
 from barnabas_quorum.driver.node import LeaderAndEpoch
 from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.messages import HardState, VoteReply, VoteRequest
-from barnabas_quorum.raft.voters import ReplicaKey
+from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import iterate_records, read_header
 from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_leader_change
+from barnabas_wire.rpc import quorum_pb2_grpc
 from tests.metadata_quorum.quorum_cluster import FAST, Cluster, until
 
 STATE_FILE = f"__cluster_metadata-0/{QUORUM_STATE_FILE}"
@@ -272,6 +276,27 @@ async def test_stranger_of_another_cluster_is_refused(tmp_path: Path) -> None:
             await stranger.call(request, cluster.voters.voters[0], timeout_s=5)
         await stranger.close()
         assert leader.node.leader_and_epoch == LeaderAndEpoch(leader.key.id, epoch)
+
+
+async def test_peer_that_refuses_with_nonsense_is_unreachable() -> None:
+    """What it says of its incarnation cannot be read: that is its fault, and must not end this node."""
+    server = grpc.aio.server()
+
+    class Nonsense(quorum_pb2_grpc.QuorumServicer):
+        async def Vote(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no", ((METADATA_KEY, b"\xff:x"),))
+
+    quorum_pb2_grpc.add_QuorumServicer_to_server(Nonsense(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    me, peer = (ReplicaKey(BrokerId(each), Uuid(bytes(16))) for each in (1, 2))
+    transport = GrpcTransport(cluster_id="any")
+    with pytest.raises(PeerUnreachable, match="FAILED_PRECONDITION"):
+        await transport.call(
+            VoteRequest(1, me, peer, Epoch(1), Epoch(0), Offset(0), True), Voter(peer, "127.0.0.1", port), timeout_s=5
+        )
+    await transport.close()
+    await server.stop(None)
 
 
 async def test_node_that_does_not_run_says_so_at_once(tmp_path: Path) -> None:

@@ -174,6 +174,13 @@ async def test_a_produce_without_acknowledgement_does_not_wait(cluster: FakeClus
     await connection.close()
 
 
+@pytest.mark.parametrize(("host", "port"), [("a..b", 9092), ("a\0b", 9092), ("127.0.0.1", 1 << 32)])
+async def test_an_address_that_is_none_is_a_connection_that_fails(host: str, port: int) -> None:
+    """It may come from another broker's advertised.listeners; Python raises UnicodeError, ValueError, OverflowError."""
+    with pytest.raises(OSError):
+        await AioConnection.connect(host, port, client_id="test", timeout_s=5)
+
+
 async def test_a_lost_connection_fails_every_waiting_call(cluster: FakeCluster) -> None:
     connection = await connect(cluster)
     cluster.before_answer = lambda api_key, frame: None

@@ -40,7 +40,7 @@ from barnabas_quorum.records import (
     UnregisterBrokerRecord,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import Endpoint, Offset
 
 NO_RECORDS_LIMIT = 2**31
 
@@ -259,6 +259,9 @@ def _check_shape(image: MetadataImage, request: RegisterBroker) -> None:
         raise refuse("a broker id is 0 or greater; set node.id")
     if not request.endpoints:
         raise refuse("it has no listener; set listeners or advertised.listeners")
+    for endpoint in request.endpoints:
+        if not _is_address(endpoint):
+            raise refuse(f"{endpoint.host!r}, port {endpoint.port}, is no address; set advertised.listeners")
     names = [endpoint.listener for endpoint in request.endpoints]
     if len(set(names)) != len(names):
         raise refuse(f"a listener name occurs twice in {names}")
@@ -274,6 +277,15 @@ def _check_shape(image: MetadataImage, request: RegisterBroker) -> None:
         if other.id != request.broker_id and shared:
             named = ", ".join(sorted(str(directory) for directory in shared))
             raise refuse(f"directory {named} belongs to broker {other.id}; a copied disk must be formatted anew")
+
+
+def _is_address(endpoint: Endpoint) -> bool:
+    """Whether others can try to connect there: what is none makes Python raise in each of them, and not an OSError."""
+    try:
+        endpoint.host.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in endpoint.host and 0 <= endpoint.port < 1 << 16
 
 
 def _check_features(image: MetadataImage, request: RegisterBroker) -> None:

@@ -115,7 +115,10 @@ def take_fetched(reply: FetchReply) -> None:
         voter_sets = [
             found for batch in batches if read_header(batch.data).is_control for found in voter_sets_in(batch.data)
         ]
-    except (CorruptBatch, MalformedMessage):
+    except (CorruptBatch, MalformedMessage) as error:
+        logger.warning(
+            "the leader %s sent damaged records from offset %d on: %s", reply.source, reply.base_offset, error
+        )
         reply.end_offset = Offset(reply.base_offset + 1)
         return
     reply.payload = batches

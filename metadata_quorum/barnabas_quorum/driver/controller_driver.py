@@ -106,7 +106,7 @@ class TcpProbe:
                     _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             except ConnectionRefusedError:
                 continue
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError, ValueError, OverflowError):  # the last two: the address is none
                 return False
             writer.close()
             return False

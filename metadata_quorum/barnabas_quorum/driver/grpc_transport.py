@@ -8,6 +8,7 @@ Read next:  node.py.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -170,10 +171,11 @@ class GrpcTransport:
             await channel.close()
 
     def _hear_refusal(self, error: grpc.aio.AioRpcError) -> None:
-        """A peer of another incarnation refuses, and says which is its own."""
+        """A peer of another incarnation refuses, and says which is its own; nonsense says nothing."""
         for key, value in error.trailing_metadata() or ():
             if key == METADATA_KEY:
-                self._incarnation.hear(value.decode() if isinstance(value, bytes) else value)
+                with contextlib.suppress(ValueError):
+                    self._incarnation.hear(value.decode() if isinstance(value, bytes) else value)
 
     def _stub(self, voter: Voter) -> Any:
         address = (voter.host, voter.port)

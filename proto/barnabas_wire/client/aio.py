@@ -68,11 +68,16 @@ class AioConnection(asyncio.BufferedProtocol):
         """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
-            _, connection = await loop.create_connection(
-                lambda: cls(client_id=client_id, response_bytes_max=response_bytes_max, reuses_memory=reuses_memory),
-                host,
-                port,
-            )
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: cls(
+                        client_id=client_id, response_bytes_max=response_bytes_max, reuses_memory=reuses_memory
+                    ),
+                    host,
+                    port,
+                )
+            except (ValueError, OverflowError) as error:
+                raise OSError(f"{host!r}, port {port}, is no address: {error}") from error
             try:
                 await connection._negotiate(timeout_s)
             except BaseException:
