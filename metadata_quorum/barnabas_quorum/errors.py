@@ -29,6 +29,18 @@ class UnreplayableDecision(KafkaError):
         )
 
 
+class FailedDecision(KafkaError):
+    """A decision raised what no decision may: a bug that this request found. It was made from an immutable image and nothing of
+    it is written, so the controller goes on; were it to end, the next one would get the same request. (Kafka's renounces.)"""
+
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+
+    @classmethod
+    def because(cls, cause: Exception) -> FailedDecision:
+        """What the decision raised."""
+        return cls(f"this controller failed to decide ({cause!r}); nothing was written, and its log says more")
+
+
 class BatchTooLarge(KafkaError):
     """A proposal is larger than one batch of the metadata log may be."""
 

@@ -356,6 +356,49 @@ async def test_an_offset_other_than_decided_stops_the_node() -> None:
     assert caught.group_contains(InvariantViolated)
 
 
+@pytest.mark.parametrize("raised", [InvariantViolated("an epoch beyond"), KeyError(7)])
+@on_virtual_time
+async def test_a_decision_that_raises_what_none_may_is_refused_and_nothing_ends(raised: Exception) -> None:
+    """The next controller would get the same request: one bug must not end them all."""
+    async with running() as stand:
+        await stand.start_broker(1)
+        controller: Any = stand.driver.controller
+
+        def fails(*args: Any, **kwargs: Any) -> Any:
+            raise raised
+
+        controller.decide = fails
+        with pytest.raises(KafkaError) as refused:
+            await stand.create("t")
+        assert refused.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+        del controller.decide
+        assert (await stand.create("t")).error is None
+        controller.elect_leaderless = controller.idle = fails
+        await asyncio.sleep(2 * controller.config.unclean_leader_election_interval_ms / 1000)
+        assert stand.driver.stats.failed_decisions >= 2
+        await stand.ask(registration(2))
+
+
+@on_virtual_time
+async def test_a_fence_that_is_refused_is_not_tried_without_a_rest() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        tries = 0
+
+        def refuse(*args: Any, **kwargs: Any) -> Offset:
+            nonlocal tries
+            tries += 1
+            assert tries < 1000, "the lane is spinning"
+            raise BufferExhausted("full")
+
+        propose, stand.quorum.propose = stand.quorum.propose, refuse  # type: ignore[method-assign]
+        await asyncio.sleep(stand.driver.controller.config.session_timeout_ms / 1000 + 1)
+        assert tries > 1
+        stand.quorum.propose = propose  # type: ignore[method-assign]
+        await asyncio.sleep(1)
+        assert stand.is_fenced(1)
+
+
 @on_virtual_time
 async def test_a_change_of_the_voters_moves_the_offsets_of_later_decisions() -> None:
     async with running() as stand:

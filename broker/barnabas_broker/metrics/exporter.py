@@ -236,6 +236,11 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
         stats = sources.controller.stats
         yield counter("controller_decisions", "Requests decided.", [({}, stats.decisions)])
         yield counter("controller_refusals", "Requests refused.", [({}, stats.refusals)])
+        yield counter(
+            "controller_failed_decisions",
+            "Requests refused because deciding them failed: a bug each; the controller's log has the traceback.",
+            [({}, stats.failed_decisions)],
+        )
         yield counter("controller_records_proposed", "Metadata records proposed.", [({}, stats.records_proposed)])
         yield counter("controller_heartbeats", "Broker heartbeats taken in.", [({}, stats.heartbeats)])
         yield counter(

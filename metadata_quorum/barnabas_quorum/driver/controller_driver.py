@@ -46,7 +46,7 @@ from barnabas_quorum.controller.sessions import BrokerSession
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
 from barnabas_quorum.driver.quarantine import Quarantine
 from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource
-from barnabas_quorum.errors import BufferExhausted, NotController, UnreplayableDecision
+from barnabas_quorum.errors import BufferExhausted, FailedDecision, NotController, UnreplayableDecision
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.snapshot import record_groups
@@ -70,6 +70,8 @@ PROBE_INTERVAL_MS = 150
 PROBE_REFUSALS = 2
 """Refused connections in a row that prove the process dead."""
 PROBE_TIMEOUT_MS = 1000
+FENCE_PAUSE_S = 0.1
+"""Before a broker is fenced again when the first time was refused: the quorum takes no records, or there is a bug."""
 BALANCE_PAUSE_S = 1.0
 """Between two runs of leader balancing when the first did as much as one may."""
 
@@ -153,6 +155,8 @@ class ControllerDriverStats:
 
     decisions: int = 0
     refusals: int = 0
+    failed_decisions: int = 0
+    """Of these, bugs: the decision raised what none may, or its records do not fit the metadata."""
     records_proposed: int = 0
     heartbeats: int = 0
     brokers_fenced: int = 0
@@ -418,7 +422,7 @@ class ControllerDriver:
             assert self._quorum is not None, "attach() comes before the first request"
             # the quorum may have written a change of its voter set in between
             self.controller.next_offset = self._quorum.log_end_offset
-            result = decide()
+            result = _decided(decide)
             self._propose(result)
             answer = result.response
         except NotController as error:
@@ -426,8 +430,9 @@ class ControllerDriver:
             future.set_exception(error)
             return future
         except KafkaError as error:
-            if isinstance(error, UnreplayableDecision):
-                logger.error("a decision makes records that do not fit the metadata", exc_info=error)
+            if isinstance(error, (FailedDecision, UnreplayableDecision)):
+                logger.error("a decision failed", exc_info=error)
+                self.stats.failed_decisions += 1
             self.stats.refusals += 1
             answer = error
         except InvariantViolated as error:
@@ -522,7 +527,9 @@ class ControllerDriver:
                 if stale is not None:
                     is_absent = self.controller.sessions.is_absent(stale)
                     self._fence(stale, "it did not come back" if is_absent else "its heartbeats fell silent")
-                    await asyncio.sleep(0)  # one broker at a time; heartbeats that came meanwhile go first
+                    # one broker at a time; heartbeats that came meanwhile go first
+                    is_refused = self.controller.stale_broker(now_ms=self._now_ms()) == stale
+                    await asyncio.sleep(FENCE_PAUSE_S if is_refused else 0)
                     continue
                 deadline_ms = self.controller.next_deadline_ms()
                 if deadline_ms is not None:
@@ -674,6 +681,16 @@ class MetadataListener:
         """See QuorumListener."""
         for observer in self.leader_observers:
             observer(leader, next_offset)
+
+
+def _decided(decide: Callable[[], ControllerResult[Any]]) -> ControllerResult[Any]:
+    """What a decision comes to. Raises the KafkaError that refuses it, FailedDecision."""
+    try:
+        return decide()
+    except KafkaError:
+        raise
+    except Exception as error:  # the edge of one request
+        raise FailedDecision.because(error) from error
 
 
 def _resolve(waiter: _Waiter) -> None:
