@@ -143,6 +143,25 @@ async def test_a_voter_that_moved_tells_the_leader_its_new_address(tmp_path: Pat
         await until(lambda: all(member.node.voters.by_id(mover.key.id) == mover.voter for member in cluster.members))
 
 
+async def test_the_only_one_that_can_lead_moved_and_tells_its_new_address_itself(tmp_path: Path) -> None:
+    """Its log has what the other survivor lacks, so nobody else can be elected and write the new address into the log."""
+    async with Cluster(tmp_path, voters=3) as cluster:
+        leader = await cluster.leader()
+        lagging, gone = [member for member in cluster.members if member is not leader]
+        await lagging.kill()
+        await cluster.commit(leader, [b"x"])
+        await gone.kill()
+        await leader.kill()
+        leader.port = free_ports(1)[0]
+        await leader.start()
+        await lagging.start()
+        async with asyncio.timeout(20):
+            while lagging.listener.records != [b"x"]:
+                await asyncio.sleep(0.01)
+            while lagging.node.voters.by_id(leader.key.id) != leader.voter:
+                await asyncio.sleep(0.01)
+
+
 async def test_a_change_asked_for_while_a_removed_leader_steps_down_reaches_the_next_one(tmp_path: Path) -> None:
     patient = dataclasses.replace(FAST, request_timeout_ms=5_000)
     async with Cluster(tmp_path, voters=3, config=patient) as cluster:

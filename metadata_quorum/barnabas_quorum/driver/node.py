@@ -207,9 +207,11 @@ class QuorumNode:
         self._listener = listener
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started_s = 0.0
+        own_endpoint = None if endpoint is None else Voter(replica, *endpoint)
         self._core = QuorumCore(
             timing=config,
             me=replica,
+            own_endpoint=own_endpoint,
             voters=voters,
             hard_state=log.hard_state,
             epoch_starts=log.epoch_starts(),
@@ -238,7 +240,7 @@ class QuorumNode:
         self._changes = VoterChanges(
             config=config,
             core=self._core,
-            me=None if endpoint is None else Voter(replica, *endpoint),
+            me=own_endpoint,
             transport=transport,
             tell=self._tell,
         )

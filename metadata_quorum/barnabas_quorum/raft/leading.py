@@ -40,7 +40,7 @@ def become_leader(core: Replica, candidate: Candidate) -> None:
         epoch_start=core.end_offset,
         check_quorum_deadline_ms=now_ms + core.timing.check_quorum_timeout_ms if others else NEVER_MS,
         voters={key: _new_progress(begin_due_ms=now_ms) for key in others},
-        endpoint=core.endpoint_of(core.me),
+        endpoint=core.own_endpoint or core.endpoint_of(core.me),
     )
     core.become(role)
     granting = tuple(key for key in core.voters.keys if key in candidate.tally.granted)
@@ -324,7 +324,7 @@ def write_voters(core: Replica, role: Leader, voters: VoterSet, *, writes_versio
             joined.is_voter = True
     mine = voters.by_id(core.me.id)
     if mine is not None and mine.key == core.me:
-        role.endpoint = mine
+        role.endpoint = core.own_endpoint or mine
     if not role.voters:
         role.check_quorum_deadline_ms = NEVER_MS
     elif role.check_quorum_deadline_ms == NEVER_MS:

@@ -102,6 +102,7 @@ class Replica:
         "me",
         "now_ms",
         "outbox",
+        "own_endpoint",
         "role",
         "snapshot_parts",
         "snapshots",
@@ -129,6 +130,7 @@ class Replica:
         voter_sets: Sequence[tuple[Offset, VoterSet]] = (),
         bootstrap: Sequence[Voter] = (),
         lost_end: LogEnd | None = None,
+        own_endpoint: Voter | None = None,
     ) -> None:
         """Start from what the disk holds.
 
@@ -144,11 +146,14 @@ class Replica:
                 set of the snapshot at the log's start.
             bootstrap: whom to ask for a leader besides the voters (controller.quorum.bootstrap.servers).
             lost_end: where the log ended before its disk damaged it (damage.lost_end); None when it is whole.
+            own_endpoint: where this replica is reached, which it tells as leader whatever the voter set says: it may have moved
+                while it was down, and be the only one that can lead. None: the voter set knows.
         """
         self.timing = timing
         self.draw = draw
         self.now_ms = now_ms
         self.me = me
+        self.own_endpoint = own_endpoint
         self.voter_history = VoterHistory(voters, voter_sets)
         self.voters = self.voter_history.last
         """The set that counts: the last one in the log, committed or not (KIP-853)."""
