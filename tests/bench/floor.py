@@ -173,6 +173,8 @@ async def serve_fetch(path: str, records_bytes: int) -> None:
     server = await asyncio.get_running_loop().create_server(
         lambda: FetchFloor(descriptor, records_bytes), "127.0.0.1", 0
     )
+    # As the broker does: where BBR is the kernel's default, it paces even loopback by timers.
+    server.sockets[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
