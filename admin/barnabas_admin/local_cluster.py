@@ -146,6 +146,21 @@ class LocalCluster:
         """A Prometheus configuration whose targets are these nodes."""
         return self.directory / "prometheus.yml"
 
+    def find_refusal(self) -> str | None:
+        """Why nodes would not start with these overrides, or None; asks `barnabas-server`, which knows the keys. It refuses
+        unknown keys too, of which a node that has them in its file only warns. Writes nothing."""
+        node = next(iter(self.nodes))
+        words = [f"--override={key}={value}" for key, value in self.properties(node).items()]
+        done = subprocess.run(server_command("check", "-o", "json", *words), capture_output=True, text=True)
+        if done.returncode == 0:
+            return None
+        try:
+            return str(json.loads(done.stderr.splitlines()[-1])["error"]["message"])
+        except (ValueError, LookupError, TypeError):
+            raise LocalClusterError(
+                f"`barnabas-server check` {describe_exit(done.returncode)}: {done.stderr}"
+            ) from None
+
     # -- life ------------------------------------------------------------------------------------------------------
 
     def start(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:

@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "format": _format,
         "info": _info,
         "random-uuid": _random_uuid,
+        "check": _check,
         "config-docs": _config_docs,
         "quorum": _quorum,
         "log": _log,
@@ -98,6 +99,10 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         else:
             verbs.add_parser(verb, help=line)
     verbs.add_parser("random-uuid", help="print a new id for a cluster or a directory")
+    check = verbs.add_parser("check", help="say what a node would refuse of its properties, without starting it")
+    check.add_argument("-c", "--config")
+    check.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
+    check.add_argument("-o", "--output", choices=("text", "json"), default="text")
     docs = verbs.add_parser("config-docs", help="print every key with type, default and meaning")
     docs.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return parser
@@ -105,15 +110,16 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
     from barnabas_broker.config.keys import ConfigError
-    from barnabas_broker.config.server import read_properties
+    from barnabas_broker.config.server import read_properties, refuse_unknown
 
-    properties = read_properties(options.config)
+    given = {}
     for override in options.override:
         key, separator, value = override.partition("=")
         if not separator:
             raise ConfigError(f"--override {override}: write KEY=VALUE")
-        properties[key] = value
-    return properties
+        given[key.strip()] = value.strip()
+    refuse_unknown(given)
+    return (read_properties(options.config) if options.config else {}) | given
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -194,6 +200,13 @@ def _info(options: argparse.Namespace) -> int:
             indent=2,
         )
     )
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from barnabas_broker.config.server import node_config
+
+    node_config(_properties(options))
     return 0
 
 

@@ -1,11 +1,13 @@
 """Stands in for `barnabas-server` where only the process matters: serves /readyz and a healthy admin service.
 
-Properties: fake.words (printed at start), fake.die (exit status to end with at once), fake.deaf=true (ignores SIGTERM).
+`check` refuses the property fake.refused. Properties: fake.words (printed at start), fake.die (exit status to end with at
+once), fake.deaf=true (ignores SIGTERM).
 `format` appends its arguments to <first log dir>/formatted.txt.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -19,6 +21,11 @@ def read(path: str) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[0] == "check":
+        refused = [word for word in arguments if word.startswith("--override=fake.refused=")]
+        if refused:
+            print(json.dumps({"error": {"message": f"{refused[0]} cannot be had"}}), file=sys.stderr)
+        return 2 if refused else 0
     properties = read(arguments[arguments.index("-c") + 1])
     if arguments[0] == "format":
         directory = Path(properties["log.dirs"])

@@ -117,6 +117,12 @@ def test_a_cluster_that_cannot_start_is_an_error_with_a_hint(tmp_path: Path) -> 
     assert "node 1 exited with status 3 before the cluster was ready" in result.stderr
 
 
+def test_what_a_node_would_refuse_or_not_know_ends_it_before_anything_is_made(tmp_path: Path) -> None:
+    arguments = ("--data", str(tmp_path / "d"), "--port", str(find_base_port()), "--set", "fake.refused=7")
+    assert "--set: --override=fake.refused=7 cannot be had" in dev(*arguments, exit_code=2).stderr
+    assert not (tmp_path / "d").exists()
+
+
 def test_usage(tmp_path: Path) -> None:
     dev("--data", str(tmp_path), "--ephemeral", exit_code=2)
     dev("--exec", exit_code=2)

@@ -52,3 +52,18 @@ def test_the_help_says_of_a_verb_what_the_verb_says_of_itself(verb: str, capsys:
             main(words)
         shown.append(capsys.readouterr().out)
     assert verb in shown[0] and shown[0] == shown[1]
+
+
+def test_a_key_typed_on_the_command_line_must_be_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a file it may be there for Kafka's sake; nobody types one for that."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker\nnode.id=1\ncontroller.quorum.bootstrap.servers=127.0.0.1:9093\nlog.dirs=data\nnum.io.threads=8\n"
+    )
+    assert main(["check", "-c", str(properties), "--override", "log.segment.bytes=2000000"]) == 0
+    assert main(["check", "-c", str(properties), "--override", "log.segment.byts=2000000"]) == EXIT_USAGE
+    assert (
+        "log.segment.byts is not a key that barnabas knows; did you mean log.segment.bytes?" in capsys.readouterr().err
+    )
+    assert main(["check", "-c", str(properties), "--override", "node.id=-1", "-o", "json"]) == EXIT_USAGE
+    assert json.loads(capsys.readouterr().err)["error"]["message"].startswith("node.id=-1")

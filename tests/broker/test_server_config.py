@@ -32,3 +32,64 @@ def test_a_listener_that_is_meant_to_be_secured_is_not_opened_in_plain_text(secu
 def test_listeners_in_plain_text_have_any_other_name() -> None:
     plain = {"listeners": "INSIDE://127.0.0.1:9092", "listener.security.protocol.map": "INSIDE:PLAINTEXT"}
     assert [point.listener for point in node_config(BROKER | plain).server.kafka_endpoints()] == ["INSIDE"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "ACLs"),
+        ("super.users", "User:admin", "ACLs"),
+        ("sasl.enabled.mechanisms", "SCRAM-SHA-512", "no SASL"),
+        ("listener.name.inside.scram-sha-512.sasl.jaas.config", "…", "no SASL"),
+        ("listener.name.inside.ssl.client.auth", "required", "no TLS"),
+        ("listener.name.inside.principal.builder.class", "com.example.Builder", "no Java class"),
+        ("security.inter.broker.protocol", "SSL", "no TLS"),
+        ("create.topic.policy.class.name", "com.example.Policy", "no Java class"),
+        ("controller.quorum.voters", "1@127.0.0.1:9093", "controller.quorum.bootstrap.servers"),
+        ("log.message.format.version", "2.8", "leave it out"),
+        ("compression.type", "zstd", "compression.type=zstd"),
+        ("remote.log.storage.system.enable", "true", "no tiered storage"),
+    ],
+)
+def test_what_would_be_promised_and_not_kept_is_refused(key: str, value: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as refused:
+        node_config(BROKER | {key: value})
+    assert key in refused.value.message
+
+
+def test_a_secret_is_not_told_by_its_refusal() -> None:
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.password") as refused:
+        node_config(BROKER | {"ssl.keystore.password": "opensesame"})
+    assert "opensesame" not in refused.value.message
+
+
+def test_flushes_by_count_are_refused_only_where_nothing_counts_them() -> None:
+    flushes = {"log.flush.interval.messages": "1"}
+    node_config(BROKER | flushes)
+    with pytest.raises(ConfigError, match=r"log\.flush\.interval\.messages=1"):
+        node_config(BROKER | flushes | {"log.flush.on.acks": "page-cache"})
+
+
+def test_a_file_of_kafkas_that_promises_nothing_more_is_taken_and_tells_what_has_no_effect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kafkas = {
+        "authorizer.class.name": "",
+        "ssl.endpoint.identification.algorithm": "",
+        "security.inter.broker.protocol": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SSL_LATER:PLAINTEXT",
+        "log.cleaner.min.compaction.lag.ms": "0",
+        "compression.type": "producer",
+        "log.retention.hours": "168",
+        "num.network.threads": "3",
+        "log.segment.byts": "1073741824",
+    }
+    node_config(BROKER | kafkas)
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first.startswith("num.network.threads is not a key") and "did you mean" not in first
+    assert second.endswith("ignored; did you mean log.segment.bytes?")
+
+
+def test_a_setting_of_logs_is_refused_by_the_name_it_has_in_the_file() -> None:
+    with pytest.raises(ConfigError, match=r"^log\.roll\.ms=0: "):
+        node_config(BROKER | {"log.roll.ms": "0"})

@@ -72,6 +72,8 @@ def dev(
     with errors_end_the_process(is_json=is_json), _directory(data, is_ephemeral=ephemeral) as directory:
         properties = DEV_PROPERTIES | _parse_overrides(overrides)
         cluster = LocalCluster(directory, nodes=nodes, base_port=port, overrides=properties)
+        if overrides and (refusal := cluster.find_refusal()) is not None:
+            raise click.UsageError(f"--set: {refusal}")
         status = _Session(cluster, command, is_json=is_json).run()
     raise SystemExit(status)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from barnabas_broker.config.server import refuse_unknown
 from barnabas_broker.config.topic_keys import (
     ACCEPTED_TOPIC_KEYS,
     check_accepted_topic_key,
@@ -122,6 +123,7 @@ class TopicSettings:
             return
         defaults = broker_defaults({key: value})
         if not defaults:
+            refuse_unknown([key])
             raise KafkaError.of(
                 ErrorCode.INVALID_CONFIG,
                 f"{key} cannot change while brokers run: set it in server.properties and restart the broker",

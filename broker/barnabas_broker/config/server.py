@@ -4,28 +4,31 @@ May touch:  the properties file it is told to read.   Must not touch: sockets, c
 Invariants: every refusal names the key and the fix; what a room gets is frozen and complete.
 Read next:  keys.py for how fields become keys, node/node.py for who gets what.
 
-Behaviour that differs from Kafka: listeners bind loopback when no host is given, and a key nobody knows is
-reported with the nearest known one instead of being dropped without a word.
+A key nobody knows is ignored with a warning when a file has it, as Kafka does, with the nearest known one; typed on a command
+line it is refused (refuse_unknown), where nobody keeps it for a Kafka that would know it. Keys that promise what a node here
+does not keep are refused wherever they stand (refused_keys.py). Differs from Kafka: listeners bind loopback when no host is given.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.config.keys import ConfigError, ConfigKey, format_value, keys_of, load, nearest
+from barnabas_broker.config.refused_keys import UNDERSTOOD_KEYS, is_understood, refusal
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
-from barnabas_log.config import SYNONYM_KEYS, LogConfig, broker_defaults
+from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, broker_defaults
 from barnabas_log.manager import LogManagerConfig
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
 logger = logging.getLogger(__name__)
@@ -261,12 +264,13 @@ def read_properties(path: str | Path) -> dict[str, str]:
 
 def node_config(properties: Mapping[str, str]) -> NodeConfig:
     """Build every room's config from one node's properties; raises ConfigError that names the key and the fix."""
-    known = {key.name for key in known_keys()} | SYNONYM_KEYS
-    for name in properties:
-        if name not in known:
-            meant = nearest(name, known)
-            hint = f"; did you mean {meant}?" if meant else ""
-            logger.warning("%s is not a key that barnabas knows and is ignored%s", name, hint)
+    for name, hint in _unknown(properties):
+        logger.warning("%s is not a key that barnabas knows and is ignored%s", name, hint)
+    log = _log_config(properties)
+    for name, value in properties.items():
+        reason = refusal(name, value, is_page_cache=log.flush_on_acks is FlushOnAcks.PAGE_CACHE)
+        if reason is not None:
+            raise ConfigError(reason)
     for entry in properties.get(PROTOCOL_MAP, "").split(","):
         _refuse_secured(entry.rpartition(":")[2].strip(), f"{PROTOCOL_MAP}={entry.strip()}")
     server = load(ServerConfig, properties)
@@ -277,7 +281,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         server=server,
         network=load(NetworkConfig, properties),
         api=load(ApiConfig, properties),
-        log=LogConfig.from_overrides(broker_defaults(properties), {}),
+        log=log,
         log_manager=load(LogManagerConfig, properties),
         replication=load(ReplicationConfig, properties, inter_broker_listener_name=listener),
         quorum=load(QuorumConfig, properties),
@@ -286,6 +290,31 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
         static_properties=dict(properties),
     )
+
+
+def _log_config(properties: Mapping[str, str]) -> LogConfig:
+    """The defaults of topics; raises ConfigError that names the key as the file has it."""
+    for name, value in properties.items():
+        try:
+            LogConfig.from_overrides(broker_defaults({name: value}), {})
+        except KafkaError as error:
+            raise ConfigError(f"{name}={value}: {error.message}") from error
+    return LogConfig.from_overrides(broker_defaults(properties), {})
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Raise ConfigError for the first key that nobody knows, with the nearest known one."""
+    for name, hint in _unknown(names):
+        raise ConfigError(f"{name} is not a key that barnabas knows{hint or ': see `barnabas-server config-docs`'}")
+
+
+def _unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The keys that nobody knows, each with "; did you mean …?" or nothing."""
+    known = {key.name for key in known_keys()} | SYNONYM_KEYS | UNDERSTOOD_KEYS | {PROTOCOL_MAP}
+    for name in names:
+        if name not in known and not is_understood(name):
+            meant = nearest(name, known)
+            yield name, f"; did you mean {meant}?" if meant else ""
 
 
 def split_address(address: str, key: str) -> tuple[str, int]:

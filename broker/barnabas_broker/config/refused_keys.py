@@ -1,0 +1,96 @@
+"""Kafka's node keys that promise more than a node here keeps: refused, where a key without effect would only be warned of.
+
+May touch:  its arguments.            Must not touch: files, environment.
+Invariants: a node never starts less secure or less durable than its file says; every refusal names the key and the fix; a value
+    that promises nothing (Kafka's own "off") is let through, so that a file which spells the defaults out still works.
+Read next:  server.py, which asks this; topic_keys.py, the same for the keys of topics.
+
+Differs from Kafka, which knows most of these and acts on them, and ignores with a warning those that it has dropped.
+Keys that barnabas does not know and that are not here change neither (num.network.threads, metric.reporters): they are
+ignored with a warning, as unknown keys are in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, FLUSH_KEYS
+
+_NO_SECURITY = (
+    "there is no TLS and no SASL yet; leave it out, and let listeners bind addresses that strangers cannot reach"
+)
+_NO_ACLS = (
+    "ACLs are kept but not enforced yet; leave it out, and let listeners bind addresses that strangers cannot reach"
+)
+_NO_JAVA = "no Java class is run here, so its rules would hold for nobody; leave it out"
+
+REFUSED_KEYS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "authorizer.class.name": (_NO_ACLS, frozenset()),
+    "super.users": (_NO_ACLS, frozenset()),
+    "allow.everyone.if.no.acl.found": (_NO_ACLS, frozenset({"true"})),
+    "principal.builder.class": (_NO_JAVA, frozenset()),
+    "create.topic.policy.class.name": (_NO_JAVA, frozenset()),
+    "alter.config.policy.class.name": (_NO_JAVA, frozenset()),
+    "client.quota.callback.class": (_NO_JAVA, frozenset()),
+    "config.providers": ("values are taken as they stand; write them out and leave it out", frozenset()),
+    "security.inter.broker.protocol": (_NO_SECURITY, frozenset({"PLAINTEXT"})),
+    "security.providers": (_NO_SECURITY, frozenset()),
+    "connections.max.reauth.ms": (_NO_SECURITY, frozenset({"0"})),
+    "controller.quorum.voters": (
+        "the voters are kept in the quorum's own log (KIP-853), never in a file; name controllers with "
+        "controller.quorum.bootstrap.servers=HOST:PORT,… and the first voters with `barnabas storage format "
+        "--initial-controllers`",
+        frozenset(),
+    ),
+    "log.message.format.version": ("messages are always in format v2, as in Kafka 4; leave it out", frozenset()),
+    "inter.broker.protocol.version": (
+        "nodes speak by the feature metadata.version, as in Kafka 4: see `barnabas cluster features`; leave it out",
+        frozenset(),
+    ),
+}
+"""Reason with the fix, and the values that are accepted all the same; an empty value always is."""
+
+_SECURITY_WORDS = frozenset({"ssl", "sasl"})
+_LISTENER_PREFIX = "listener.name."
+_BROKER_KEYS = {accepted.broker_key: accepted for accepted in ACCEPTED_TOPIC_KEYS.values()}
+_FLUSH_BROKER_KEYS = {ACCEPTED_TOPIC_KEYS[key].broker_key: ACCEPTED_TOPIC_KEYS[key].default for key in FLUSH_KEYS}
+
+UNDERSTOOD_KEYS = frozenset((*REFUSED_KEYS, *_BROKER_KEYS))
+"""Keys that no room reads, of which this file says whether their value holds."""
+
+
+def is_understood(key: str) -> bool:
+    """Whether this file judges the key."""
+    return _plain(key) in UNDERSTOOD_KEYS or _is_of_security(key)
+
+
+def refusal(key: str, value: str, *, is_page_cache: bool) -> str | None:
+    """Why a node must not start with this in its file, and the fix; None when it may. Shows no value that may be a secret.
+
+    `is_page_cache`: the node's log.flush.on.acks is page-cache, with which nothing is flushed by count or time.
+    """
+    value = value.strip()
+    if not value:
+        return None
+    if _is_of_security(key):
+        return f"{key}: {_NO_SECURITY}"
+    reason: str | None
+    reason, harmless = REFUSED_KEYS.get(_plain(key), (None, frozenset()))
+    accepted = _BROKER_KEYS.get(key)
+    if accepted is not None:
+        reason = accepted.refusal(value)
+        if is_page_cache and value != _FLUSH_BROKER_KEYS.get(key, value):
+            reason = (
+                "with log.flush.on.acks=page-cache nothing counts what waits for its fsync; set log.flush.on.acks=fsync"
+            )
+    return None if reason is None or value in harmless else f"{key}={value}: {reason}"
+
+
+def _is_of_security(key: str) -> bool:
+    """ssl.keystore.location, sasl.enabled.mechanisms, listener.name.internal.scram-sha-256.sasl.jaas.config."""
+    return not _SECURITY_WORDS.isdisjoint(key.split("."))
+
+
+def _plain(key: str) -> str:
+    """A key of one listener (listener.name.NAME.KEY) as the key it is there."""
+    return key.removeprefix(_LISTENER_PREFIX).partition(".")[2] if key.startswith(_LISTENER_PREFIX) else key
