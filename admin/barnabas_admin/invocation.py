@@ -11,13 +11,14 @@ import contextlib
 import functools
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from barnabas_admin.errors import AdminError
-from barnabas_admin.output import ExitCode, exit_code_of, print_error
+from barnabas_admin.output import ExitCode, exit_code_of, print_error, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -125,6 +126,28 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def confirm(what: str, *, typed: str, yes: bool) -> None:
+    """The one way in which a command is sure that what cannot be undone is meant.
+
+    Args: `what` will happen, as a sentence without its full stop; `typed` is what must be typed at a terminal (the name of what
+    goes); `yes` is --yes, with which nobody is asked. Where standard input is no terminal nobody can be asked: that is wrong
+    usage (status 2), told by a line that names --yes. Commands that only plan until they are told to act (`quorum recover`,
+    `topic reassign plan`, --dry) ask nothing: what they print is their work, and they end with 0.
+
+    Raises UsageError, and AdminError when something else was typed.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{what}: add --yes to do it (there is no terminal to ask at)")
+    talk(f"{what}.")
+    if click.prompt(f"Type {typed} to go on", err=True, default="", show_default=False) != typed:
+        raise AdminError(f"nothing was done: {typed!r} was not typed")
+
+
 @contextlib.contextmanager
 def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
     """Turn the errors that a command may raise into a message on stderr and an exit code."""
@@ -141,6 +164,12 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
         failure = AdminError(str(error) or "timed out", code=ErrorCode.REQUEST_TIMED_OUT, hint=_HEALTH_HINT)
     except OSError as error:
         failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=_BROKERS_HINT)
+    except click.UsageError as error:
+        if not is_json:
+            raise
+        path = click.get_current_context().command_path
+        print_error(AdminError(error.format_message(), hint=f"`{path} --help`"), is_json=True)
+        raise SystemExit(ExitCode.USAGE) from None
     else:
         return
     print_error(failure, is_json=is_json)

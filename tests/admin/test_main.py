@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -195,7 +196,6 @@ def test_features_are_shown_with_who_serves_them_and_upgraded_all_or_none(admin_
     assert admin_server.controller.asked[-1].level == 2
     assert run.json("cluster", "features", "upgrade") == {"features": [], "dry": False}, "nothing is higher"
     assert "NAME=LEVEL" in run("cluster", "features", "upgrade", "--feature", "odd", exit_code=2).stderr
-    assert "--yes" in run("cluster", "unregister-controller", "9", exit_code=1).stderr
 
 
 def test_kraft_version_is_upgraded_in_the_voter_set_first_and_only_by_its_name(
@@ -265,9 +265,46 @@ def test_list_and_config_of_topics(admin_server: AdminServer, run: Run) -> None:
     assert rows[1:] == [["min.insync.replicas", "2", "static"], ["retention.ms", "604800000", "default"]]
 
 
-def test_delete_wants_a_yes(admin_server: AdminServer, run: Run) -> None:
-    assert "--yes" in run("topic", "delete", "t", exit_code=2).stderr
+UNDOABLE_BY_NONE = [
+    ("topic", "delete", "t"),
+    ("topic", "elect", "t:0", "--unclean"),
+    ("cluster", "unregister-controller", "9"),
+    ("broker", "unregister", "3"),
+]
+
+
+@pytest.mark.parametrize("command", UNDOABLE_BY_NONE)
+def test_what_cannot_be_undone_is_wrong_usage_where_nobody_can_be_asked(
+    admin_server: AdminServer, run: Run, command: tuple[str, ...]
+) -> None:
+    admin_server.node.image = make_image(topics={"t": [((1, 2, 3), (1, 2), 1)]})
+    assert "add --yes to do it" in run(*command, exit_code=2).stderr
+    result = run(*command, "-o", "json", exit_code=2)
+    told = json.loads(result.stderr)["error"]
+    assert (result.stdout, told["name"]) == ("", "INVALID_REQUEST") and "add --yes to do it" in told["message"]
     assert admin_server.controller.asked == []
+
+
+def test_at_a_terminal_the_name_of_what_goes_must_be_typed(
+    admin_server: AdminServer, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("barnabas_admin.invocation.sys", terminal)
+    refused = CliRunner().invoke(cli, ["topic", "delete", "t"], input="other\n", catch_exceptions=False)
+    assert refused.exit_code == 1 and "nothing was done: 't' was not typed" in refused.stderr
+    assert admin_server.controller.asked == []
+    done = CliRunner().invoke(cli, ["topic", "delete", "t"], input="t\n", catch_exceptions=False)
+    assert done.exit_code == 0 and "deleted" in done.stdout
+
+
+def test_every_command_that_knows_a_yes_asks_in_the_one_way() -> None:
+    asking = {path: each for path, command in commands(cli) for each in command.params if each.name == "yes"}
+    assert len(asking) == 8
+    others = {path for path, option in asking.items() if getattr(option, "help", "") != "Do not ask."}
+    assert others == {("quorum", "recover")}, "it plans until it is told the directory to write into"
+
+
+def test_delete_deletes_with_a_yes(admin_server: AdminServer, run: Run) -> None:
     assert "deleted" in run("topic", "delete", "t", "--yes").stdout
     run("topic", "delete", "absent", "--yes", exit_code=3)
     run("topic", "delete", "absent", "--yes", "--if-exists")

@@ -94,7 +94,8 @@ def test_acls_users_and_quotas_are_kept_shown_and_deleted(commands: Cli) -> None
         "acl", "create", "--allow", "alice", "--operation", "read", "--resource", "cluster", status=1
     )
     assert b"User:alice" in refused.stderr
-    assert b"--yes" in commands.run("acl", "delete", *alice, status=1).stderr
+    refused = commands.run("acl", "delete", *alice, status=2)
+    assert b"User:alice" in refused.stdout and b"this deletes 1 ACL: add --yes to do it" in refused.stderr
     assert commands.json("acl", "delete", *alice, "--yes")["deleted"]
     assert commands.json("acl", "list", *alice)["acls"] == []
 
@@ -103,6 +104,7 @@ def test_acls_users_and_quotas_are_kept_shown_and_deleted(commands: Cli) -> None
     listed = commands.run("user", "list", "-o", "json").stdout
     (user,) = json.loads(listed)["users"]
     assert (user["user"], user["mechanism"]) == ("alice", "SCRAM-SHA-512") and b"secret" not in listed
+    assert b"add --yes to do it" in commands.run("user", "delete", "alice", stdin=b"", status=2).stderr
     commands.run("user", "delete", "alice", "--yes")
     assert b"alice" in commands.run("user", "delete", "alice", "--yes", status=3).stderr
 
@@ -332,6 +334,18 @@ def test_dev_keeps_its_data_on_another_port(tmp_path: Path) -> None:
     kept, status = again.stdout.splitlines()
     assert kept == "kept"
     assert {voter["endpoint"] for voter in json.loads(status)["voters"]} == set(moved)
+
+
+@pytest.mark.usefixtures("dev_environment")
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_dev_knows_the_key_that_a_mistyped_one_means(tmp_path: Path, output: str) -> None:
+    words = ["dev", "--data", str(tmp_path / "d"), "--port", str(find_base_port()), "-o", output]
+    words += ["--set", "log.segment.byts=1", "--exec", "true"]
+    done = subprocess.run([*BARNABAS, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 2 and "did you mean log.segment.bytes?" in done.stderr, done
+    assert not (tmp_path / "d").exists()
+    if output == "json":
+        assert json.loads(done.stderr)["error"]["name"] == "INVALID_REQUEST"
 
 
 def test_storage_verbs_speak_through_the_server(tmp_path: Path) -> None:

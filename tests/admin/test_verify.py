@@ -174,7 +174,8 @@ def test_health_tells_of_metadata_that_is_held_or_differs_and_what_to_type(run: 
 def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) -> None:
     nodes = [FakeNode(node, hold=30) for node in (1, 2, 3)]
     dry = run(nodes, "quarantine", "sign-off", "30", "--reason", "why")
-    assert dry.exit_code == 0 and not nodes[0].signed and "nothing was written" in dry.stderr
+    assert dry.exit_code == 2 and not nodes[0].signed
+    assert dry.stderr.startswith("offset 30: ") and "add --yes to do it" in dry.stderr
     done = run(nodes, "quarantine", "sign-off", "30", "--reason", "why", "--yes", "-o", "json")
     (request,) = nodes[0].signed
     assert (request.offset, request.digest) == (30, b"d" * 16) and request.reason.startswith("why (typed by ")

@@ -1,7 +1,7 @@
 """`barnabas acl`: list, create and delete access control entries, by the Kafka protocol.
 
 May touch:  the brokers.              Must not touch: the admin service, but to find them.
-Invariants: every answer says that nobody enforces ACLs yet; nothing is deleted without --yes.
+Invariants: every answer says that nobody enforces ACLs yet; nothing is deleted that was not shown or meant by --yes.
 Read next:  ../kafka.py.
 """
 
@@ -12,10 +12,8 @@ from typing import Any
 
 import click
 
-from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_table, talk
-from barnabas_wire.kafka.errors import ErrorCode
 
 WARNING = "warning: no authorizer is configured: ACLs are kept, and nobody enforces them yet"
 RESOURCES = {"any": 1, "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7}
@@ -183,7 +181,7 @@ def create(
 
 @click.command()
 @_filter_options
-@click.option("--yes", is_flag=True, help="Delete; without it they are only shown.")
+@yes_option
 @common_options
 def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
     """Delete the ACLs that the options mean."""
@@ -191,8 +189,10 @@ def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
     from barnabas_wire.kafka.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 
     if not yes:
-        _print(invocation, _find(invocation, options), deleted=False)
-        raise AdminError("these would be deleted", code=ErrorCode.INVALID_REQUEST, hint="add --yes")
+        found = _find(invocation, options)
+        if not invocation.is_json:
+            _print(invocation, found)
+        confirm(f"this deletes {len(found)} ACL{'s' if len(found) != 1 else ''}", typed="delete", yes=yes)
     answer = call_any_broker(invocation, DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter(options))]))
     (result,) = answer.filter_results
     check(result)

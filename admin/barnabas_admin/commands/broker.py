@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from barnabas_admin.commands.cluster import describe_broker, print_broker_table
-from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import ExitCode, print_json, print_line, print_table, talk
 
 
@@ -92,15 +91,17 @@ def _log_directory(broker: int, found: Any) -> dict[str, Any]:
 
 @click.command()
 @click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
-@click.option("--yes", is_flag=True, help="Also while partitions still name it as a replica.")
+@yes_option
 @common_options
 def unregister(invocation: Invocation, broker_id: int, yes: bool) -> None:
     """Forget a broker that will not come back. It must be stopped."""
     held = next((b.replica_count for b in invocation.admin.list_brokers().brokers if b.id == broker_id), 0)
-    if held and not yes:
-        raise AdminError(
-            f"broker {broker_id} holds {held} replicas: forgotten, they stay missing until they are reassigned",
-            hint=f"`barnabas topic reassign plan --remove-broker {broker_id}` moves them; --yes goes on without",
+    if held:
+        confirm(
+            f"broker {broker_id} holds {held} replicas, which stay missing until they are reassigned "
+            f"(`barnabas topic reassign plan --remove-broker {broker_id}` moves them)",
+            typed=str(broker_id),
+            yes=yes,
         )
     invocation.admin.unregister_broker(broker_id)
     if invocation.is_json:

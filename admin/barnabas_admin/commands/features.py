@@ -12,11 +12,9 @@ from typing import Any
 
 import click
 
-from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.main import LazyGroup
 from barnabas_admin.output import print_json, print_table, talk
-from barnabas_wire.kafka.errors import ErrorCode
 
 METADATA_VERSION = "metadata.version"
 UPGRADE, SAFE_DOWNGRADE = 1, 2
@@ -123,16 +121,12 @@ def _change(invocation: Invocation, levels: dict[str, int], *, kind: int, dry: b
 
 @click.command("unregister-controller")
 @click.argument("controller_id", metavar="ID", type=int)
-@click.option("--yes", is_flag=True, help="Do it: the controller is gone for good.")
+@yes_option
 @common_options
 def unregister_controller(invocation: Invocation, controller_id: int, yes: bool) -> None:
     """Forget a controller that is gone for good, so that feature levels wait for it no more."""
-    if not yes:
-        raise AdminError(
-            f"controller {controller_id} would be forgotten; one that still runs registers itself again",
-            code=ErrorCode.INVALID_REQUEST,
-            hint="add --yes",
-        )
+    what = f"this forgets controller {controller_id}; one that still runs registers itself again"
+    confirm(what, typed=str(controller_id), yes=yes)
     invocation.admin.unregister_controller(controller_id)
     if invocation.is_json:
         print_json({"controller_id": controller_id, "unregistered": True})

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import ExitCode, print_fields, print_json, print_line, print_table, talk
 from barnabas_wire.kafka.errors import ErrorCode
 
@@ -93,7 +93,7 @@ def show(invocation: Invocation, offset: int) -> None:
 @quarantine.command("sign-off")
 @click.argument("offsets", type=click.IntRange(min=0), nargs=-1, required=True, metavar="OFFSET…")
 @click.option("--reason", required=True, help="Why the record may be passed over; stays in the log.")
-@click.option("--yes", is_flag=True, help="Do it. Without it nothing is written.")
+@yes_option
 @common_options
 def sign_off(invocation: Invocation, offsets: tuple[int, ...], reason: str, yes: bool) -> None:
     """Let every node pass over a record that none can replay.
@@ -104,33 +104,34 @@ def sign_off(invocation: Invocation, offsets: tuple[int, ...], reason: str, yes:
     from barnabas_wire.rpc import inspection_pb2 as pb
 
     views, silent = _ask(invocation)
-    done = []
+    looked_at = []
     for offset in sorted(offsets):
         found = {record.digest: record for view in views for record in _records(view) if record.offset == offset}
         able = sorted(view.node_id for view in views if view.applied_offset >= offset)
         if len(found) != 1 or (able and not next(iter(found.values())).is_in_snapshot):
             raise _refusal(offset, found, able)
         (record,) = found.values()
-        talk(f"{'signing off' if yes else 'would sign off'} offset {offset}: {record.reason}: {record.error}")
+        talk(f"offset {offset}: {record.reason}: {record.error}")
         if record.entity:
             talk(f"  it says: {record.entity}")
-        if not yes:
-            continue
-        signed = f"{reason} (typed by {getpass.getuser()} on {socket.gethostname()})"
-        request = pb.SignOffRequest(offset=offset, digest=record.digest, reason=signed)
-        answer = invocation.admin.inspect("SignOff", request)
-        done.append({"offset": offset, "digest": record.digest.hex(), "signed_at_offset": answer.signed_at_offset})
+        looked_at.append(record)
     for address, error in silent.items():
         talk(f"{address} was not asked: {error.message}")
-    if not yes:
-        talk("nothing was written; add --yes to do it")
+    which = ",".join(str(record.offset) for record in looked_at)
+    confirm(f"this signs off offset {which}: what it said is lost, for ever", typed=which, yes=yes)
+    done = []
+    signed = f"{reason} (typed by {getpass.getuser()} on {socket.gethostname()})"
+    for record in looked_at:
+        request = pb.SignOffRequest(offset=record.offset, digest=record.digest, reason=signed)
+        answer = invocation.admin.inspect("SignOff", request)
+        done.append(
+            {"offset": record.offset, "digest": record.digest.hex(), "signed_at_offset": answer.signed_at_offset}
+        )
     if invocation.is_json:
         print_json({"signed": done})
-    elif done:
-        print_table(
-            ["OFFSET", "DIGEST", "SIGNED_AT"], [[d["offset"], d["digest"], d["signed_at_offset"]] for d in done]
-        )
-        talk("next: barnabas quorum verify")
+        return
+    print_table(["OFFSET", "DIGEST", "SIGNED_AT"], [[d["offset"], d["digest"], d["signed_at_offset"]] for d in done])
+    talk("next: barnabas quorum verify")
 
 
 def _replayed(nodes: list[int]) -> str:

@@ -20,7 +20,7 @@ import click
 
 from barnabas_admin.commands.topic import end_with_errors
 from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_line, print_table, talk
 
 ALREADY_SO = "ELECTION_NOT_NEEDED"
@@ -171,7 +171,7 @@ def unthrottle(invocation: Invocation, topics: tuple[str, ...]) -> None:
 @click.option("--all", "is_all", is_flag=True, help="Every partition that needs it.")
 @click.option("--preferred", is_flag=True, help="The first replica, where it is in sync (this is the default).")
 @click.option("--unclean", is_flag=True, help="Any replica, where none that is in sync is left. Records may be lost.")
-@click.option("--yes", is_flag=True, help="Do not ask before an unclean election.")
+@yes_option
 @common_options
 def elect(
     invocation: Invocation, partitions: tuple[str, ...], is_all: bool, preferred: bool, unclean: bool, yes: bool
@@ -181,8 +181,8 @@ def elect(
         raise click.UsageError("an election is --preferred or --unclean")
     if bool(partitions) == is_all:
         raise click.UsageError("name partitions, or give --all")
-    if unclean and not yes:
-        raise click.UsageError("an unclean election may lose acknowledged records: give --yes to have it")
+    if unclean:
+        confirm("an unclean election may lose acknowledged records", typed="unclean", yes=yes)
     names: list[tuple[str, int]] | None = None
     if not is_all:
         names = []

@@ -7,15 +7,13 @@ Read next:  records.py.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import ExitCode, exit_code_of, print_fields, print_json, print_line, print_table, talk
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
+from barnabas_admin.output import ExitCode, exit_code_of, print_fields, print_json, print_line, print_table
 from barnabas_wire.kafka.errors import ErrorCode
 
 names_argument = click.argument("names", nargs=-1, required=True, metavar="TOPIC…")
@@ -168,13 +166,12 @@ def add_partitions(invocation: Invocation, name: str, num: int | None, total: in
 
 @click.command()
 @names_argument
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@yes_option
 @click.option("--if-exists", is_flag=True, help="A topic that does not exist is no error.")
 @common_options
 def delete(invocation: Invocation, names: tuple[str, ...], yes: bool, if_exists: bool) -> None:
     """Delete topics and all their records."""
-    if not yes:
-        _ask_for_name(names)
+    confirm(f"this deletes {', '.join(names)} with all records, for ever", typed=names[0], yes=yes)
     outcomes = invocation.admin.delete_topics(names)
     accepted = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if if_exists else set()
     _print_outcomes(invocation, outcomes, done="deleted", accepted=accepted)
@@ -189,15 +186,6 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
             raise click.UsageError(f"{text!r} is not KEY=VALUE")
         found[key] = value
     return found
-
-
-def _ask_for_name(names: Sequence[str]) -> None:
-    """Deleting is for ever: the first name must be typed, or --yes given where nobody can type."""
-    if not sys.stdin.isatty():
-        raise click.UsageError("deleting needs --yes where no one can be asked")
-    talk(f"This deletes {', '.join(names)} with all records, for ever.")
-    if click.prompt(f"Type {names[0]} to go on", err=True, default="", show_default=False) != names[0]:
-        raise AdminError("not deleted: the name was not typed")
 
 
 def _print_outcomes(invocation: Invocation, outcomes: Sequence[Any], *, done: str, accepted: set[ErrorCode]) -> None:

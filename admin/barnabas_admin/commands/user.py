@@ -15,7 +15,7 @@ import sys
 import click
 
 from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_table, talk
 from barnabas_wire.kafka.errors import ErrorCode
 
@@ -79,7 +79,7 @@ def create(invocation: Invocation, name: str, mechanism: str, iterations: int) -
 @click.command()
 @click.argument("name", metavar="NAME")
 @mechanism_option
-@click.option("--yes", is_flag=True, help="Do it.")
+@yes_option
 @common_options
 def delete(invocation: Invocation, name: str, mechanism: str, yes: bool) -> None:
     """Take a credential from a user."""
@@ -88,10 +88,7 @@ def delete(invocation: Invocation, name: str, mechanism: str, yes: bool) -> None
         ScramCredentialDeletion,
     )
 
-    if not yes:
-        raise AdminError(
-            f"the {mechanism} credential of {name} would be deleted", code=ErrorCode.INVALID_REQUEST, hint="add --yes"
-        )
+    confirm(f"this deletes the {mechanism} credential of {name}", typed=name, yes=yes)
     deletion = ScramCredentialDeletion(name=name, mechanism=MECHANISMS[mechanism])
     _alter(invocation, AlterUserScramCredentialsRequest(deletions=[deletion]))
     _say(invocation, name, mechanism, "deleted")
