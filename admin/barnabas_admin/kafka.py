@@ -15,7 +15,7 @@ from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation
 from barnabas_admin.output import talk
 from barnabas_wire.client.cluster import ClusterClient
-from barnabas_wire.client.metadata import EARLIEST, LATEST, known_code
+from barnabas_wire.client.metadata import EARLIEST, LATEST, UNKNOWN_TOPIC_CODES, known_code, metadata_request
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
@@ -23,6 +23,9 @@ T = TypeVar("T")
 
 CLIENT_ID = "barnabas-cli"
 OFFSETS_TIMEOUT_S = 3.0
+UNKNOWN_TOPIC_S = 1.0
+"""A topic that was created a moment ago may not have come to the broker that answers."""
+UNKNOWN_TOPIC_PAUSE_S = 0.05
 
 
 def run_with_cluster(
@@ -47,6 +50,20 @@ def run_with_cluster(
             await client.close()
 
     return asyncio.run(run())
+
+
+async def is_topic_known(client: ClusterClient, topic: str) -> bool:
+    """Whether the cluster has the topic; nothing is created. ClusterClient by itself would ask for seconds, as long-lived
+    clients must, and whoever mistyped a name waits at a terminal."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + UNKNOWN_TOPIC_S
+    while True:
+        (found,) = (await client.call(metadata_request([topic]))).topics
+        if found.error_code not in UNKNOWN_TOPIC_CODES:
+            return True
+        if loop.time() >= deadline_s:
+            return False
+        await asyncio.sleep(UNKNOWN_TOPIC_PAUSE_S)
 
 
 def call_any_broker(invocation: Invocation, request: Any) -> Any:

@@ -48,7 +48,10 @@ _EXIT_CODES = {
 }
 
 
-_HINTS = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics"}
+_HINTS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name is 1 to 249 of the letters A-Z and a-z, digits, '.', '_' and '-'",
+}
 """For errors that brokers tell without a hint."""
 
 

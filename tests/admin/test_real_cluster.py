@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,7 +128,20 @@ def test_the_metadata_log_is_read_and_compared_from_its_empty_beginning(commands
 
 
 def test_a_topic_that_is_not_there_is_told_with_what_shows_the_topics(commands: Cli) -> None:
+    started_s = time.monotonic()
     assert b"`barnabas topic list`" in commands.run("topic", "consume", "absent", status=3).stderr
+    assert time.monotonic() - started_s < 4, "who mistyped a name does not wait as a long-lived client would"
+
+
+def test_a_mistyped_name_makes_no_topic_unless_it_is_meant(commands: Cli) -> None:
+    refused = commands.run("topic", "produce", "mistyped", stdin=b"lost\n", status=3)
+    assert b"topic 'mistyped' does not exist" in refused.stderr and b"--create" in refused.stderr
+    assert "mistyped" not in {topic["name"] for topic in commands.json("topic", "list")["topics"]}
+    done = commands.run("topic", "produce", "mistyped", "--create", stdin=b"kept\n")
+    assert done.stderr.startswith(b"mistyped: created with ") and b"1 record written" in done.stderr
+    again = commands.run("topic", "produce", "mistyped", "--create", stdin=b"too\n")
+    assert b"created" not in again.stderr
+    assert {record["value"] for record in commands.consumed("mistyped", "-e")} == {"kept", "too"}
 
 
 def test_lines_go_in_and_come_out(commands: Cli) -> None:
@@ -324,7 +338,7 @@ def test_dev_keeps_its_data_on_another_port(tmp_path: Path) -> None:
     # Without --admin: the command finds the cluster by BARNABAS_ADMIN, and by the context when that is gone.
     dev(
         port,
-        f"echo kept | {barnabas} topic produce memory && env -u BARNABAS_ADMIN -u BARNABAS_BROKERS {barnabas} cluster info",
+        f"echo kept | {barnabas} topic produce memory --create && env -u BARNABAS_ADMIN -u BARNABAS_BROKERS {barnabas} cluster info",
     )
     moved = [f"127.0.0.1:{port + PORTS_SPAN // 8 + 20 + index}" for index in range(3)]
     # A voter tells its new address by itself, one after the other, each once per fetch time-out.

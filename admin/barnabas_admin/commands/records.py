@@ -2,8 +2,11 @@
 
 May touch:  standard input and output, the brokers.     Must not touch: the admin service beyond finding the brokers.
 Invariants: with acks=all a line is written exactly once (producer id and sequence), or the command fails; what consume
-            prints with -o json, produce reads with --input jsonl; bytes that are no UTF-8 travel as base64.
+            prints with -o json, produce reads with --input jsonl; bytes that are no UTF-8 travel as base64; no mistyped name
+            becomes a topic.
 Read next:  ../kafka.py.
+
+Differs from Kafka's console producer, which creates a topic that does not exist: here --create says that it is meant.
 """
 
 from __future__ import annotations
@@ -72,6 +75,9 @@ class Line:
     help="Compression of the batches; default none.",
 )
 @click.option(
+    "--create", "is_creating", is_flag=True, help="Create a topic that does not exist, with the cluster's defaults."
+)
+@click.option(
     "--input",
     "form",
     type=click.Choice(["text", "jsonl"]),
@@ -87,11 +93,13 @@ def produce(
     partition: int | None,
     acks: str,
     compression: str,
+    is_creating: bool,
     form: str,
 ) -> None:
     """Write a record for every line of standard input.
 
-    A topic that does not exist is created where the brokers allow it (auto.create.topics.enable).
+    A topic that does not exist is refused, for its name may be mistyped; --create has the brokers create it, where they allow
+    it (auto.create.topics.enable).
     """
     from barnabas_admin.commands.topic import parse_pairs
     from barnabas_admin.kafka import run_with_cluster
@@ -108,7 +116,7 @@ def produce(
 
     async def work(client: ClusterClient) -> Producer:
         producer = Producer(client, topic, acks=ACKS[acks], compression=compression)
-        await producer.start()
+        await producer.start(is_creating=is_creating)
         rest = b""
         async for data in read_input():
             *lines, rest = (rest + data).split(b"\n")
@@ -176,13 +184,24 @@ class Producer:
         self.written: dict[int, dict[str, int]] = {}
         """Partition -> first and last offset written."""
 
-    async def start(self) -> None:
-        """Learn the partitions (creating the topic where allowed), and get a producer id."""
+    async def start(self, *, is_creating: bool) -> None:
+        """Learn the partitions, and get a producer id. A topic that does not exist is created (where brokers allow it) or
+        raises AdminError."""
+        from barnabas_admin.kafka import is_topic_known
         from barnabas_wire.client.metadata import known_code
         from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 
-        view = await self._client.metadata([self._topic], creates_topics=True)
+        is_new = not await is_topic_known(self._client, self._topic)
+        if is_new and not is_creating:
+            raise _unknown_topic(
+                self._topic,
+                hint=f"add --create, or see `barnabas topic create {self._topic}`; `barnabas topic list` shows the topics",
+            )
+        view = await self._client.metadata([self._topic], creates_topics=is_new)
         self._partitions = sorted(view.topics[self._topic])
+        if is_new:
+            count = len(self._partitions)
+            talk(f"{self._topic}: created with {count} partition{'s' if count != 1 else ''}")
         self._keyless_at = random.randrange(len(self._partitions))
         if self._acks == -1:
             given = await self._client.call(InitProducerIdRequest(transactional_id=None))
@@ -358,8 +377,11 @@ class Consumer:
 
     async def start(self, partitions: Sequence[int], offset: str) -> None:
         """Find where to begin. Raises AdminError for a partition that does not exist."""
+        from barnabas_admin.kafka import is_topic_known
         from barnabas_wire.client.metadata import EARLIEST, LATEST
 
+        if not await is_topic_known(self._client, self._topic):
+            raise _unknown_topic(self._topic)
         view = await self._client.metadata([self._topic])
         known = view.topics[self._topic]
         missing = [index for index in partitions if index not in known]
@@ -424,6 +446,10 @@ class Consumer:
         talk(f"{partition}: offset {position} is gone, going on at {start}")
         self._positions[partition.partition] = start
         return []
+
+
+def _unknown_topic(topic: str, *, hint: str = "") -> AdminError:
+    return AdminError(f"topic {topic!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, hint=hint)
 
 
 def parse_offset(text: str) -> tuple[str, int]:
