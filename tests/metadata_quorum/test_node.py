@@ -22,7 +22,7 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import iterate_records, read_header
 from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_leader_change
 from barnabas_wire.rpc import quorum_pb2_grpc
-from tests.metadata_quorum.quorum_cluster import FAST, Cluster, until
+from tests.metadata_quorum.quorum_cluster import CLUSTER_ID, FAST, Cluster, until
 
 STATE_FILE = f"__cluster_metadata-0/{QUORUM_STATE_FILE}"
 
@@ -297,6 +297,40 @@ async def test_peer_that_refuses_with_nonsense_is_unreachable() -> None:
         )
     await transport.close()
     await server.stop(None)
+
+
+async def test_peer_on_the_other_side_of_the_world_is_reached(tmp_path: Path) -> None:
+    """A connection stands after two round trips (TCP, then SETTINGS): its time-out must not be that of one in the same rack."""
+    one_way_s = 0.7
+    loop = asyncio.get_running_loop()
+
+    async with Cluster(tmp_path, voters=1) as cluster:
+        near = cluster.voters.voters[0]
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while data := await reader.read(65536):
+                loop.call_later(one_way_s, writer.write, data)
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            there, back = await asyncio.open_connection(near.host, near.port)
+            async with asyncio.TaskGroup() as directions:
+                directions.create_task(relay(reader, back))
+                await relay(there, writer)
+                writer.close()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        far = near._replace(port=server.sockets[0].getsockname()[1])
+        transport = GrpcTransport(cluster_id=CLUSTER_ID)
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    found = await transport.describe(far, timeout_s=5)
+                    break
+                except PeerUnreachable:
+                    await asyncio.sleep(0.02)
+        assert found.key == near.key
+        await transport.close()
+        server.close()
 
 
 async def test_node_that_does_not_run_says_so_at_once(tmp_path: Path) -> None:
