@@ -9,9 +9,10 @@ from random import Random
 from typing import Any
 
 from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.snapshot_files import checkpoint_name
 from barnabas_quorum.driver.grpc_transport import Transport
 from barnabas_quorum.errors import PeerUnreachable
-from barnabas_quorum.raft.messages import FetchSnapshotReply, FetchSnapshotRequest, SnapshotId
+from barnabas_quorum.raft.messages import FetchSnapshotReply, FetchSnapshotRequest, ReplyError, SnapshotId
 from barnabas_wire.kafka.ids import BrokerId
 from tests.metadata_quorum.quorum_cluster import FAST, Cluster, Member, until
 
@@ -105,6 +106,41 @@ async def test_a_download_goes_on_where_a_lost_reply_left_it(tmp_path: Path) -> 
         assert positions == sorted(positions), "never back to the beginning"
         again = [position for number, position in enumerate(positions[1:]) if position == positions[number]]
         assert again, "a lost slice is asked for again, at the same byte"
+
+
+class Forgetful(Broken):
+    """Has thrown away the first snapshot that was asked for, after its first slice."""
+
+    async def call(self, request: Any, voter: Any, *, timeout_s: float) -> Any:
+        reply: Any = await self.inner.call(request, voter, timeout_s=timeout_s)
+        if isinstance(request, FetchSnapshotRequest):
+            self.asked.append((request.snapshot_id, request.position))
+            if request.snapshot_id == self.asked[0][0] and request.position > 0:
+                return dataclasses.replace(reply, error=ReplyError.SNAPSHOT_NOT_FOUND, payload=b"")
+        return reply
+
+
+async def test_a_download_that_was_given_up_leaves_no_file(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=1, observers=1, config=SMALL, segment_bytes=2_000) as cluster:
+        late = cluster.members[1]
+        await late.kill()
+        made: list[Forgetful] = []
+
+        def wrap(transport: Transport, node_id: BrokerId) -> Transport:
+            if node_id != late.key.id:
+                return transport
+            made.append(Forgetful(transport))
+            return made[-1]
+
+        cluster.wrap = wrap
+        leader = await commit_all(cluster, RECORDS[:60])
+        await until(lambda: leader.node.log_start_offset > 10)
+        await late.start()
+        await until(lambda: any(position > 0 for _, position in made[0].asked))
+        await commit_all(cluster, RECORDS[60:])
+        await until(lambda: late.listener.records == RECORDS)
+        given_up = checkpoint_name(made[0].asked[0][0])
+        assert not list(tmp_path.rglob(f"{given_up}.part")), "an open file, and its bytes"
 
 
 async def test_the_download_of_a_leader_that_changed_is_not_mixed_with_another(tmp_path: Path) -> None:

@@ -268,6 +268,8 @@ class QuorumNode:
         self._proposed_bytes = 0
         self._uncommitted: deque[tuple[Offset, float]] = deque()
         self._delivered_offset = Offset(0)
+        self._downloading: SnapshotId | None = None
+        """Whose part this download has written: it goes when it is installed, or when the core gives it up."""
         self._lost_snapshot_end = Offset(0)
         """Of the newest snapshot that was found bad: the voter sets that were read begin there."""
         self._announced = LeaderAndEpoch(None, Epoch(-1))
@@ -503,6 +505,7 @@ class QuorumNode:
             await log.truncate_to(ready.truncate_to)
         for part in ready.snapshot_parts:
             log.write_snapshot_part(part.snapshot_id, part.position, part.data)
+            self._downloading = part.snapshot_id
         if ready.install is not None:
             await self._install(ready.install)
         if ready.appends:
@@ -614,6 +617,10 @@ class QuorumNode:
             self.stats.commit_latency_ms_sum += (self._now_s() - proposed_s) * 1000
         if core.lost_end is None and self._log.lost_end is not None:
             self._log.note_regained()
+        download = core.download
+        if self._downloading is not None and (download is None or download.snapshot_id != self._downloading):
+            self._log.drop_snapshot_part(self._downloading)
+            self._downloading = None
         role = core.role
         if isinstance(role, (Candidate, Leader)) and core.epoch != self._stood_in_epoch:
             self._stood_in_epoch = core.epoch
