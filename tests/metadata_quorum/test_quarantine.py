@@ -22,7 +22,7 @@ from barnabas_quorum.explain.chain import Explanation, NextStep, told_of_hold
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.quarantine import Fault, UnreplayableSnapshot, digest_of_record
+from barnabas_quorum.image.quarantine import FOLLOWING_MAX, Fault, UnreplayableSnapshot, digest_of_record
 from barnabas_quorum.image.topics import TopicsDelta, TopicsImage
 from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import decode, encode
@@ -324,6 +324,38 @@ def test_the_only_snapshot_is_taken_without_its_bad_records_when_each_is_signed_
     assert loader.image.content_hash() == clean.image.content_hash()
     assert [each.record.digest for each in loader.passed_over] == list(map(digest_of_record, (GARBAGE, removal)))
     assert recorder.offsets == [4, log.end - 1]
+
+
+def test_a_node_stands_before_its_only_snapshot_however_many_of_its_records_are_bad() -> None:
+    """It would end at each start otherwise. No sign-off can help it; a sound snapshot does."""
+    garbage = [GARBAGE + bytes([number]) for number in range(FOLLOWING_MAX + 1)]
+    recorder = Recorder()
+    loader = MetadataLoader([recorder])
+    with pytest.raises(UnreplayableSnapshot):
+        Snapshot(5, config("a"), *garbage, is_only=False).load_into(loader)
+    Snapshot(5, config("a"), *garbage).load_into(loader)
+    assert loader.hold is not None and not loader.may_be_written and recorder.offsets == []
+    assert "too many to sign off" in loader.hold.record.error
+    log = Log()
+    log.batches.append(CommittedBatch(Offset(5), Epoch(1), 0, (encode(config("b")),)))
+    for each in garbage:
+        log.sign(4, each)
+    log.read_by(loader)
+    assert loader.hold is not None and recorder.offsets == [], "what is left of it is not known"
+    assert loader.held_records == [loader.hold.record]
+    Snapshot(log.end, config("a"), config("b")).load_into(loader)
+    assert loader.hold is None and keys(loader) == {"a", "b"}
+
+
+def test_a_snapshot_of_which_no_image_can_be_made_is_no_hold_where_there_is_an_older_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any) -> MetadataImage:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(MetadataDelta, "apply", fail)
+    with pytest.raises(UnreplayableSnapshot, match="no image comes"):
+        Snapshot(5, config("a"), is_only=False).load_into(MetadataLoader())
 
 
 def test_a_snapshot_without_the_bad_record_ends_the_hold() -> None:

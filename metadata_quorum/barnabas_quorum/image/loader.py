@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from barnabas_quorum.image.features import FeaturesImage
@@ -42,7 +42,7 @@ from barnabas_quorum.records import (
     Record,
 )
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, QuarantineRecord
-from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 
 logger = logging.getLogger(__name__)
@@ -182,9 +182,10 @@ class MetadataLoader:
         self._started_at = self.image.offset
         """Of the image that replaying began with: what lies below was replayed by whoever wrote the snapshot."""
         self._behind_hold: MetadataImage | None = None
-        """What a snapshot makes without its bad records: the image to go on from once all of them are signed off."""
+        """What a snapshot makes without its bad records: the image to go on from once all of them are signed off. None when
+        there are too many, and nothing but another snapshot helps."""
         self._bad_in_snapshot: list[BadRecord] = []
-        """Those that are not signed off yet."""
+        """Those that are not signed off yet; any, and the snapshot holds this node."""
         self._sign_offs: dict[tuple[Offset, bytes], QuarantineRecord] = {}
         """By offset and digest of what they are for."""
         self._skipped: dict[Offset, BadRecord] = {}
@@ -204,7 +205,7 @@ class MetadataLoader:
     @property
     def held_records(self) -> list[BadRecord]:
         """The bad record, and those that would be bad too were it passed over. Replays all that waits."""
-        if self.hold is None or self._behind_hold is not None:
+        if self.hold is None or self._bad_in_snapshot:
             return self._bad_in_snapshot[:1]
         return bad_records_ahead(self.image, self._waiting, self.hold.record, self._skipped)
 
@@ -248,7 +249,7 @@ class MetadataLoader:
     def _go_on(self) -> None:
         """Replay what waits, as far as it goes."""
         was_held = self.hold is not None
-        if self._behind_hold is not None and not self._take_image_behind_hold():
+        if self._bad_in_snapshot and not self._take_image_behind_hold():
             return
         while (bad := self._find_bad()) is not None:
             self._read_ahead(self._waiting)
@@ -329,38 +330,43 @@ class MetadataLoader:
         if bad and not snapshot.is_only:
             raise UnreplayableSnapshot(f"{bad[0].error}. An older snapshot and the log say the same")
         if bad:
-            self._start_from(image)
+            self._start_from(Offset(snapshot.end_offset - 1))
             self._behind_hold, self._bad_in_snapshot = image, bad
             self.stats.bad_records += len(bad)
             self._stand_before(bad[0])
             return
+        assert image is not None, "an image without bad records"
         delta = yield from difference(self.image, image)
         was_held = self.hold is not None
         self.start_at(image)
         self.stats.snapshots += 1
-        for publisher in self.publishers:
-            publisher.on_metadata_update(delta, image)
+        self._tell_publishers(delta)
         if was_held:
             self._tell_observers()
 
     def start_at(self, image: MetadataImage) -> None:
         """Go on from an image that came from elsewhere (a snapshot); publishers are told by whoever brings it."""
         self.image = image
-        self._start_from(image)
+        self._start_from(image.offset)
 
-    def _start_from(self, image: MetadataImage) -> None:
+    def _start_from(self, offset: Offset) -> None:
         self.hold = None
         self.divergence = ""
         self._behind_hold, self._bad_in_snapshot = None, []
         self._waiting.clear()
         self._sign_offs.clear()
         self._skipped.clear()
-        self._received = self._started_at = image.offset
+        self._received = self._started_at = offset
         self._begin_again()
 
     def _take_image_behind_hold(self) -> bool:
-        """Go on from the snapshot without its bad records, if all of them are signed off."""
-        while self._bad_in_snapshot and (sign_off := self._sign_off_of(self._bad_in_snapshot[0])) is not None:
+        """Go on from the snapshot without its bad records, if all of them are known and signed off."""
+        can_go_on = self._behind_hold is not None
+        while (
+            can_go_on
+            and self._bad_in_snapshot
+            and (sign_off := self._sign_off_of(self._bad_in_snapshot[0])) is not None
+        ):
             self._note_passed_over(self._bad_in_snapshot.pop(0), sign_off)
         if self._bad_in_snapshot:
             self._stand_before(self._bad_in_snapshot[0])
@@ -370,8 +376,7 @@ class MetadataLoader:
         delta = in_one_go(difference(self.image, image))
         self.image = image
         self._begin_again()
-        for publisher in self.publishers:
-            publisher.on_metadata_update(delta, image)
+        self._tell_publishers(delta)
         return True
 
     def _begin_again(self) -> None:
@@ -506,21 +511,31 @@ class MetadataLoader:
             batch for batch in self._waiting if batch.base_offset + len(batch.records) - 1 > position.offset
         ]
         self.stats.deltas += 1
+        self._tell_publishers(delta)
+
+    def _tell_publishers(self, delta: MetadataDelta) -> None:
         for publisher in self.publishers:
             publisher.on_metadata_update(delta, self.image)
 
 
-def _image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[MetadataImage, list[BadRecord]]]:
-    """What a snapshot makes, without the records that cannot be replayed, and those. Loads it anew for each of them, so
-    that nothing half done is left."""
+def _image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[MetadataImage | None, list[BadRecord]]]:
+    """What a snapshot makes, without the records that cannot be replayed, and those; no image when there are too many. Loads it
+    anew for each of them, so that nothing half done is left. Raises UnreplayableSnapshot when no image comes of it."""
     bad: dict[int, BadRecord] = {}
-    while True:
+    while len(bad) <= FOLLOWING_MAX:
         try:
             loaded = yield from loaded_delta(snapshot.groups(), bad)
+            image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
         except BadSnapshotRecord as failed:
-            if len(bad) > FOLLOWING_MAX:
-                raise UnreplayableSnapshot(f"more than {FOLLOWING_MAX} bad records, the last: {failed}") from failed
             bad[failed.index] = bad_record_in_snapshot(snapshot, failed.index, failed.data, failed.cause)
-            continue
-        image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
-        return image, list(bad.values())
+        except (KafkaError, OSError):
+            raise  # of `groups`
+        except Exception as error:  # of one of its records, as in a delta of the log
+            raise UnreplayableSnapshot(
+                f"no image comes of snapshot {snapshot.end_offset}-{snapshot.epoch}: {error!r}"
+            ) from error
+        else:
+            return image, list(bad.values())
+    first, *others = bad.values()
+    why = f"{first.error}; and so it is with {FOLLOWING_MAX} or more others, too many to sign off: only another snapshot helps"
+    return None, [replace(first, error=why), *others]

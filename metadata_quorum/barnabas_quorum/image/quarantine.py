@@ -13,7 +13,8 @@ Which fault is which
   the first of which has the bytes of the whole batch (driver/committed.py).
 - A bad record in a snapshot: an older snapshot and the log behind it say the same, so they are taken and the bad snapshot
   goes. Where no older one is left the node stands before the snapshot, with the metadata it had (none after a start), and
-  reads on in the log. A sign-off that names the record's bytes gives it the snapshot without that record.
+  reads on in the log. A sign-off that names the record's bytes gives it the snapshot without that record. With more than
+  FOLLOWING_MAX bad records it stands until it gets another snapshot.
 - A record that only nodes of an older version cannot read is no bad record. The active controller refuses the sign-off when
   it can replay it, or when a broker has said that it did; those nodes wait for their upgrade.
 - Bytes that one disk gives back otherwise than they were written fail their checksum before they are records at all
