@@ -106,6 +106,8 @@ class MetadataLog:
         self._hard_state = hard_state
         self._marks = marks
         self._lost_end: LogEnd | None = None
+        self._is_cutting = False
+        """Between the mark of a cut and the cut: the flushed end is not what it is going to be."""
         self._voter_sets = _find_voter_sets(log, snapshots, head)
 
     @classmethod
@@ -271,16 +273,22 @@ class MetadataLog:
 
     async def truncate_to(self, offset: Offset) -> None:
         """See RaftLog.truncate_to."""
-        # The mark first: a crash in between must not make a loss of what was cut on purpose.
-        await self._disk.flush([self._marks.note(FlushMark(offset, self._end_at(offset), self._lost_end))])
+        await self._mark_cut(FlushMark(offset, self._end_at(offset), self._lost_end))
         self._log.truncate_to(offset)
         assert self._log.log_end_offset == offset, f"{offset} lies inside a batch"
         cut = self._disk.open(segment_path(self._log.directory, self._log.base_offsets[-1], LOG_SUFFIX))
         try:
             await self._disk.flush([*self._log.dirty_files(), cut])
             self._log.mark_flushed(offset)
+            self._is_cutting = False
         finally:
             cut.close()
+
+    async def _mark_cut(self, mark: FlushMark) -> None:
+        """Before a cut, for a crash in between must not make a loss of what was cut on purpose. Nor may `settle`, a task of its
+        own, note in between what is about to go."""
+        self._is_cutting = True
+        await self._disk.flush([self._marks.note(mark)])
 
     async def flush(self) -> Offset:
         """See RaftLog.flush."""
@@ -310,7 +318,7 @@ class MetadataLog:
         """See RaftLog.settle."""
         flushed_end = self._log.flushed_end_offset
         last = self._marks.last
-        if last is None or not self._marks.is_begun:
+        if last is None or not self._marks.is_begun or self._is_cutting:
             return
         if last.flushed_end < flushed_end:
             await self._disk.flush(
@@ -366,10 +374,11 @@ class MetadataLog:
         """Drop the log and the older snapshots; the empty log is durable on return."""
         if self._marks.is_begun:
             end = LogEnd(snapshot_id.epoch, snapshot_id.end_offset)
-            await self._disk.flush([self._marks.note(FlushMark(Offset(0), end, self._lost_end))])
+            await self._mark_cut(FlushMark(Offset(0), end, self._lost_end))
         self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
         self._log.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
         await self.flush()
+        self._is_cutting = False
         await self._snapshots.retire([each for each in self._snapshots.ids if each != snapshot_id])
         await self._disk.run(self._remove_retired)
 
