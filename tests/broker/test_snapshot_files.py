@@ -339,3 +339,33 @@ async def test_a_crash_at_any_step_leaves_a_log_and_a_snapshot_that_fit(
         step += 1
     assert step >= 4, "the crash fell nowhere"
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_cut_short", [False, True], ids=["installed", "crash before the log is dropped"])
+async def test_epochs_of_a_log_that_was_replaced_do_not_count_after_a_crash(is_cut_short: bool) -> None:
+    """Epoch 4 wrote what no majority took, and was on disk beside the epochs that count. Were it taken for the log's after its
+    replacement, all records of epoch 1 behind the snapshot would be a torn end."""
+    disk = CrashingDisk()
+    log = await opened(disk)
+    log.append(batches(0, 10))
+    log.append(batches(10, 20, epoch=4))
+    await log.flush()
+    await write(log, at(10, 1))
+    await log.freeze_snapshot(at(10, 1))
+    await log.truncate_to(Offset(10))
+    await write(log, at(15, 1))
+    if is_cut_short:
+        disk.steps_left = 3  # two flushes and the rename make the snapshot whole
+        with pytest.raises(Crashed):
+            await log.install_snapshot(at(15, 1))
+        log = await opened(disk.crash(Random(1)))
+        disk = log._disk  # type: ignore[assignment]
+    else:
+        await log.install_snapshot(at(15, 1))
+    assert (log.log_start_offset, log.end_offset) == (15, 15)
+    log.append(batches(15, 18))
+    await log.flush()
+    again = await opened(disk.crash(Random(1)))
+    assert (again.end_offset, again.lost_end) == (18, None)
+    assert list(again.epoch_starts()) == [EpochStart(Epoch(1), Offset(15))]
+    await again.close()

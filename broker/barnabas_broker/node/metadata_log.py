@@ -147,6 +147,8 @@ class MetadataLog:
         if unfinished is not None:
             logger.info("the log was not yet dropped for snapshot %s: dropping it", unfinished)
             await opened._restart_at(unfinished)
+        elif opened.snapshots() and opened.end_offset == opened.log_start_offset:
+            await opened._begin_epochs(opened.snapshots()[-1])  # the drop may have been cut short behind it
         await disk.run(opened._begin_marks)
         return opened
 
@@ -376,11 +378,18 @@ class MetadataLog:
             end = LogEnd(snapshot_id.epoch, snapshot_id.end_offset)
             await self._mark_cut(FlushMark(Offset(0), end, self._lost_end))
         self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
-        self._log.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
+        await self._begin_epochs(snapshot_id)
         await self.flush()
         self._is_cutting = False
         await self._snapshots.retire([each for each in self._snapshots.ids if each != snapshot_id])
         await self._disk.run(self._remove_retired)
+
+    async def _begin_epochs(self, snapshot_id: SnapshotId) -> None:
+        """Of an empty log; durable before anything is appended. The file may still have those of the log that was replaced, which
+        may be higher though nothing of them was ever committed: opening would take our first batch for a torn end."""
+        self._log.leader_epochs.clear()
+        self._log.assign_epoch_start(snapshot_id.epoch, snapshot_id.end_offset)
+        await self._disk.run(self._log.leader_epochs.save)
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, bytes_max: int) -> tuple[int, bytes]:
         """See RaftLog.read_snapshot."""
