@@ -12,18 +12,15 @@ Not obvious
 
 from __future__ import annotations
 
-import logging
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from barnabas_broker import admin_features, admin_partitions, admin_quorum
-from barnabas_broker.admin_errors import abort, detail_of
+from barnabas_broker.admin_edge import AdminEdge
+from barnabas_broker.admin_errors import detail_of
 from barnabas_broker.admin_features import AskingChannel
 from barnabas_broker.admin_partitions import PartitionChannel
 from barnabas_broker.metrics.census import (
@@ -35,7 +32,6 @@ from barnabas_broker.metrics.census import (
     partition_flags,
     take_census,
 )
-from barnabas_broker.metrics.histogram import Histogram
 from barnabas_broker.quorum_view import LeaderView, quorum_to_message
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
@@ -57,8 +53,6 @@ from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
-
-logger = logging.getLogger(__name__)
 
 INTERNAL_TOPIC_PREFIX = "__"
 VOTER_SILENCE_MS_MAX = 5_000
@@ -160,27 +154,23 @@ class ControllerChannel(PartitionChannel, AskingChannel, Protocol):
         ...
 
 
-@dataclass(slots=True)
-class AdminStats:
-    """What the service has answered."""
-
-    requests: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By (method, name of the error code or NONE)."""
-    seconds: dict[str, Histogram] = field(default_factory=dict)
-    """By method."""
-
-
 class AdminService(admin_pb2_grpc.AdminServicer):
     """Answers for one node. `clock_ms` is wall time."""
 
     def __init__(
-        self, node: NodeView, controller: ControllerChannel, quorum: LeaderView, *, clock_ms: Callable[[], int]
+        self,
+        node: NodeView,
+        controller: ControllerChannel,
+        quorum: LeaderView,
+        *,
+        edge: AdminEdge,
+        clock_ms: Callable[[], int],
     ) -> None:
         self._node = node
         self._quorum = quorum
         self._controller = controller
         self._clock_ms = clock_ms
-        self.stats = AdminStats()
+        self._edge = edge
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a server that is not started yet."""
@@ -189,55 +179,55 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     # The methods below have gRPC's names. Each is one line: what it does stands in the function it names.
 
     async def DescribeCluster(self, request: Any, context: Any) -> Any:
-        return await self._answer("DescribeCluster", context, self._describe_cluster())
+        return await self._edge.answer("DescribeCluster", context, self._describe_cluster())
 
     async def DescribeHealth(self, request: Any, context: Any) -> Any:
-        return await self._answer("DescribeHealth", context, self._describe_health())
+        return await self._edge.answer("DescribeHealth", context, self._describe_health())
 
     async def DescribeQuorum(self, request: Any, context: Any) -> Any:
-        return await self._answer("DescribeQuorum", context, self._describe_quorum())
+        return await self._edge.answer("DescribeQuorum", context, self._describe_quorum())
 
     async def ListBrokers(self, request: Any, context: Any) -> Any:
-        return await self._answer("ListBrokers", context, self._list_brokers())
+        return await self._edge.answer("ListBrokers", context, self._list_brokers())
 
     async def ListTopics(self, request: Any, context: Any) -> Any:
-        return await self._answer("ListTopics", context, self._list_topics(request))
+        return await self._edge.answer("ListTopics", context, self._list_topics(request))
 
     async def DescribeTopics(self, request: Any, context: Any) -> Any:
-        return await self._answer("DescribeTopics", context, self._describe_topics(request))
+        return await self._edge.answer("DescribeTopics", context, self._describe_topics(request))
 
     async def CreateTopics(self, request: Any, context: Any) -> Any:
-        return await self._answer("CreateTopics", context, self._create_topics(request, context))
+        return await self._edge.answer("CreateTopics", context, self._create_topics(request, context))
 
     async def DeleteTopics(self, request: Any, context: Any) -> Any:
-        return await self._answer("DeleteTopics", context, self._delete_topics(request, context))
+        return await self._edge.answer("DeleteTopics", context, self._delete_topics(request, context))
 
     async def AddPartitions(self, request: Any, context: Any) -> Any:
-        return await self._answer("AddPartitions", context, self._add_partitions(request, context))
+        return await self._edge.answer("AddPartitions", context, self._add_partitions(request, context))
 
     async def DescribeConfigs(self, request: Any, context: Any) -> Any:
-        return await self._answer("DescribeConfigs", context, self._describe_configs(request))
+        return await self._edge.answer("DescribeConfigs", context, self._describe_configs(request))
 
     async def AlterConfigs(self, request: Any, context: Any) -> Any:
-        return await self._answer("AlterConfigs", context, self._alter_configs(request, context))
+        return await self._edge.answer("AlterConfigs", context, self._alter_configs(request, context))
 
     async def ElectLeaders(self, request: Any, context: Any) -> Any:
         work = admin_partitions.elect_leaders(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._answer("ElectLeaders", context, work)
+        return await self._edge.answer("ElectLeaders", context, work)
 
     async def AlterReassignments(self, request: Any, context: Any) -> Any:
         work = admin_partitions.alter_reassignments(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._answer("AlterReassignments", context, work)
+        return await self._edge.answer("AlterReassignments", context, work)
 
     async def ListReassignments(self, request: Any, context: Any) -> Any:
         work = admin_partitions.list_reassignments(
             self._controller, request, self._node.image, timeout_ms=remaining_ms(context)
         )
-        return await self._answer("ListReassignments", context, work)
+        return await self._edge.answer("ListReassignments", context, work)
 
     async def DescribeFeatures(self, request: Any, context: Any) -> Any:
         work = admin_features.describe_features(self._node.image, self._node.voters)
-        return await self._answer("DescribeFeatures", context, work)
+        return await self._edge.answer("DescribeFeatures", context, work)
 
     async def UpdateFeatures(self, request: Any, context: Any) -> Any:
         work = admin_features.update_features(
@@ -248,38 +238,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             self._node.voters,
             timeout_ms=remaining_ms(context),
         )
-        return await self._answer("UpdateFeatures", context, work)
+        return await self._edge.answer("UpdateFeatures", context, work)
 
     async def UnregisterController(self, request: Any, context: Any) -> Any:
         work = admin_features.unregister_controller(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._answer("UnregisterController", context, work)
+        return await self._edge.answer("UnregisterController", context, work)
 
     async def ChangeVoters(self, request: Any, context: Any) -> Any:
-        return await self._answer("ChangeVoters", context, admin_quorum.change_voters(self._quorum, request))
+        return await self._edge.answer("ChangeVoters", context, admin_quorum.change_voters(self._quorum, request))
 
     async def UnregisterBroker(self, request: Any, context: Any) -> Any:
         work = admin_partitions.unregister_broker(self._controller, request, timeout_ms=remaining_ms(context))
-        return await self._answer("UnregisterBroker", context, work)
-
-    async def _answer(self, method: str, context: Any, work: Awaitable[R]) -> R | None:
-        """Run one method; a KafkaError becomes a status with details, anything else is a bug that ends this call only."""
-        started = time.perf_counter()
-        error: KafkaError | None = None
-        answer: R | None = None
-        try:
-            answer = await work
-        except KafkaError as refusal:
-            error = refusal
-        except Exception as bug:
-            logger.exception("admin call %s failed", method)
-            error = KafkaError(f"{method} failed on node {self._node.node_id}: {bug!r}")
-        # Counted before the answer leaves: who has it finds it counted.
-        code = ErrorCode.NONE if error is None else error.code
-        self.stats.requests[method, code.name] += 1
-        self.stats.seconds.setdefault(method, Histogram()).observe(time.perf_counter() - started)
-        if error is not None:
-            await abort(context, error)
-        return answer
+        return await self._edge.answer("UnregisterBroker", context, work)
 
     # -- reads -----------------------------------------------------------------------------------------------------
 

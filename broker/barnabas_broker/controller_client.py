@@ -92,7 +92,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 
 logger = logging.getLogger(__name__)
 
@@ -539,7 +539,7 @@ class GrpcControllerTransport:
         if found is None:
             raise ControllerUnreachable(f"controller {controller_id} votes no more", is_sent=False)
         host, port = found
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return address_of(host, port)
 
 
 class GrpcHeartbeatStream:

@@ -23,7 +23,7 @@ from barnabas_quorum.explain.leaders import ControllerReport
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import explain_pb2, explain_pb2_grpc
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 
 ASK_TIMEOUT_S = 1.0
 
@@ -171,6 +171,5 @@ async def ask_sessions(leader_id: BrokerId, address: Address, *, now_ms: int) ->
 
 async def _call(address: Address, method: str, request: Any) -> Any:
     host, port = address
-    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(address_of(host, port), options=CHANNEL_OPTIONS) as channel:
         return await getattr(explain_pb2_grpc.ControllerFactsStub(channel), method)(request, timeout=ASK_TIMEOUT_S)

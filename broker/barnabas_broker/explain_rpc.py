@@ -9,13 +9,12 @@ Read next:  barnabas_quorum/explain/chain.py; controller_facts.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import grpc.aio
 
-from barnabas_broker.admin_errors import abort
+from barnabas_broker.admin_edge import AdminEdge
 from barnabas_broker.admin_partitions import PartitionChannel
 from barnabas_broker.controller_facts import Address, ask_replica, ask_sessions
 from barnabas_quorum.controller.config import ControllerConfig
@@ -39,11 +38,8 @@ from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_quorum.records import PartitionRecord
-from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset
 from barnabas_wire.rpc import explain_pb2, explain_pb2_grpc
-
-logger = logging.getLogger(__name__)
 
 REFUSAL_TIMEOUT_MS = 5_000
 
@@ -81,6 +77,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         controller: PartitionChannel,
         config: ControllerConfig,
         bootstrap_servers: Sequence[Address],
+        edge: AdminEdge,
         clock_ms: Callable[[], int],
     ) -> None:
         """`config`: this node's properties, for settings that no topic and no cluster default states."""
@@ -92,6 +89,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         self._controller = controller
         self._config = config
         self._bootstrap_servers = tuple(bootstrap_servers)
+        self._edge = edge
         self._clock_ms = clock_ms
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -100,14 +98,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
 
     async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse | None:
         """See explain.proto."""
-        try:
-            return await self._explain(request)
-        except KafkaError as error:
-            await abort(context, error)
-        except Exception as bug:
-            logger.exception("explaining failed")
-            await abort(context, KafkaError(f"explaining failed on node {self._node_id}: {bug!r}"))
-        return None
+        return await self._edge.answer("Explain", context, self._explain(request))
 
     async def _explain(self, request: explain_pb2.ExplainRequest) -> explain_pb2.ExplainResponse:
         subject = request.subject

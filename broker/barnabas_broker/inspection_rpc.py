@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import grpc.aio
 
-from barnabas_broker.admin_errors import abort
+from barnabas_broker.admin_edge import AdminEdge
 from barnabas_broker.admin_features import AskingChannel
 from barnabas_broker.version import VERSION
 from barnabas_quorum.controller.requests_integrity import (
@@ -40,8 +39,6 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
 from barnabas_wire.rpc import inspection_pb2 as pb
 from barnabas_wire.rpc import inspection_pb2_grpc
-
-logger = logging.getLogger(__name__)
 
 WRITE_TIMEOUT_MS = 5_000
 PAGE_ENTITIES = 1000
@@ -80,6 +77,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         log: RaftLog,
         quorum: QuorumReader,
         controller: AskingChannel,
+        edge: AdminEdge,
     ) -> None:
         self._node_id = node_id
         self._roles = tuple(roles)
@@ -88,6 +86,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         self._log = log
         self._quorum = quorum
         self._controller = controller
+        self._edge = edge
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on an admin server that is not started yet."""
@@ -96,32 +95,22 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
     # The methods below have gRPC's names.
 
     async def DescribeImage(self, request: pb.DescribeImageRequest, context: Any) -> pb.DescribeImageResponse | None:
-        return await self._answer(context, self._describe_image(request.recompute))
+        return await self._edge.answer("DescribeImage", context, self._describe_image(request.recompute))
 
     async def CompareImages(self, request: pb.CompareImagesRequest, context: Any) -> pb.CompareImagesResponse | None:
-        return await self._answer(context, self._compare_images())
+        return await self._edge.answer("CompareImages", context, self._compare_images())
 
     async def DiffImages(self, request: pb.DiffImagesRequest, context: Any) -> pb.DiffImagesResponse | None:
-        return await self._answer(context, self._diff_images(request))
+        return await self._edge.answer("DiffImages", context, self._diff_images(request))
 
     async def SignOff(self, request: pb.SignOffRequest, context: Any) -> pb.SignOffResponse | None:
-        return await self._answer(context, self._sign_off(request))
+        return await self._edge.answer("SignOff", context, self._sign_off(request))
 
     async def ListEntities(self, request: pb.ListEntitiesRequest, context: Any) -> None:
-        await self._answer(context, _send_all(context, self._list_entities(request)))
+        await self._edge.answer("ListEntities", context, _send_all(context, self._list_entities(request)))
 
     async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> None:
-        await self._answer(context, _send_all(context, self._read_log(request)))
-
-    async def _answer(self, context: Any, work: Awaitable[R]) -> R | None:
-        try:
-            return await work
-        except KafkaError as error:
-            await abort(context, error)
-        except Exception as bug:  # the edge of one call
-            logger.exception("inspecting failed")
-            await abort(context, KafkaError(f"inspecting failed on node {self._node_id}: {bug!r}"))
-        return None
+        await self._edge.answer("ReadLog", context, _send_all(context, self._read_log(request)))
 
     # -- the image -------------------------------------------------------------------------------------------------
 

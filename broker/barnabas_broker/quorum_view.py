@@ -21,7 +21,7 @@ from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 
 logger = logging.getLogger(__name__)
 
@@ -115,8 +115,7 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
     def _stub(self, leader_id: BrokerId, host: str, port: int) -> Any:
         """A stub on the one channel that is kept; a channel to a former leader is dropped when its last call ends."""
         if self._channel is None or self._channel_to != leader_id:
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channel = grpc.aio.insecure_channel(address_of(host, port), options=CHANNEL_OPTIONS)
             self._channel_to = leader_id
         return admin_pb2_grpc.QuorumViewStub(self._channel)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
+from barnabas_broker.admin_edge import AdminEdge
 from barnabas_broker.admin_rpc import AdminService
 from barnabas_broker.quorum_view import LeaderView
 from barnabas_quorum.controller.requests import (
@@ -190,7 +191,8 @@ class AdminServer:
             clock_ms=lambda: NOW_MS,
             recovered_beside=lambda: self.node.recovered_beside,
         )
-        self.service = AdminService(self.node, self.controller, view, clock_ms=lambda: NOW_MS)
+        self.edge = AdminEdge(self.node.node_id)
+        self.service = AdminService(self.node, self.controller, view, edge=self.edge, clock_ms=lambda: NOW_MS)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         self.service.add_to(server)
         view.add_to(server)

@@ -166,7 +166,7 @@ def test_an_error_carries_code_message_hint_and_whether_to_retry(
         client.create_topics(["t"])
     assert refused.value.is_retriable
     assert "quorum status" in refused.value.hint
-    assert admin_server.service.stats.requests["CreateTopics", "NOT_CONTROLLER"] == 1
+    assert admin_server.edge.stats.requests["CreateTopics", "NOT_CONTROLLER"] == 1
 
 
 def test_a_bug_in_a_handler_ends_its_call_and_nothing_else(admin_server: AdminServer, client: AdminClient) -> None:

@@ -315,6 +315,17 @@ def test_probes_and_metrics_answer_on_every_node(barnabas_cluster: LocalCluster)
         assert f'barnabas_node_info{{cluster_id="{barnabas_cluster.cluster_id}"' in page
 
 
+def test_calls_of_every_admin_service_are_counted(commands: Cli, barnabas_cluster: LocalCluster) -> None:
+    commands.run("cluster", "info")
+    commands.run("explain", "leader")
+    commands.run("quorum", "log", "-n", "1")
+    commands.run("quorum", "verify")
+    pages = "".join(barnabas_cluster.http_get(node_id, "/metrics")[1] for node_id in barnabas_cluster.nodes)
+    for method in ("DescribeCluster", "Explain", "ReadLog", "DescribeImage"):
+        assert f'barnabas_admin_requests_total{{code="NONE",method="{method}"}}' in pages
+        assert f'barnabas_admin_request_seconds_count{{method="{method}"}}' in pages
+
+
 @pytest.fixture
 def dev_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("BARNABAS_CONTEXT", str(tmp_path / "context.json"))

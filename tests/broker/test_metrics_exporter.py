@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas_broker.admin_rpc import AdminStats
+from barnabas_broker.admin_edge import AdminStats
 from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
 from barnabas_broker.metrics import traffic

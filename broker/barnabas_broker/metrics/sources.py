@@ -15,7 +15,7 @@ from barnabas_broker.metrics.histogram import HistogramCounts
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
-    from barnabas_broker.admin_rpc import AdminStats
+    from barnabas_broker.admin_edge import AdminStats
     from barnabas_broker.coordinator.group.service import GroupCoordinator
     from barnabas_broker.network.stats import NetworkStats
     from barnabas_log.manager import LogManager

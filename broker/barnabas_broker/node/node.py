@@ -24,6 +24,7 @@ from typing import Any
 
 import grpc.aio
 
+from barnabas_broker.admin_edge import AdminEdge
 from barnabas_broker.admin_quorum import make_change
 from barnabas_broker.admin_rpc import AdminService
 from barnabas_broker.api.services import BrokerServices
@@ -84,6 +85,7 @@ from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.peer import KafkaPeer, Peer
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
+from barnabas_wire.rpc.options import address_of
 from barnabas_wire.rpc.server import new_server
 
 logger = logging.getLogger(__name__)
@@ -460,7 +462,8 @@ class _ControlSide:
                 client=self.client,
                 image=lambda: self.loader.image,
             )
-        self._admin = AdminService(self.facts, self.client, self.leader_view, clock_ms=wall_ms)
+        self._edge = AdminEdge(server.id)
+        self._admin = AdminService(self.facts, self.client, self.leader_view, edge=self._edge, clock_ms=wall_ms)
         self._explain = ExplainService(
             node_id=server.id,
             log=metadata_log,
@@ -470,6 +473,7 @@ class _ControlSide:
             controller=self.client,
             config=config.controller,
             bootstrap_servers=bootstrap_servers,
+            edge=self._edge,
             clock_ms=wall_ms,
         )
         self._inspection = InspectionService(
@@ -480,6 +484,7 @@ class _ControlSide:
             log=metadata_log,
             quorum=self.quorum,
             controller=self.client,
+            edge=self._edge,
         )
         self._wire_listeners(())
 
@@ -664,7 +669,7 @@ class _ControlSide:
         await self._http.start()
 
     async def _start(self, server: grpc.aio.Server, host: str, port: int) -> None:
-        server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        server.add_insecure_port(address_of(host, port))
         await server.start()
         self._servers.append(server)
 
@@ -683,7 +688,7 @@ class _ControlSide:
             loader=self.loader,
             quorum=self.quorum,
             controller=self._driver,
-            admin=self._admin.stats,
+            admin=self._edge.stats,
             lanes={"control": self._probe.lag, "data": self._node.data_probe.lag},
             **self._broker_parts,
         )

@@ -1,4 +1,4 @@
-"""The gRPC channel and server options of the house, each with its reason. There is no second place.
+"""The gRPC channel and server options of the house, each with its reason, and how an address is written; there is no second place.
 
 May touch:  nothing.                  Must not touch: everything.
 Invariants: every channel is made with CHANNEL_OPTIONS or VISITOR_OPTIONS, every server with SERVER_OPTIONS; every call has a deadline.
@@ -60,3 +60,8 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
     ("grpc.http2.max_ping_strikes", 0),
 )
+
+
+def address_of(host: str, port: int) -> str:
+    """The two as gRPC takes them: an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
