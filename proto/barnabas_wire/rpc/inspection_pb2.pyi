@@ -67,18 +67,16 @@ class Hold(_message.Message):
     def __init__(self, record: _Optional[_Union[BadRecord, _Mapping]] = ..., following: _Optional[_Iterable[_Union[BadRecord, _Mapping]]] = ..., since_ms: _Optional[int] = ..., read_offset: _Optional[int] = ...) -> None: ...
 
 class PassedOver(_message.Message):
-    __slots__ = ("offset", "digest", "principal", "reason", "signed_at_offset")
+    __slots__ = ("offset", "digest", "principal", "reason")
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    SIGNED_AT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     offset: int
     digest: bytes
     principal: str
     reason: str
-    signed_at_offset: int
-    def __init__(self, offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., principal: _Optional[str] = ..., reason: _Optional[str] = ..., signed_at_offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., principal: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class DescribeImageRequest(_message.Message):
     __slots__ = ("recompute",)
