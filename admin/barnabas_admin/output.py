@@ -7,6 +7,7 @@ Read next:  invocation.py.
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -105,6 +106,15 @@ def print_fields(fields: Mapping[str, Any]) -> None:
     width = max(len(name) for name in fields)
     for name, value in fields.items():
         print(f"{name.ljust(width)}  {_cell(value)}")
+
+
+def local_time(timestamp_ms: int, *, is_dated: bool = False) -> str:
+    """A moment as this host's clock shows it, as the nodes' own logs do; the date too when asked for or not today."""
+    if timestamp_ms < 0:
+        return "(time unknown)"
+    moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
+    text = moment.strftime("%H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
+    return f"{moment:%Y-%m-%d} {text}" if is_dated or moment.date() != datetime.date.today() else text
 
 
 def print_error(error: KafkaError, *, is_json: bool) -> None:

@@ -7,14 +7,14 @@ Read next:  quorum.py.
 
 from __future__ import annotations
 
-import datetime
 import re
 from typing import Any
 
 import click
 
+from barnabas_admin.commands.topic import parse_broker_ids
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import ExitCode, print_json, print_line
+from barnabas_admin.output import ExitCode, local_time, print_json, print_line
 
 
 @click.command()
@@ -60,7 +60,7 @@ def partition(invocation: Invocation, topic: str, partition: int | None) -> None
 def reassignment(invocation: Invocation, topic: str, partition: int | None, replicas: str | None) -> None:
     """Say what a reassignment waits for, or why the controller refuses one."""
     name, index = _partition(topic, partition)
-    wanted = _broker_ids(replicas) if replicas is not None else []
+    wanted = parse_broker_ids(replicas) if replicas is not None else []
     _show(invocation, invocation.admin.explain_reassignment(name, index, replicas=wanted))
 
 
@@ -71,13 +71,6 @@ def _partition(topic: str, partition: int | None) -> tuple[str, int]:
     if found is None:
         raise click.UsageError(f"{topic}: name the partition too, as in `{topic} 0`")
     return found[1], int(found[2])
-
-
-def _broker_ids(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise click.UsageError(f"{text!r} are not broker ids, comma-separated") from None
 
 
 def _show(invocation: Invocation, found: Any) -> None:
@@ -96,7 +89,7 @@ def _print(found: Any) -> None:
         print_line("what happened (oldest first)")
     width = max((len(str(cause.offset)) for cause in found.causes if cause.offset >= 0), default=0)
     for cause in found.causes:
-        place = f"offset {cause.offset:>{width}}  {_time(cause.timestamp_ms)}  " if cause.offset >= 0 else ""
+        place = f"offset {cause.offset:>{width}}  {local_time(cause.timestamp_ms)}  " if cause.offset >= 0 else ""
         print_line(f"  {place}{cause.what}")
         if cause.reason:
             print_line(f"  {' ' * len(place)}└ {'probably: ' if cause.is_guess else ''}{cause.reason}")
@@ -112,15 +105,6 @@ def _print(found: Any) -> None:
         print_line(f"  {step.purpose}" + (":" if step.command else ""))
         if step.command:
             print_line(f"      {step.command}")
-
-
-def _time(timestamp_ms: int) -> str:
-    """Local time; the date too when it was not today."""
-    if timestamp_ms < 0:
-        return "(time unknown)"
-    moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000)
-    text = moment.strftime("%H:%M:%S.") + f"{timestamp_ms % 1000:03d}"
-    return text if moment.date() == datetime.date.today() else f"{moment:%Y-%m-%d} {text}"
 
 
 def _as_json(found: Any) -> dict[str, Any]:

@@ -7,14 +7,13 @@ Read next:  quarantine.py.
 
 from __future__ import annotations
 
-import datetime
 import json
 from typing import Any
 
 import click
 
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import API_VERSION, print_json, print_line, print_table, talk
+from barnabas_admin.output import API_VERSION, local_time, print_json, print_line, print_table, talk
 
 
 @click.command()
@@ -70,10 +69,8 @@ def _print_entry(entry: Any, *, is_json: bool) -> None:
         }
         print(json.dumps(shown, ensure_ascii=False), flush=True)
         return
-    print(
-        f"{entry.offset:>8}  {entry.epoch:>3}  {_time(entry.timestamp_ms)}  {entry.kind:<30} {text_of(fields)}".rstrip(),
-        flush=True,
-    )
+    at = local_time(entry.timestamp_ms, is_dated=True)
+    print(f"{entry.offset:>8}  {entry.epoch:>3}  {at}  {entry.kind:<30} {text_of(fields)}".rstrip(), flush=True)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # or -1 were taken for an option
@@ -119,9 +116,9 @@ def diff(invocation: Invocation, start: int, end: int | None) -> None:
             }
         )
         return
-    begin = "the beginning" if first < 0 else f"{first} ({_time(found.from_ms)})"
+    begin = "the beginning" if first < 0 else f"{first} ({local_time(found.from_ms)})"
     talk(
-        f"from {begin} to {found.to} ({_time(found.to_ms)}): {found.records} records, "
+        f"from {begin} to {found.to} ({local_time(found.to_ms)}): {found.records} records, "
         f"{len(found.changes)} entities differ; told by node {found.answered_by}"
     )
     if not found.changes:
@@ -163,10 +160,3 @@ def _short(value: Any) -> str:
     if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
         return "[" + ",".join(str(item) for item in value) + "]"
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _time(timestamp_ms: int) -> str:
-    if timestamp_ms < 0:
-        return "-"
-    moment = datetime.datetime.fromtimestamp(timestamp_ms / 1000, tz=datetime.UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from barnabas_admin.commands.topic import end_with_errors
+from barnabas_admin.commands.topic import end_with_errors, parse_broker_ids
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_line, print_table, talk
@@ -57,7 +57,7 @@ def plan(
 ) -> None:
     """Print a plan that moves as few replicas as it can. `apply --file` carries it out."""
     in_service = [b.id for b in invocation.admin.list_brokers().brokers if not b.fenced]
-    allowed = _broker_ids(targets) if targets else in_service
+    allowed = parse_broker_ids(targets) if targets else in_service
     allowed = [broker for broker in allowed if broker != remove_broker]
     names = topics or tuple(t.name for t in invocation.admin.list_topics(include_internal=remove_broker is not None))
     described = invocation.admin.describe_topics(names)
@@ -232,8 +232,8 @@ def _parse_moves(texts: Sequence[str]) -> Moves:
     for text in texts:
         name, _, brokers = text.partition("=")
         topic, index = _parse_partition(name)
-        wanted = _broker_ids(brokers)
-        if not wanted or index is None:  # no brokers would mean to cancel
+        wanted = parse_broker_ids(brokers)  # never empty: no brokers would mean to cancel
+        if index is None:
             raise click.UsageError(f"{text!r} is not TOPIC:PARTITION=ID,ID")
         moves[topic, index] = tuple(wanted)
     return moves
@@ -258,13 +258,6 @@ def _parse_partition(text: str) -> tuple[str, int | None]:
     if not topic or not index.isdecimal():
         raise click.UsageError(f"{text!r} is not TOPIC or TOPIC:PARTITION")
     return topic, int(index)
-
-
-def _broker_ids(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise click.UsageError(f"{text!r} are not broker ids, comma-separated") from None
 
 
 def _partitions_of(invocation: Invocation, topic: str) -> list[tuple[str, int]]:

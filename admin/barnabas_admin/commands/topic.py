@@ -188,6 +188,14 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def parse_broker_ids(text: str) -> list[int]:
+    """`1,2,3` as ids; raises UsageError on another form."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{text!r} is not a list of broker ids as in 1,2,3") from None
+
+
 def _print_outcomes(invocation: Invocation, outcomes: Sequence[Any], *, done: str, accepted: set[ErrorCode]) -> None:
     failed = [item for item in outcomes if item.HasField("error") and ErrorCode(item.error.code) not in accepted]
     rows = []
