@@ -12,9 +12,9 @@ is lost, and its own log cannot tell how much that is: only other survivors' log
 
 What the others may have given out, and may go on giving out where nobody sees the recovered quorum: leader epochs of partitions
 and producer ids. Were they given out twice, two leaders would write different records in one leader epoch, and no follower could
-tell. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. The one hole that is left: an election in the
-uncertain end of the log, which an island may have decided otherwise, counts while a broker has read it and not the gap right
-behind it, which mostly comes with the same fetch.
+tell. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. What stands before it in the uncertain end of
+the log, which an island may have decided otherwise, is told as committed only to who has the gap too (raft/replica.py), so nobody is
+cut off between the two. What is left are the milliseconds in which one node reads on from the one to the other.
 
 Why one voter, where two have survived. A first set of two would have to be written into two directories, mostly on two hosts,
 with a crash between them that leaves neither able to lead; and two voters stand still when one is down. One voter is one
@@ -48,6 +48,7 @@ from barnabas_log.disk import Disk, RealDisk
 from barnabas_quorum.driver.committed import data_batch, voters_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation
 from barnabas_quorum.driver.snapshot_content import bootstrap_voters
+from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.messages import HardState, Voters
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_quorum.record_codec import encode
@@ -55,9 +56,6 @@ from barnabas_quorum.records import EPOCHS_PER_RECOVERY, QuorumRecoveryRecord
 from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import read_header
 
-EPOCH_GAP = 1_000_000
-"""So far above every known epoch the recovered quorum begins. A voter raises its epoch at most once per election time-out, and
-with pre-votes only when it can win: lost voters cannot have come this far, so no (epoch, offset) names two records."""
 PRODUCER_IDS_PER_RECOVERY = 10**12
 """So many producer ids are left out: a billion blocks."""
 EPOCH_MAX = 2**31 - 1
@@ -240,7 +238,7 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
             "these controllers; they elect a leader, and lost ones are replaced with `barnabas quorum remove-voter` and "
             "`add-voter`"
         )
-    epoch = max(report.epoch for report in ranked) + EPOCH_GAP
+    epoch = max(report.epoch for report in ranked) + RECOVERY_EPOCH_GAP
     if epoch > EPOCH_MAX:
         raise StorageError(f"epoch {epoch} does not fit into the log any more")
     own = next(voter for voter in voters if voter.key.id == chosen.node_id)

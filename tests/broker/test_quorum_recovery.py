@@ -20,10 +20,11 @@ from barnabas_broker.node.incarnation_file import (
 )
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import StorageError
-from barnabas_broker.quorum_recovery import EPOCH_GAP, SurvivorReport, lost_voters, plan_recovery, rank
+from barnabas_broker.quorum_recovery import SurvivorReport, lost_voters, plan_recovery, rank
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard, Verdict, judge
+from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.records import EPOCHS_PER_RECOVERY
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
@@ -80,7 +81,7 @@ def test_what_a_recovery_costs(name: str) -> None:
     assert [voter.key.id for voter in plan.voters] == [chosen]
     assert chosen not in lost_voters(plan)
     assert plan.incarnation == Incarnation(1, A)
-    assert plan.epoch == max(each.epoch for each in reports) + EPOCH_GAP
+    assert plan.epoch == max(each.epoch for each in reports) + RECOVERY_EPOCH_GAP
     assert plan.record.epoch_gap == EPOCHS_PER_RECOVERY
 
 

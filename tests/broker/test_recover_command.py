@@ -17,10 +17,11 @@ from barnabas_broker.main import main
 from barnabas_broker.node.incarnation_file import own_incarnation
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import MetaProperties, StorageError
-from barnabas_broker.quorum_recovery import EPOCH_GAP, SurvivorReport, inspect
+from barnabas_broker.quorum_recovery import SurvivorReport, inspect
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch, open_batch
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
+from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.messages import HardState
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.record_codec import decode
@@ -165,7 +166,7 @@ def test_a_recovery_that_crashed_can_be_given_again(
     after = looked_at(directory)
     assert own_incarnation(disk, str(directory)) == quorum_recovery.Incarnation.parse(done["incarnation"])
     assert [voter.key.id for voter in VoterSet.parse(after.voters)] == [1]
-    assert after.last_epoch == done["epoch"] >= 4 + EPOCH_GAP
+    assert after.last_epoch == done["epoch"] >= 4 + RECOVERY_EPOCH_GAP
     assert not after.is_unfinished
     # The ten records are there, whatever voter sets and gaps stand behind them; the gap of this recovery is the last.
     assert after.log_end_offset - 10 in (3, 5, 6)

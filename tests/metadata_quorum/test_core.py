@@ -9,6 +9,7 @@ import pytest
 
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE
 from barnabas_quorum.raft.messages import (
     BeginQuorumEpochReply,
@@ -185,6 +186,25 @@ def test_fetch_of_another_epoch_is_refused_and_counts_for_nothing() -> None:
         core.step(fetch_request(core, epoch=epoch, last_epoch=0), 1)
         assert only_reply(core, FetchReply).error is error
     assert isinstance(core.role, Leader) and core.role.observers == {}
+
+
+def test_uncertain_end_of_a_recovered_log_is_not_told_as_committed_before_the_gap_behind_it_is_there() -> None:
+    """A broker that were cut off between the two would act on an election that others may have decided otherwise."""
+    recovered = Epoch(7 + RECOVERY_EPOCH_GAP)
+    core = make_core(
+        voters=ALONE,
+        state=HardState(recovered, NO_BROKER, None),
+        starts=(EpochStart(Epoch(7), Offset(0)), EpochStart(recovered, Offset(10))),
+        end=13,
+    )
+    core.tick(0)
+    turn(core)
+    core.flushed(core.end_offset, 0)
+    assert core.high_watermark == 14
+    for offset, epoch, told in ((0, 0, 0), (5, 7, 0), (10, 7, 0), (13, recovered, 0), (14, recovered + 1, 14)):
+        core.step(fetch_request(core, fetch_offset=offset, last_epoch=epoch, high_watermark=0), 1)
+        reply = only_reply(core, FetchReply)
+        assert (reply.high_watermark, reply.end_offset) == (told, 14)
 
 
 def test_parked_fetch_is_answered_when_its_time_is_over() -> None:

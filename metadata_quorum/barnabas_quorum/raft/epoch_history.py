@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 
 from barnabas_quorum.raft.messages import EpochStart
 from barnabas_wire.kafka.ids import Epoch, Offset
+
+
+RECOVERY_EPOCH_GAP = 1_000_000
+"""So far above every known epoch a recovered quorum begins. A voter raises its epoch at most once per election time-out, and
+with pre-votes only when it can win: lost voters cannot have come this far, so no (epoch, offset) names two records."""
 
 
 class EpochHistory:
@@ -79,6 +85,12 @@ class EpochHistory:
         del self._starts[:first], self._epochs[:first]
         self._start_offset, self._start_epoch = offset, epoch
         self.last_epoch = self._epochs[-1] if self._epochs else epoch
+
+    def recovered_epoch(self) -> Epoch:
+        """In which the last recovery of the quorum was written that this log shows; 0 when it shows none."""
+        epochs = [self._start_epoch, *self._epochs]
+        jumps = (epoch for before, epoch in pairwise(epochs) if epoch - before >= RECOVERY_EPOCH_GAP)
+        return max(jumps, default=Epoch(0))
 
     def starts(self) -> list[EpochStart]:
         """All entries, ascending."""

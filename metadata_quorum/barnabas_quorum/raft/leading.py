@@ -41,6 +41,7 @@ def become_leader(core: Replica, candidate: Candidate) -> None:
         check_quorum_deadline_ms=now_ms + core.timing.check_quorum_timeout_ms if others else NEVER_MS,
         voters={key: _new_progress(begin_due_ms=now_ms) for key in others},
         endpoint=core.own_endpoint or core.endpoint_of(core.me),
+        recovered_epoch=core.history.recovered_epoch(),
     )
     core.become(role)
     granting = tuple(key for key in core.voters.keys if key in candidate.tally.granted)

@@ -437,6 +437,8 @@ class Replica:
         """Reply with all that is written when there is neither an error nor anything to settle first."""
         offset = request.fetch_offset
         has_records = error is ReplyError.NONE and diverging is None and snapshot_id is None
+        role = self.role
+        is_told = not isinstance(role, Leader) or request.last_epoch > role.recovered_epoch or not role.recovered_epoch
         self.outbox.append(
             FetchReply(
                 request.correlation,
@@ -445,7 +447,7 @@ class Replica:
                 self.epoch,
                 self.live_leader_id,
                 error,
-                self.high_watermark,
+                self.high_watermark if is_told else Offset(0),
                 offset,
                 self.end_offset if has_records else offset,
                 diverging,

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from barnabas_quorum.raft.messages import FetchRequest, SnapshotId, VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
-from barnabas_wire.kafka.ids import NO_OFFSET, Offset
+from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 
 NEVER_MS = 1 << 62
 """A deadline that does not come."""
+NO_RECOVERY = Epoch(0)
 
 
 @dataclass(slots=True)
@@ -113,6 +114,9 @@ class Leader:
     """This replica with its address, also while it is being removed from the voter set."""
     pending: VoterChange | None = None
     """The change of the voter set that somebody waits for."""
+    recovered_epoch: Epoch = NO_RECOVERY
+    """Of the last recovery of the quorum in its log. What lies below may have been decided otherwise by voters that were lost, and
+    what makes that harmless stands right behind: nobody is told that the one is committed before it has the other."""
     urgent_end: Offset = NO_OFFSET
     """Up to here commits are told to the replicas at once, beyond with the next answer that they get anyway."""
 
