@@ -14,7 +14,6 @@ from itertools import pairwise
 from barnabas_quorum.raft.messages import EpochStart
 from barnabas_wire.kafka.ids import Epoch, Offset
 
-
 RECOVERY_EPOCH_GAP = 1_000_000
 """So far above every known epoch a recovered quorum begins. A voter raises its epoch at most once per election time-out, and
 with pre-votes only when it can win: lost voters cannot have come this far, so no (epoch, offset) names two records."""
