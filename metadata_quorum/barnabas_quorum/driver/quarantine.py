@@ -4,6 +4,11 @@ May touch:  asyncio futures, the loader (reading), the quorum's `propose`.   Mus
 Invariants: while held nothing is written but sign-offs; a broker that heartbeats meanwhile is not dead afterwards; a sign-off
             is answered when it is committed and the loader has acted on it.
 Read next:  ../image/quarantine.py, the rules; ../controller/quarantine.py, the decision; controller_driver.py.
+
+Why no broker registers meanwhile. Its registration would stand behind the bad record, decided from an image that what is put
+aside, or read after all by an upgraded controller, may change: which directories and features others have, who leads. And it
+would help nobody: every image stands still, so the broker could not see it and not be unfenced. It waits for as long as the
+refusal is this one (broker/metadata/lifecycle.py); brokers that are registered serve on.
 """
 
 from __future__ import annotations
