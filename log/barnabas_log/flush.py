@@ -41,7 +41,6 @@ class FlushStats:
     rounds: int = 0
     files: int = 0
     seconds_total: float = 0.0
-    seconds_max: float = 0.0
 
 
 class _Round:
@@ -152,7 +151,6 @@ class FlushRounds:
         stats.rounds += 1
         stats.files += ending.file_count
         stats.seconds_total += seconds
-        stats.seconds_max = max(stats.seconds_max, seconds)
         for log, offset in ending.ends.items():
             if not log.is_failed:
                 log.mark_flushed(offset)

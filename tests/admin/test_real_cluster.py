@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -313,6 +314,8 @@ def test_probes_and_metrics_answer_on_every_node(barnabas_cluster: LocalCluster)
         status, page = barnabas_cluster.http_get(node_id, "/metrics")
         assert status == 200
         assert f'barnabas_node_info{{cluster_id="{barnabas_cluster.cluster_id}"' in page
+        assert re.search(r'^barnabas_broker_heartbeats_total\{result="sent"\} [1-9]', page, re.MULTILINE)
+        assert "\nbarnabas_raft_recovered_twice 0.0\n" in page
 
 
 def test_calls_of_every_admin_service_are_counted(commands: Cli, barnabas_cluster: LocalCluster) -> None:

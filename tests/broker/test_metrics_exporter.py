@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import math
 import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +17,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.admin_edge import AdminStats
+from barnabas_broker.controller_client import ControllerClientStats
 from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
+from barnabas_broker.metadata.lifecycle import LifecycleStats
 from barnabas_broker.metrics import traffic
 from barnabas_broker.metrics.exporter import api_name, copied, render
 from barnabas_broker.metrics.histogram import Histogram
@@ -53,6 +57,8 @@ def make_sources(**changes: Any) -> NodeSources:
         static_min_isr=2,
         image=lambda: make_image(topics={"t": [((1, 2, 3), (1, 2), 1), ((2, 3, 1), (2, 3, 1), 2)]}, fenced=(3,)),
         quorum=FakeQuorumNode(make_quorum(ends=(103, 103, 90), silent=(3,), observers=(4,))),  # type: ignore[arg-type]
+        recovered_beside=tuple,
+        controller_client=ControllerClientStats(),
     )
     return replace(sources, **changes)
 
@@ -102,7 +108,7 @@ def test_a_broker_counts_what_it_leads() -> None:
 
 def test_a_controller_alone_has_no_replicas_and_a_broker_alone_is_no_controller() -> None:
     assert not [n for n, _ in scrape(make_sources(roles=("controller",))) if "replica_" in n]
-    assert not [n for n, _ in scrape(make_sources(roles=("broker",))) if "controller_" in n]
+    assert not [n for n, _ in scrape(make_sources(roles=("broker",))) if n.startswith("barnabas_controller_")]
 
 
 def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
@@ -294,6 +300,47 @@ def test_admin_calls_are_counted_by_outcome() -> None:
     admin.requests["CreateTopics", "TOPIC_ALREADY_EXISTS"] = 3
     samples = scrape(make_sources(admin=admin))
     assert value(samples, "admin_requests_total", method="CreateTopics", code="TOPIC_ALREADY_EXISTS") == 3
+
+
+COUNTED_ELSEWHERE = {
+    ("SnapshotStats", "last_ms"): "taken_ms_sum tells it; the bench reads it after each snapshot",
+    ("LoaderStats", "snapshots"): "the quorum's own count of loaded snapshots is told",
+    ("TopicTraffic", "hosted"): "keeps the entry alive, counts nothing",
+}
+
+
+def test_every_counter_that_a_room_keeps_is_told() -> None:
+    """A counter in no metric helps nobody, and looks as if it did."""
+    root = Path(__file__).resolve().parents[2]
+    exporting = "".join(path.read_text() for path in (root / "broker/barnabas_broker/metrics").glob("*.py"))
+    kept = {
+        (found.name, line.target.id)
+        for room in ("broker", "log", "replication", "metadata_quorum")
+        for path in (root / room).rglob("*.py")
+        for found in ast.walk(ast.parse(path.read_text()))
+        if isinstance(found, ast.ClassDef) and (found.name.endswith("Stats") or found.name == "TopicTraffic")
+        for line in found.body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    }
+    assert len(kept) > 80
+    silent = {(owner, name) for owner, name in kept if not re.search(rf"\.{name}\b", exporting)}
+    assert silent - COUNTED_ELSEWHERE.keys() == set()
+
+
+def test_what_a_node_asks_of_the_controller_is_told() -> None:
+    asked = ControllerClientStats(requests=9, retries=4, timeouts=1)
+    life = LifecycleStats(registrations=2, heartbeats_sent=70, heartbeats_held_back=3, streams_opened=5)
+    samples = scrape(make_sources(controller_client=asked, lifecycle=life))
+    told = [value(samples, f"active_controller_{what}_total") for what in ("requests", "retries", "timeouts")]
+    assert told == [9, 4, 1]
+    assert value(samples, "broker_registrations_total") == 2
+    assert [value(samples, "broker_heartbeats_total", result=word) for word in ("sent", "held_back")] == [70, 3]
+    assert value(samples, "broker_heartbeat_streams_total") == 5
+
+
+def test_a_second_recovery_is_told_by_who_has_met_it() -> None:
+    assert value(scrape(make_sources()), "raft_recovered_twice") == 0
+    assert value(scrape(make_sources(recovered_beside=lambda: ("1:x",))), "raft_recovered_twice") == 1
 
 
 def test_names_follow_the_rules() -> None:

@@ -112,6 +112,12 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     yield counter("raft_leader_changes", "Changes of the known leader.", [({}, stats.leader_changes)])
     yield counter("raft_proposals", "Batches proposed by this node as leader.", [({}, stats.proposals)])
     yield counter("raft_written_bytes", "Bytes written to the metadata log.", [({}, stats.bytes_written)])
+    yield counter("raft_written_batches", "Batches written to the metadata log.", [({}, stats.batches_written)])
+    yield gauge(
+        "raft_recovered_twice",
+        "1 while this node knows of another recovery of the same quorum: there may be two clusters now.",
+        [({}, int(bool(sources.recovered_beside())))],
+    )
     yield counter(
         "raft_requests",
         "Quorum requests.",
@@ -191,6 +197,7 @@ def integrity_families(sources: NodeSources) -> Iterator[Metric]:
     if loader is None:
         return
     stats, hold = loader.stats, loader.hold
+    yield counter("metadata_records", "Committed metadata records that this node has read.", [({}, stats.records)])
     yield counter(
         "metadata_image_hashes_compared",
         "Image hashes of the active controller that were compared with this node's own.",
@@ -279,6 +286,28 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
     )
 
 
+def broker_control_families(sources: NodeSources) -> Iterator[Metric]:
+    """What this node asks of the active controller, and a broker's conversation with it."""
+    asked = sources.controller_client
+    yield counter("active_controller_requests", "Requests to the active controller.", [({}, asked.requests)])
+    yield counter(
+        "active_controller_retries",
+        "Tries of them that were repeated: a controller led no more, or did not answer.",
+        [({}, asked.retries)],
+    )
+    yield counter("active_controller_timeouts", "Requests that no controller answered in time.", [({}, asked.timeouts)])
+    life = sources.lifecycle
+    if life is None:
+        return
+    yield counter("broker_registrations", "Registrations of this broker.", [({}, life.registrations)])
+    yield counter(
+        "broker_heartbeats",
+        "Heartbeats of this broker: sent, and held back because its data lane stood still.",
+        [({"result": "sent"}, life.heartbeats_sent), ({"result": "held_back"}, life.heartbeats_held_back)],
+    )
+    yield counter("broker_heartbeat_streams", "Heartbeat streams that were opened.", [({}, life.streams_opened)])
+
+
 def replica_families(sources: NodeSources) -> Iterator[Metric]:
     """The partitions of this broker; what is wrong with one is told by its leader, or by every holder if it has none."""
     if "broker" not in sources.roles:
@@ -345,6 +374,12 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
     yield counter("log_appended_bytes", "Bytes appended as leader.", [({}, stats.appended_bytes)])
     yield counter("log_append_errors", "Refused appends.", [({}, stats.append_errors)])
     yield counter("fetched_bytes", "Bytes of records given to consumers and followers.", [({}, stats.fetched_bytes)])
+    yield counter("fetches_parked", "Fetches that had to wait for records.", [({}, stats.fetch_parked)])
+    yield counter(
+        "replica_high_watermark_pushes",
+        "Answers to followers that brought only a newer high watermark.",
+        [({}, stats.high_watermark_pushes)],
+    )
     yield counter("produce_timeouts", "Produces that were not replicated in time.", [({}, stats.produce_timeouts)])
     partitions = copied(manager.partitions)
     yield gauge(
@@ -389,6 +424,8 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     yield counter("log_flushed_files", "Files flushed.", [({"dir": path}, stats.files) for path, stats in flushes])
     stats = logs.stats
     yield counter("log_recovered", "Logs opened after an unclean stop.", [({}, stats.logs_recovered)])
+    yield counter("log_dir_failures", "Log directories that failed while in use.", [({}, stats.directories_failed)])
+    yield counter("log_recovery_scanned_bytes", "Bytes read by recovery.", [({}, stats.recovery_scanned_bytes)])
     yield counter("log_recovery_truncated_bytes", "Bytes cut by recovery.", [({}, stats.recovery_truncated_bytes)])
     yield counter(
         "log_lost_flushed_data",
@@ -396,6 +433,7 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
         [({}, stats.logs_that_lost_flushed_data)],
     )
     yield counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
+    yield counter("log_producers_expired", "Idempotent producers that were forgotten.", [({}, stats.producers_expired)])
 
 
 def group_families(sources: NodeSources) -> Iterator[Metric]:
@@ -422,6 +460,11 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
         "Partitions loaded.",
         [({"result": "done"}, stats.loads), ({"result": "failed"}, stats.load_failures)],
     )
+    yield counter("group_records_loaded", "Records read by loads.", [({}, stats.records_loaded)])
+    yield counter(
+        "group_records_unknown", "Of them, of a kind that this version does not know.", [({}, stats.unknown_records)]
+    )
+    yield counter("group_batches_written", "Batches written to the offsets topic.", [({}, stats.batches_written)])
     yield counter("group_records_written", "Records written to the offsets topic.", [({}, stats.records_written)])
     yield counter(
         "group_appends_failed",
@@ -503,6 +546,7 @@ FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (
     metadata_families,
     integrity_families,
     controller_families,
+    broker_control_families,
     replica_families,
     replication_families,
     throttle_families,

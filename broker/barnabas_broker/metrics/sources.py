@@ -7,7 +7,7 @@ Read next:  exporter.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,9 @@ from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
     from barnabas_broker.admin_edge import AdminStats
+    from barnabas_broker.controller_client import ControllerClientStats
     from barnabas_broker.coordinator.group.service import GroupCoordinator
+    from barnabas_broker.metadata.lifecycle import LifecycleStats
     from barnabas_broker.network.stats import NetworkStats
     from barnabas_log.manager import LogManager
     from barnabas_quorum.driver.controller_driver import ControllerDriver
@@ -43,8 +45,12 @@ class NodeSources:
     image: Callable[[], MetadataImage]
     """The control lane's newest image."""
     quorum: QuorumNode
+    recovered_beside: Callable[[], Sequence[str]]
+    """The other recoveries of the same quorum that this node has met."""
+    controller_client: ControllerClientStats
     loader: MetadataLoader | None = None
     controller: ControllerDriver | None = None
+    lifecycle: LifecycleStats | None = None
     network: NetworkStats | None = None
     replicas: ReplicaManager | None = None
     logs: LogManager | None = None

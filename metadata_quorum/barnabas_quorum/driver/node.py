@@ -137,7 +137,6 @@ class Stats:
     bytes_written: int = 0
     flushes: int = 0
     flush_ms_sum: float = 0.0
-    flush_ms_max: float = 0.0
     commit_latency_ms_sum: float = 0.0
     """Of own proposals, from propose to the high watermark passing them."""
     commits: int = 0
@@ -602,7 +601,6 @@ class QuorumNode:
             took_ms = (loop.time() - started_s) * 1000
             self.stats.flushes += 1
             self.stats.flush_ms_sum += took_ms
-            self.stats.flush_ms_max = max(self.stats.flush_ms_max, took_ms)
             self._is_flushing = False
             self._tell(_Flushed(end_offset))
 

@@ -134,9 +134,7 @@ class Comparison(NamedTuple):
 class LoaderStats:
     """Counters that metrics pull."""
 
-    batches: int = 0
     records: int = 0
-    deltas: int = 0
     snapshots: int = 0
     """Loaded ones."""
     hashes_compared: int = 0
@@ -231,7 +229,6 @@ class MetadataLoader:
                 raise InvariantViolated(f"metadata batch at offset {batch.base_offset} after {self._received}")
             self._received = Offset(batch.base_offset + len(batch.records) - 1)
             self._waiting.append(batch)
-            self.stats.batches += 1
             self.stats.records += len(batch.records)
         if self.hold is not None:
             self._read_ahead(batches)
@@ -510,7 +507,6 @@ class MetadataLoader:
         self._waiting = [
             batch for batch in self._waiting if batch.base_offset + len(batch.records) - 1 > position.offset
         ]
-        self.stats.deltas += 1
         self._tell_publishers(delta)
 
     def _tell_publishers(self, delta: MetadataDelta) -> None:
