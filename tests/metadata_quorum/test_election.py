@@ -99,6 +99,7 @@ def test_standard_vote_is_given_once(role: Role) -> None:
     assert grant(role, request())
     assert not grant(role, request(), my_end=11), "log not up to date"
     assert grant(role, request(), voted=OTHER), "the same candidate may ask again"
+    assert not grant(role, request(), voted=OTHER, my_end=11), "but not with less than it had then"
     assert not grant(role, request(), voted=THIRD), "one vote per epoch"
     assert not grant(role, request(), leader_id=THIRD.id), "the epoch has its leader"
 

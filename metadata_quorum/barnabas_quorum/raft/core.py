@@ -14,6 +14,7 @@ through here, only their offsets and epochs.
 Not obvious, each once a bug somewhere:
 - The vote lives in the hard state, not in a role: following a leader must not forget the vote of the same epoch, or a
   restart makes a second one possible.
+- A vote that is asked for again is looked at again: the candidate may have crashed and lost what it had not flushed.
 - Who led an epoch never leads it again after a restart (Resigned): its unflushed tail may be gone, and the same
   (epoch, offset) would then name two records. `leader_id` is therefore durable before the first message as a leader.
 - A pre-vote of a higher epoch raises mine, leader or not. That is safe because a Prospective does not raise its own.

@@ -39,6 +39,9 @@ def may_grant(
     """Whether to grant a well-formed request of my own epoch (KIP-595, KIP-996).
 
     A follower that has fetched refuses pre-votes: its leader is alive, and the asker has merely lost sight of it.
+
+    Who has my vote gets it again, if its log still deserves it: a candidate may run with records that it has not flushed, crash,
+    and stand in the same epoch without them. (Kafka's flushes before it does anything else, and need not look again.)
     """
     up_to_date = is_up_to_date(
         last_epoch=request.last_epoch,
@@ -57,7 +60,7 @@ def may_grant(
             if request.is_pre_vote:
                 return up_to_date
             if voted is not None:
-                return voted == request.source
+                return voted == request.source and up_to_date
             return leader_id == NO_BROKER and up_to_date
 
 
