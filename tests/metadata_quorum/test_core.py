@@ -182,10 +182,30 @@ def test_malformed_fetch_is_refused(changes: dict[str, Any]) -> None:
 
 def test_fetch_of_another_epoch_is_refused_and_counts_for_nothing() -> None:
     core = leader_alone()
-    for epoch, error in ((0, ReplyError.FENCED_LEADER_EPOCH), (9, ReplyError.UNKNOWN_LEADER_EPOCH)):
-        core.step(fetch_request(core, epoch=epoch, last_epoch=0), 1)
-        assert only_reply(core, FetchReply).error is error
+    core.step(fetch_request(core, epoch=0, last_epoch=0), 1)
+    assert only_reply(core, FetchReply).error is ReplyError.FENCED_LEADER_EPOCH
+    core.step(fetch_request(core, epoch=9, last_epoch=0, target=STRANGER), 1)
+    assert only_reply(core, FetchReply).error is ReplyError.UNKNOWN_LEADER_EPOCH
     assert isinstance(core.role, Leader) and core.role.observers == {}
+
+
+def test_leader_gives_way_to_a_replica_that_is_ahead_of_it() -> None:
+    """A voter raised the epoch, told an observer, and was lost for good. No election would come, and the observer, which never
+    goes back, could fetch from nobody: a broker that no restart helps."""
+    core = make_core(state=HardState(Epoch(0), NO_BROKER, ME))
+    core.tick(0)
+    core.step(VoteReply(1, TWO, ME, Epoch(0), NO_BROKER, ReplyError.NONE, True, False), 1)
+    turn(core)
+    core.step(fetch_request(core, TWO), 2)
+    core.step(fetch_request(core, epoch=3, last_epoch=0), 3)
+    ready = turn(core)
+    assert ready.hard_state == HardState(Epoch(3), NO_BROKER, None), "before the reply"
+    replies = [each for each in ready.send if isinstance(each, FetchReply)]
+    assert [(each.source, each.target, each.epoch, each.leader_id) for each in replies] == [
+        (ME, TWO, 3, NO_BROKER),
+        (ME, OBSERVER, 3, NO_BROKER),
+    ]
+    assert isinstance(core.role, Unattached) and core.role.election_deadline_ms < NEVER_MS
 
 
 def test_uncertain_end_of_a_recovered_log_is_not_told_as_committed_before_the_gap_behind_it_is_there() -> None:
@@ -260,8 +280,8 @@ def test_slice_of_a_snapshot_is_bounded_and_shows_that_the_follower_lives() -> N
         ({"position": -1}, ReplyError.INVALID_REQUEST),
         ({"bytes_max": 0}, ReplyError.INVALID_REQUEST),
         ({"epoch": Epoch(0)}, ReplyError.FENCED_LEADER_EPOCH),
-        ({"epoch": Epoch(9)}, ReplyError.UNKNOWN_LEADER_EPOCH),
         ({"target": STRANGER}, ReplyError.NOT_LEADER_OR_FOLLOWER),
+        ({"epoch": Epoch(9)}, ReplyError.UNKNOWN_LEADER_EPOCH),
     ):
         core.step(replace(request, **change), 701)
         assert only_reply(core, FetchSnapshotReply).error is error

@@ -131,10 +131,17 @@ def deadline_ms(role: Leader) -> int:
 
 
 def refused(core: Replica, request: FetchRequest | FetchSnapshotRequest) -> ReplyError:
-    """Why a well-formed fetch is not served; NONE when it is."""
+    """Why a well-formed fetch is not served; NONE when it is.
+
+    A leader gives way to whoever is ahead of it, as Raft's does (5.1) and Kafka's does not. An observer has the higher epoch from
+    a voter that could win an election; were that voter lost before anybody else heard of it, the observer could fetch from nobody
+    until an election that nothing brings about. No replica raises an epoch by itself without a majority's pre-votes.
+    """
     if request.epoch < core.epoch:
         return ReplyError.FENCED_LEADER_EPOCH
     if request.epoch > core.epoch:
+        if core.role.__class__ is Leader and request.target == core.me:
+            core.become_unattached(request.epoch)
         return ReplyError.UNKNOWN_LEADER_EPOCH
     if core.role.__class__ is not Leader or request.target != core.me:
         return ReplyError.NOT_LEADER_OR_FOLLOWER
