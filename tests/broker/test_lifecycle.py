@@ -137,6 +137,20 @@ async def test_a_broker_registers_reads_its_registration_and_is_unfenced() -> No
 
 
 @on_virtual_time
+async def test_a_broker_that_waits_to_ask_again_registers_with_the_election_it_hears_of() -> None:
+    async with living(elect=None) as life:
+        await asyncio.sleep(2)
+        loop, called = asyncio.get_running_loop(), len(life.controllers.transport.called)
+        while len(life.controllers.transport.called) == called:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)  # it was just refused, and waits 250 ms
+        elected_s = loop.time()
+        life.elect(2)
+        await life.lifecycle.wait_registered()
+        assert loop.time() - elected_s < 0.02
+
+
+@on_virtual_time
 async def test_a_broker_that_is_not_ready_stays_fenced() -> None:
     async with living() as life:
         await life.lifecycle.wait_registered()
