@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from barnabas_quorum.controller.directories import fail_directories
 from barnabas_quorum.controller.elections import elect_leaderless
+from barnabas_quorum.controller.features import require_served
 from barnabas_quorum.controller.partition_rules import PartitionRules, is_replica_gone
 from barnabas_quorum.controller.partitions import (
     PlacedPartition,
@@ -70,7 +71,7 @@ def register_broker(
             "point it at its own controllers, or give it empty directories",
         )
     _check_shape(image, request)
-    _check_features(image, request)
+    require_served(image, request.features, f"broker {request.broker_id}")
     present = image.cluster.broker(request.broker_id)
     if present is not None and present.incarnation_id == request.incarnation_id:
         return _amend(image, present, request, rules=rules)
@@ -286,16 +287,3 @@ def _is_address(endpoint: Endpoint) -> bool:
     except UnicodeError:
         return False
     return "\0" not in endpoint.host and 0 <= endpoint.port < 1 << 16
-
-
-def _check_features(image: MetadataImage, request: RegisterBroker) -> None:
-    ranges = {feature.name: feature for feature in request.features}
-    for name in sorted(image.features.levels):
-        level = image.features.levels[name]
-        served = ranges.get(name)
-        if served is None or not served.min_level <= level <= served.max_level:
-            has = "does not know it" if served is None else f"serves {served.min_level} to {served.max_level}"
-            raise KafkaError.of(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster runs {name}={level}, broker {request.broker_id} {has}; run a version that serves it",
-            )

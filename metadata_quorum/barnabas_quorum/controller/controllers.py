@@ -7,7 +7,7 @@ Read next:  broker/metadata/controller_registration.py (in the broker room), whi
 
 from __future__ import annotations
 
-from barnabas_quorum.controller.features import unserved_levels
+from barnabas_quorum.controller.features import require_served
 from barnabas_quorum.controller.requests_cluster import (
     RegisterController,
     RegisterControllerReply,
@@ -43,12 +43,7 @@ def register_controller(
             f"controller {request.controller_id} with listeners {names}: an id is 0 or greater, and each listener has "
             "a name of its own; correct node.id and listeners",
         )
-    unserved = unserved_levels(image, request.features)
-    if unserved:
-        raise KafkaError.of(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"controller {request.controller_id}: {unserved[0]}; run a version that serves it",
-        )
+    require_served(image, request.features, f"controller {request.controller_id}")
     wanted = ControllerRegistration(
         id=request.controller_id,
         incarnation_id=request.incarnation_id,

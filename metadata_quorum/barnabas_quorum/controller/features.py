@@ -121,16 +121,17 @@ def elr_config_records(image: MetadataImage, *, min_insync_replicas: int) -> lis
     return records
 
 
-def unserved_levels(image: MetadataImage, ranges: Sequence[FeatureRange]) -> list[str]:
-    """What a node with these ranges cannot serve of the finalized levels, in words."""
+def require_served(image: MetadataImage, ranges: Sequence[FeatureRange], node: str) -> None:
+    """Raise UNSUPPORTED_VERSION where a node with these ranges cannot serve a finalized level. `node` names it."""
     served = {feature.name: feature for feature in ranges}
-    reasons = []
     for name in sorted(image.features.levels):
         level = image.features.levels[name]
         reason = _reason(name, level, served.get(name))
         if reason is not None:
-            reasons.append(f"the cluster runs {name}={level}, and it {reason}")
-    return reasons
+            raise KafkaError.of(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the cluster runs {name}={level}, {node} {reason}; run a version that serves it",
+            )
 
 
 def _reason(name: str, level: int, served: FeatureRange | None) -> str | None:
