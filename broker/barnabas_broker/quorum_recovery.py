@@ -89,11 +89,25 @@ class SurvivorReport:
     """The incarnation that the quorum was recovered as without this voter; empty = none that it has heard of."""
     is_unfinished: bool = False
     """A recovery from this directory was begun and is not complete."""
+    lost_epoch: int = -1
+    lost_end_offset: int = -1
+    """Where its log ended, in which epoch, before its disk damaged it; -1 = it is whole. Such a voter votes as if it had all of
+    it, and is not elected (barnabas_quorum/raft/damage.py)."""
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """Of its log, as elections compare it."""
+        return self.last_epoch, self.log_end_offset
+
+    @property
+    def vote_end(self) -> tuple[int, int]:
+        """What it asks of a candidate's log."""
+        return max(self.end, (self.lost_epoch, self.lost_end_offset))
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Who holds more: the incarnation, then the last epoch, then the length (Raft 5.4.1)."""
-        return Incarnation.parse(self.incarnation).number, self.last_epoch, self.log_end_offset
+        return Incarnation.parse(self.incarnation).number, *self.end
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> SurvivorReport:
@@ -123,6 +137,8 @@ class RecoveryPlan:
     """Voters of the chosen log of which no directory was given: what they committed without it is not known."""
     missing_records: int
     """At least so many records the chosen log lacks that another one here has."""
+    damaged_records: int
+    """At least so many records the chosen log lacks that a disk here had flushed and has lost; they may have been committed."""
     uncertain_records: int
     """So many records at its end may never have been committed; they count from now on."""
     can_have_lost: bool
@@ -186,6 +202,8 @@ async def inspect(directory: str) -> SurvivorReport:
             last_record_ms=_last_record_ms(log),
             superseded_by=str(stored.superseded_by),
             is_unfinished=stored.is_unfinished,
+            lost_epoch=-1 if log.lost_end is None else log.lost_end.epoch,
+            lost_end_offset=-1 if log.lost_end is None else log.lost_end.end_offset,
         )
     finally:
         await log.close()
@@ -210,8 +228,8 @@ def rank(reports: Sequence[SurvivorReport]) -> tuple[SurvivorReport, ...]:
 def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, recovery_id: Uuid) -> RecoveryPlan:
     """What recovering from `chosen`, one of the reports, means. Pure.
 
-    Raises StorageError when it does not vote, when the quorum was recovered without it, or when a majority of its voters is there:
-    that quorum is not lost; unless it was recovered twice, or its recovery is unfinished.
+    Raises StorageError when it does not vote, when the quorum was recovered without it, or when those of its voters that are there
+    can elect one of them: that quorum is not lost; unless it was recovered twice, or its recovery is unfinished.
     """
     ranked = rank(reports)
     directory = chosen.directory
@@ -229,10 +247,11 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         )
     given_up = tuple(report for report in ranked if _is_other_recovery(report, own_incarnation))
     # Voters of another incarnation refuse each other: they are no majority together.
-    present = {(report.node_id, report.directory_id) for report in ranked if report.incarnation == chosen.incarnation}
-    unasked = [voter for voter in voters if (voter.key.id, str(voter.key.directory_id)) not in present]
+    given = {(each.node_id, each.directory_id): each for each in ranked if each.incarnation == chosen.incarnation}
+    present = [given.get((voter.key.id, str(voter.key.directory_id))) for voter in voters]
+    unasked = [voter for voter, found in zip(voters, present, strict=True) if found is None]
     is_needed = bool(given_up) or chosen.is_unfinished
-    if len(voters) - len(unasked) >= voters.majority and not is_needed:
+    if _can_elect([found for found in present if found is not None], voters.majority) and not is_needed:
         raise StorageError(
             f"{len(voters) - len(unasked)} of {len(voters)} voters are here, a majority: nothing needs to be given up. Start "
             "these controllers; they elect a leader, and lost ones are replaced with `barnabas quorum remove-voter` and "
@@ -250,6 +269,7 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         ranked=ranked,
         unasked=tuple(str(voter) for voter in unasked),
         missing_records=max(1, best.log_end_offset - chosen.log_end_offset) if best.rank > chosen.rank else 0,
+        damaged_records=max(0, *(each.lost_end_offset - chosen.log_end_offset for each in ranked)),
         uncertain_records=chosen.log_end_offset - chosen.committed_offset,
         can_have_lost=len(unasked) >= voters.majority,
         given_up=given_up,
@@ -308,6 +328,14 @@ def rejoin(disk: Disk, directory: str) -> str | None:
     aside = set_log_aside(disk, directory, before=stored.superseded_by)
     save_incarnation(disk, directory, StoredIncarnation())
     return aside
+
+
+def _can_elect(present: Sequence[SurvivorReport], majority: int) -> bool:
+    """Whether one of these voters has a whole log that is enough for a majority's votes."""
+    return any(
+        each.lost_end_offset < 0 and sum(other.vote_end <= each.end for other in present) >= majority
+        for each in present
+    )
 
 
 def _is_other_recovery(report: SurvivorReport, own: Incarnation) -> bool:

@@ -155,6 +155,10 @@ def _print_reports(reports: Sequence[SurvivorReport]) -> None:
             f"     log ends at {each.log_end_offset} in epoch {each.last_epoch}, last written {_time(each.last_record_ms)}"
         )
         print(f"     committed for certain: below {each.committed_offset}" + _incarnation(each))
+        if each.lost_end_offset >= 0:
+            print(
+                f"     DAMAGED: its disk has lost what it had flushed up to {each.lost_end_offset} in epoch {each.lost_epoch}"
+            )
         if each.is_unfinished:
             print("     a recovery from it was begun and did not end")
 
@@ -179,7 +183,11 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
             f"  whatever these voters committed without the survivors after offset {chosen.log_end_offset}; nobody here knows:"
         )
         print(f"    {names}")
-    elif not plan.given_up:
+    if plan.damaged_records:
+        print(
+            f"  AT LEAST {plan.damaged_records} records that a disk here had flushed and has lost; they may have been committed"
+        )
+    if not (plan.can_have_lost or plan.damaged_records or plan.given_up):
         print("  nothing more: every majority of the old voters had one of the survivors in it")
     print(
         f"  {plan.uncertain_records} records from offset {chosen.committed_offset} on may never have been committed; they count "
@@ -216,6 +224,7 @@ def _plan_as_json(plan: RecoveryPlan, *, is_done: bool) -> dict[str, Any]:
         "chosen": plan.chosen.directory,
         "chosen_directory_id": plan.chosen.directory_id,
         "missing_records": plan.missing_records,
+        "damaged_records": plan.damaged_records,
         "can_have_lost": plan.can_have_lost,
         "unasked_voters": list(plan.unasked),
         "uncertain_records": plan.uncertain_records,

@@ -27,6 +27,7 @@ from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.record_codec import decode
 from barnabas_quorum.records import QuorumRecoveryRecord, Record
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.records.batch import HEADER_BYTES, iterate_batches
 
 IDS = {node: Uuid(bytes([node]) * 16) for node in (1, 2, 3)}
 VOTERS = VoterSet.parse(",".join(f"{node}@h{node}:9093:{directory}" for node, directory in IDS.items()))
@@ -101,6 +102,36 @@ def test_a_broker_that_has_read_as_much_as_the_voter_does_not_stand_before_it(tm
         status, plan = ask("recover", *given)
         assert status == 0, plan
         assert (plan["chosen"], plan["missing_records"]) == (str(voter), 0)
+
+
+def damage(directory: Path, offset: int) -> None:
+    """Flip a bit of the record at this offset."""
+    path = directory / "__cluster_metadata-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    position = next(at for at, header in iterate_batches(bytes(data)) if header.base_offset == offset)
+    data[position + HEADER_BYTES] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_majority_that_can_elect_nobody_for_damage_is_recovered_from(tmp_path: Path, ask: Ask) -> None:
+    """Who has lost what it had flushed votes as if it had it still and is not elected: all three are there, and nobody leads."""
+    first, second, third = (
+        survivor(tmp_path / f"m{node}", node, records=records) for node, records in ((1, 5), (2, 5), (3, 2))
+    )
+    status, why = ask("recover", first, second, third)
+    assert status != 0 and "nothing needs to be given up" in why
+    damage(first, 3)
+    status, why = ask("recover", first, second, third)
+    assert status != 0 and "nothing needs to be given up" in why, "the second is whole and gets the vote of the first"
+    damage(second, 2)
+    status, plan = ask("recover", first, second, third)
+    assert status == 0, plan
+    assert (plan["chosen"], plan["damaged_records"], plan["missing_records"]) == (str(first), 2, 0)
+    damaged = plan["survivors"][0]
+    assert (damaged["log_end_offset"], damaged["lost_epoch"], damaged["lost_end_offset"]) == (3, 4, 5)
+    recover(ask, first, second, third)
+    after = looked_at(first)
+    assert (after.lost_end_offset, after.log_end_offset) == (-1, 6), "nobody misses what was given up"
 
 
 class Crash(Exception):

@@ -198,7 +198,8 @@ class MetadataLog:
         if self._lost_end is not None:
             logger.error(
                 "the metadata log was flushed up to offset %d and is sound up to %d: this node does not run for controller, "
-                "and votes as if it had all, until it has fetched the rest from the active controller",
+                "and votes as if it had all, until it has fetched the rest from the active controller. If none is elected because "
+                "a majority is in this state, barnabas-server quorum recover says what is left",
                 self._lost_end.end_offset,
                 found.end_offset,
             )
