@@ -160,6 +160,23 @@ def test_a_cancel_that_would_leave_nobody_in_sync_is_refused_unless_unclean_is_a
     assert (now.replicas, now.leader, now.leader_recovery_state) == (ids(1), 1, LeaderRecoveryState.RECOVERING)
 
 
+def test_the_only_one_that_holds_what_was_committed_is_not_dropped_while_it_is_down() -> None:
+    """Its log would be deleted when it is back."""
+    cluster = DecidedCluster().start_brokers(1, 2, 3, 4)
+    cluster.create("t", [1])
+    reassign(cluster, 2, 3)
+    set_isr(cluster, "t", 1, 2)
+    cluster.fence(1)
+    set_isr(cluster, "t", 2)
+    cluster.fence(2)
+    before = cluster.partition("t")
+    assert (before.leader, before.isr, before.elr) == (-1, (), ids(2))
+    assert reassign(cluster, cancel=True) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert reassign(cluster, 4) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert cluster.partition("t") == before
+    assert reassign(cluster, 2, 4) is None, "it stays"
+
+
 @pytest.mark.parametrize(
     ("replicas", "more", "code"),
     [

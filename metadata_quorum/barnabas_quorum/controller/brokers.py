@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from barnabas_quorum.controller.directories import fail_directories
 from barnabas_quorum.controller.elections import elect_leaderless
+from barnabas_quorum.controller.elr import known_holders
 from barnabas_quorum.controller.features import require_served
 from barnabas_quorum.controller.partition_rules import PartitionRules, is_replica_gone
 from barnabas_quorum.controller.partitions import (
@@ -202,8 +203,7 @@ def unregister_broker(
             f"broker {broker.id} is in service; stop it first, a broker that runs would only register again",
         )
     for topic, index, partition in held_partitions(image, broker.id):
-        eligible = {*partition.isr, *partition.elr} or {*partition.last_known_elr}
-        if eligible == {broker.id}:
+        if known_holders(partition) == {broker.id}:
             raise KafkaError.of(
                 ErrorCode.INVALID_REQUEST,
                 f"only broker {broker.id} is known to hold every committed record of {topic.name}-{index}; start it, or "

@@ -33,6 +33,11 @@ def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
     return min(min_insync_replicas, replica_count)
 
 
+def known_holders(partition: PartitionRegistration) -> frozenset[BrokerId]:
+    """Who is known to hold every committed record; where nobody is, who has the most of anyone."""
+    return frozenset({*partition.isr, *partition.elr} or partition.last_known_elr)
+
+
 def eligible_replicas(
     partition: PartitionRegistration,
     *,

@@ -7,13 +7,15 @@ Invariants: until it is done, the replicas are the wanted ones and those that wi
 Read next:  partition_change.py (`completed_reassignment`), partitions.py, where an ISR change completes one.
 
 Differs from Kafka: a new target for a reassignment under way is measured against the replicas that it began with, so that
-a later cancel returns to them; replicas that only the former target wanted are dropped at once.
+a later cancel returns to them; replicas that only the former target wanted are dropped at once. Nobody is dropped, by a cancel or
+another target, who alone is known to hold what was committed, also while it is down (Kafka looks at the ISR only).
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+from barnabas_quorum.controller.elr import known_holders
 from barnabas_quorum.controller.partition_change import Replicas, build_change
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, replica_directory
 from barnabas_quorum.controller.partitions import unsettled_partitions
@@ -154,12 +156,12 @@ def _reassign(
 ) -> PartitionChangeRecord | None:
     """The first step towards the wanted replicas, which is also the last when they are all in sync."""
     isr = tuple(member for member in partition.isr if member in wanted.all)
-    if partition.isr and not isr:
+    if _forgets(partition, wanted.all, isr):
         dropped = [replica for replica in partition.replicas if replica not in wanted.all]
         raise KafkaError.of(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic.name}-{item.partition_id}: without {dropped}, which the reassignment under way had added, no replica "
-            "in sync would be left; cancel it or wait until another replica is in sync",
+            f"{topic.name}-{item.partition_id}: without {dropped}, which the reassignment under way had added, nobody would be "
+            "left who is known to hold every committed record; name it too, or wait until another replica is in sync",
         )
     return build_change(
         partition,
@@ -172,6 +174,13 @@ def _reassign(
         directory_for=partial(replica_directory, image),
         allows_unclean=rules.allows_unclean(topic.name),
     )
+
+
+def _forgets(partition: PartitionRegistration, kept: tuple[BrokerId, ...], isr: tuple[BrokerId, ...]) -> bool:
+    """Whether with these replicas alone, of which `isr` are in sync, committed records could be lost: who is dropped deletes its
+    log, also when it comes back only later."""
+    holders = known_holders(partition)
+    return bool(partition.isr and not isr) or bool(holders and holders.isdisjoint(kept))
 
 
 def _cancel(
@@ -189,7 +198,7 @@ def _cancel(
         )
     original = original_replicas(partition)
     isr = tuple(member for member in partition.isr if member in original)
-    if partition.isr and not isr and not rules.allows_unclean(topic.name):
+    if _forgets(partition, original, isr) and not rules.allows_unclean(topic.name):
         raise KafkaError.of(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{name}: none of its original replicas {list(original)} is in sync, so going back could lose records; let the "
