@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -173,12 +173,13 @@ def _print_entry(path: Path, entry: LogEntry, *, output: str) -> None:
         }
         print(json.dumps(shown, ensure_ascii=False))
         return
-    moment = datetime.fromtimestamp(entry.timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    # this host's clock, as `barnabas quorum log` and the nodes' own logs have it; TZ=UTC for files of another host
+    moment = datetime.fromtimestamp(entry.timestamp_ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
     fields = entry.fields
     if entry.kind == IMAGE_HASH:
         fields = {part["part"]: part["hash"][:HASH_SHOWN] + "…" for part in fields["parts"] if part["hash"].strip("0")}
     text = " ".join(f"{name}={_short(value)}" for name, value in fields.items())
-    when = f"{moment}.{entry.timestamp_ms % 1000:03d}Z"
+    when = f"{moment}.{entry.timestamp_ms % 1000:03d}"
     print(f"{entry.offset:>8}  {entry.epoch:>3}  {when}  {entry.kind:<30} {text}".rstrip())
 
 

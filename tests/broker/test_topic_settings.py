@@ -57,6 +57,17 @@ def test_a_bad_override_is_refused(key: str, value: str) -> None:
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize(("key", "meant"), [("retention.mss", "retention.ms"), ("compresion.type", "compression.type")])
+def test_a_mistyped_topic_key_is_told_with_the_one_it_means(key: str, meant: str) -> None:
+    with pytest.raises(KafkaError, match=rf"{key} is no topic setting; did you mean {meant}\?"):
+        settings().validate_topic("t", key, "1")
+
+
+def test_a_mistyped_broker_key_is_not_sent_to_the_properties_file() -> None:
+    with pytest.raises(KafkaError, match=r"log\.segment\.byts is not a key .*did you mean log\.segment\.bytes\?"):
+        settings().validate_broker("log.segment.byts", "1")
+
+
 def test_a_broker_key_that_cannot_change_at_run_time_is_refused_with_the_way_to_change_it() -> None:
     with pytest.raises(KafkaError, match="restart the broker"):
         settings().validate_broker("log.dirs", "/elsewhere")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from barnabas_broker.config.keys import nearest
 from barnabas_broker.config.server import refuse_unknown
 from barnabas_broker.config.topic_keys import (
     ACCEPTED_TOPIC_KEYS,
@@ -18,7 +19,7 @@ from barnabas_broker.config.topic_keys import (
     check_group_key,
     check_together,
 )
-from barnabas_log.config import FlushOnAcks, LogConfig, broker_defaults
+from barnabas_log.config import TOPIC_KEYS, FlushOnAcks, LogConfig, broker_defaults
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ConfigResourceType
@@ -99,6 +100,10 @@ class TopicSettings:
         if key in THROTTLED_REPLICAS_KEYS:
             parse_throttled_replicas(key, value)
             return
+        if key not in TOPIC_KEYS:
+            meant = nearest(key, (*TOPIC_KEYS, *NOT_OF_LOGS))
+            if meant is not None:
+                raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key} is no topic setting; did you mean {meant}?")
         LogConfig.from_overrides(self._static, {key: value}, is_internal=topic.startswith(INTERNAL_TOPIC_PREFIX))
 
     def validate_topic_as_whole(self, topic: str, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> None:

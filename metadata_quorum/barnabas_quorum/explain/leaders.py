@@ -39,7 +39,7 @@ class ControllerReport:
     incarnation: str = ""
     """Of the quorum; empty = never recovered."""
     unreached: frozenset[BrokerId] = frozenset()
-    """Voters that it cannot reach."""
+    """Voters to which its last request failed, however long ago: who follows a leader asks nobody else."""
     recovered_beside: tuple[str, ...] = ()
     """Incarnations of other recoveries of the same quorum that it has met."""
 
@@ -264,7 +264,7 @@ def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
     knows = f"follows {report.leader_id}" if report.leader_id not in (NO_BROKER, report.key.id) else ""
     voted = f"voted for {report.voted_id}" if report.voted_id not in (NO_BROKER, report.leader_id) else ""
     life = f"of the quorum recovered as {report.incarnation}" if report.incarnation else ""
-    cut = f"cannot reach {_names(sorted(report.unreached))}" if report.unreached else ""
+    cut = f"its last request to {_names(sorted(report.unreached))} failed" if report.unreached else ""
     if report.key in voters:
         place = ""
     elif voters.by_id(report.key.id) is not None:
