@@ -163,7 +163,10 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
     except TimeoutError as error:
         failure = AdminError(str(error) or "timed out", code=ErrorCode.REQUEST_TIMED_OUT, hint=_HEALTH_HINT)
     except OSError as error:
-        failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=_BROKERS_HINT)
+        if error.filename is not None:
+            failure = AdminError(f"{error.filename}: {error.strerror}", code=ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
     except click.UsageError as error:
         if not is_json:
             raise
@@ -177,6 +180,6 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
 
 
 _HEALTH_HINT = "see `barnabas cluster health`"
-_BROKERS_HINT = (
+BROKERS_HINT = (
     "see `barnabas cluster health`; `barnabas broker list` shows where brokers listen, -b HOST:PORT names others"
 )

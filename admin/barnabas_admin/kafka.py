@@ -8,15 +8,16 @@ Read next:  commands/records.py, commands/group.py.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from barnabas_admin.errors import AdminError
-from barnabas_admin.invocation import Invocation
+from barnabas_admin.invocation import BROKERS_HINT, Invocation
 from barnabas_admin.output import talk
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST, UNKNOWN_TOPIC_CODES, known_code, metadata_request
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
 T = TypeVar("T")
@@ -46,6 +47,11 @@ def run_with_cluster(
             ) from None
         try:
             return await work(client)
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            reason = error.strerror if isinstance(error, socket.gaierror) else "connection refused"
+            raise AdminError(
+                f"no broker answers at {servers}: {reason}", code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT
+            ) from error
         finally:
             await client.close()
 

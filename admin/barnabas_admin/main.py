@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.exceptions import NoSuchCommand
 
 Entry = tuple[str, str]
 """(module:attribute of the click command, its line in the help)."""
@@ -173,6 +174,15 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(f"barnabas_admin.commands.{module}"), attribute)
         assert isinstance(command, click.Command), f"{entry[0]} is not a command"
         return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """click's, which looks for the command that was meant among imported ones only."""
+        try:
+            return super().resolve_command(context, arguments)
+        except NoSuchCommand as error:
+            raise NoSuchCommand(error.command_name, possibilities=self.list_commands(context), ctx=context) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """The help's list of commands, from what the tree says, without importing them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -133,7 +134,8 @@ def print_error(error: KafkaError, *, is_json: bool) -> None:
         return
     name = "" if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else f"{error.code.name}: "
     print(f"error: {name}{message}", file=sys.stderr)
-    if hint:
+    commands = re.findall(r"`[^`]+`", hint)
+    if hint and not (commands and all(command in message for command in commands)):
         print(f"hint: {hint}", file=sys.stderr)
 
 

@@ -7,14 +7,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+from barnabas_admin.errors import AdminError
+from barnabas_admin.invocation import errors_end_the_process
 from barnabas_admin.main import LazyGroup, cli
-from barnabas_admin.output import ExitCode
+from barnabas_admin.output import ExitCode, print_error
 from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -354,6 +357,38 @@ def test_what_is_no_broker_address_is_refused_with_the_form(run: Run) -> None:
 def test_a_node_that_listens_is_never_called_unreachable_however_short_the_time() -> None:
     result = CliRunner().invoke(cli, ["cluster", "info", "--timeout", "0.000001"], catch_exceptions=False)
     assert result.exit_code in (ExitCode.OK, ExitCode.TIMEOUT), result.output
+
+
+@pytest.mark.parametrize(("words", "meant"), [(("topic", "lst"), "list"), (("cluster", "helth"), "health")])
+def test_a_mistyped_command_is_told_with_the_one_it_means(run: Run, words: tuple[str, ...], meant: str) -> None:
+    assert f"Did you mean '{meant}'?" in run(*words, exit_code=2).stderr
+
+
+def test_a_key_cannot_be_set_and_removed_and_one_that_was_not_set_is_told(admin_server: AdminServer, run: Run) -> None:
+    overrides = {(ConfigResourceType.TOPIC, "t"): {"retention.ms": "1000"}}
+    admin_server.node.image = make_image(topics={"t": [((1,), (1,), 1)]}, configs=overrides)
+    refused = run("topic", "alter", "t", "-c", "retention.ms=1", "-d", "retention.ms", exit_code=2)
+    assert "retention.ms cannot be set and removed at once" in refused.stderr
+    done = run("topic", "alter", "t", "-d", "retention.ms", "-d", "nosuch")
+    assert done.stdout == "t: set retention.ms (the default)\nt: set nosuch (the default)\n"
+    assert done.stderr == "t: nosuch was not overridden\n"
+
+
+def test_a_hint_that_the_message_gives_already_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(
+        AdminError("no such voter; `barnabas quorum replicas` lists them", hint="`barnabas quorum replicas` does"),
+        is_json=False,
+    )
+    print_error(AdminError("no such voter", hint="`barnabas quorum replicas` lists them"), is_json=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["error", "error", "hint"]
+
+
+def test_a_file_that_cannot_be_written_is_no_broker_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, errors_end_the_process(is_json=False):
+        Path("/proc/no-such-directory").mkdir()
+    assert ended.value.code == ExitCode.ERROR
+    assert capsys.readouterr().err == "error: KAFKA_STORAGE_ERROR: /proc/no-such-directory: No such file or directory\n"
 
 
 def test_usage_errors_end_with_two(run: Run) -> None:

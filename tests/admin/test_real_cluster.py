@@ -285,7 +285,7 @@ def test_every_brokers_directories_tell_their_disks_and_replicas(commands: Cli) 
     assert [row["broker"] for row in rows] == [1, 2, 3]
     assert all(row["state"] == "online" and 0 < row["free_bytes"] <= row["total_bytes"] for row in rows)
     assert all(row["replicas"] >= 1 for row in rows)
-    commands.run("broker", "logdirs", "9", "--timeout", "0.5", status=1)
+    assert b"broker 9 is not registered" in commands.run("broker", "logdirs", "9", status=3).stderr
 
 
 def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: LocalCluster) -> None:
@@ -389,5 +389,9 @@ def test_storage_verbs_speak_through_the_server(tmp_path: Path) -> None:
     commands.run("storage", "format", "-c", str(file), "--cluster-id", cluster_id, "--standalone")
     found = commands.json("storage", "info", "-c", str(file))
     assert (found["cluster_id"], found["node_id"]) == (cluster_id, 7)
+    file.write_text(file.read_text() + "num.io.threads=8\n")
+    assert b"num.io.threads is not a key" in commands.run("storage", "info", "-c", str(file)).stderr
     again = commands.run("storage", "format", "-c", str(file), "--cluster-id", cluster_id, "--standalone", status=1)
+    warning, error = again.stderr.splitlines()
+    assert warning.startswith(b"num.io.threads is not a key") and error.startswith(b"error: INVALID_REQUEST: /")
     assert b"--ignore-formatted" in again.stderr

@@ -177,6 +177,11 @@ def create(
         for creation in creations
     ]
     _print(invocation, rows)
+    talk(f"created {_count(rows)}")
+
+
+def _count(rows: list[dict[str, str]]) -> str:
+    return f"{len(rows)} ACL{'s' if len(rows) != 1 else ''}"
 
 
 @click.command()
@@ -192,8 +197,10 @@ def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
         found = _find(invocation, options)
         if not invocation.is_json:
             _print(invocation, found)
-        confirm(f"this deletes {len(found)} ACL{'s' if len(found) != 1 else ''}", typed="delete", yes=yes)
+        confirm(f"this deletes {_count(found)}", typed="delete", yes=yes)
     answer = call_any_broker(invocation, DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter(options))]))
     (result,) = answer.filter_results
     check(result)
-    _print(invocation, [_row(entry, entry) for entry in result.matching_acls], deleted=True)
+    rows = [_row(entry, entry) for entry in result.matching_acls]
+    _print(invocation, rows, deleted=True)
+    talk(f"deleted {_count(rows)}")

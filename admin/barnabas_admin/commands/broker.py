@@ -12,8 +12,10 @@ from typing import Any
 import click
 
 from barnabas_admin.commands.cluster import describe_broker, print_broker_table
+from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import ExitCode, print_json, print_line, print_table, talk
+from barnabas_wire.kafka.errors import ErrorCode
 
 
 @click.command("list")
@@ -36,8 +38,17 @@ def logdirs(invocation: Invocation, broker_ids: tuple[int, ...]) -> None:
 
     Without ID all brokers in service are asked. Exit status 1 when one of them does not answer, 10 when a directory is offline.
     """
-    wanted = list(broker_ids) or [broker.id for broker in invocation.admin.list_brokers().brokers if not broker.fenced]
-    rows, silent = _ask_log_directories(invocation, wanted)
+    is_fenced = {broker.id: broker.fenced for broker in invocation.admin.list_brokers().brokers}
+    unknown = [broker_id for broker_id in broker_ids if broker_id not in is_fenced]
+    if unknown:
+        raise AdminError(
+            f"broker {unknown[0]} is not registered",
+            code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+            hint="`barnabas broker list` shows the brokers",
+        )
+    wanted = [broker_id for broker_id in broker_ids or is_fenced if not is_fenced[broker_id]]
+    rows, silent = _ask_log_directories(invocation, wanted) if wanted else ([], [])
+    silent += [{"broker": each, "error": "it is fenced"} for each in broker_ids if is_fenced[each]]
     if invocation.is_json:
         print_json({"log_dirs": rows, "unreachable": silent})
     elif rows:

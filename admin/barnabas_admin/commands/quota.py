@@ -91,5 +91,6 @@ def set_quota(
     if invocation.is_json:
         print_json({"entity": {part.entity_type: part.entity_name for part in entity}, "quotas": fields, "dry": dry})
         return
+    whose = " ".join(f"{part.entity_type}={part.entity_name or DEFAULT}" for part in entity)
     for key, new in fields.items():
-        talk(f"{key} {'removed' if new is None else f'= {new:g}'}{' (would be)' if dry else ''}")
+        talk(f"{whose}: {key} {'removed' if new is None else f'= {new:g}'}{' (would be)' if dry else ''}")

@@ -232,10 +232,9 @@ def _parse_moves(texts: Sequence[str]) -> Moves:
     for text in texts:
         name, _, brokers = text.partition("=")
         topic, index = _parse_partition(name)
-        wanted = parse_broker_ids(brokers)  # never empty: no brokers would mean to cancel
-        if index is None:
+        if not brokers or index is None:  # no brokers would mean to cancel
             raise click.UsageError(f"{text!r} is not TOPIC:PARTITION=ID,ID")
-        moves[topic, index] = tuple(wanted)
+        moves[topic, index] = tuple(parse_broker_ids(brokers))
     return moves
 
 

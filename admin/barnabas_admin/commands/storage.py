@@ -17,9 +17,8 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.local_cluster import random_uuid as new_uuid
-from barnabas_admin.local_node import server_command
-from barnabas_admin.output import print_fields, print_json, print_line
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_admin.local_node import describe_exit, server_command
+from barnabas_admin.output import print_fields, print_json, print_line, talk
 
 SERVER_TIMEOUT_S = 60.0
 
@@ -112,7 +111,12 @@ def _run_server(*arguments: str) -> str:
         timeout=SERVER_TIMEOUT_S,
         check=False,
     )
+    told, refusal, reason = done.stderr.strip().rpartition("barnabas-server: ")
+    if told:
+        talk(told.strip())
     if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).removeprefix("barnabas-server: ")
-        raise AdminError(said, code=ErrorCode.INVALID_REQUEST)
+        ending = f"`barnabas-server {arguments[0]}` {describe_exit(done.returncode)}: {reason or done.stdout.strip()}"
+        raise AdminError(reason if refusal else ending)
+    if reason:
+        talk(reason)
     return done.stdout.strip()

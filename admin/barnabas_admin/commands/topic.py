@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
-from barnabas_admin.output import ExitCode, exit_code_of, print_fields, print_json, print_line, print_table
+from barnabas_admin.output import ExitCode, exit_code_of, print_fields, print_json, print_line, print_table, talk
 from barnabas_wire.kafka.errors import ErrorCode
 
 names_argument = click.argument("names", nargs=-1, required=True, metavar="TOPIC…")
@@ -111,17 +111,25 @@ def describe(invocation: Invocation, names: tuple[str, ...], no_offsets: bool) -
 @common_options
 def alter(invocation: Invocation, name: str, configs: tuple[str, ...], deleted: tuple[str, ...], dry: bool) -> None:
     """Set or remove config overrides of a topic."""
-    changes: dict[str, str | None] = {**parse_pairs(configs), **dict.fromkeys(deleted)}
+    given = parse_pairs(configs)
+    changes: dict[str, str | None] = {**given, **dict.fromkeys(deleted)}
     if not changes:
         raise click.UsageError("name at least one --config KEY=VALUE or --delete-config KEY")
+    both = sorted(given.keys() & set(deleted))
+    if both:
+        raise click.UsageError(f"{both[0]} cannot be set and removed at once")
     from barnabas_wire.rpc import admin_pb2
 
+    if deleted:
+        entries = invocation.admin.describe_configs(admin_pb2.RESOURCE_TYPE_TOPIC, name, only_overrides=True)
+        for key in sorted(set(deleted) - {entry.key for entry in entries}):
+            talk(f"{name}: {key} was not overridden")
     invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_TOPIC, name, changes, validate_only=dry)
     if invocation.is_json:
         print_json({"topic": name, "changes": changes, "dry": dry})
         return
     for key, value in changes.items():
-        what = f"{key}={value}" if value is not None else f"{key} (override removed)"
+        what = f"{key}={value}" if value is not None else f"{key} (the default)"
         print_line(f"{name}: {'would set' if dry else 'set'} {what}")
 
 
