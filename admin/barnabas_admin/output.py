@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -18,6 +19,10 @@ from typing import Any
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 API_VERSION = "v1"
+FOLDED_WIDTH_MIN = 24
+"""The widest column of a table is folded to this at least."""
+CELL_BORDER = 3
+"""Characters that a terminal's table has between two cells."""
 
 
 class ExitCode(IntEnum):
@@ -78,25 +83,30 @@ def talk(text: str) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """A table on stdout: with rich on a terminal, in plain aligned columns when piped."""
+    """A table on stdout: with rich on a terminal that is wide enough, in plain aligned columns when piped or too narrow."""
     texts = [[_cell(value) for value in row] for row in rows]
-    if sys.stdout.isatty():
-        _print_rich_table(columns, texts)
-        return
     widths = [max(len(column), *(len(row[i]) for row in texts), 0) for i, column in enumerate(columns)]
+    if sys.stdout.isatty() and _fits(widths, shutil.get_terminal_size().columns):
+        _print_rich_table(columns, texts, folded=widths.index(max(widths)))
+        return
     for row in (list(columns), *texts):
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _fits(widths: Sequence[int], terminal_width: int) -> bool:
+    """Whether no column but the widest has to be folded. Rich would fold all of them, to columns of five characters."""
+    return sum(widths) - max(widths) + min(max(widths), FOLDED_WIDTH_MIN) + CELL_BORDER * len(widths) <= terminal_width
+
+
+def _print_rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, folded: int) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    for index, column in enumerate(columns):
+        table.add_column(column, overflow="fold", no_wrap=index != folded)
     for row in rows:
         table.add_row(*(Text(text) for text in row))
     Console(highlight=False).print(table)
@@ -107,6 +117,18 @@ def print_fields(fields: Mapping[str, Any]) -> None:
     width = max(len(name) for name in fields)
     for name, value in fields.items():
         print(f"{name.ljust(width)}  {_cell(value)}")
+
+
+def size_text(size_bytes: int | None) -> str | None:
+    """Bytes for people, as 9.4KiB; None for what is not known."""
+    if size_bytes is None or size_bytes < 1024:
+        return None if size_bytes is None else f"{size_bytes}B"
+    size = float(size_bytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f}{unit}"
+    return f"{size / 1024:.1f}TiB"
 
 
 def local_time(timestamp_ms: int, *, is_dated: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from click.testing import CliRunner, Result
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import errors_end_the_process
 from barnabas_admin.main import LazyGroup, cli
-from barnabas_admin.output import ExitCode, print_error
+from barnabas_admin.output import ExitCode, print_error, size_text
 from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -396,3 +397,26 @@ def test_usage_errors_end_with_two(run: Run) -> None:
     run("topic", "alter", "t", exit_code=2)
     run("topic", "create", "t", "-c", "novalue", exit_code=2)
     run("nonsense", exit_code=2)
+
+
+@pytest.mark.parametrize("columns", [60, 200])
+def test_a_table_too_wide_for_its_terminal_keeps_its_cells_whole(columns: int) -> None:
+    row = ["broker,controller", "8652ad2ab435141c", "8652ad2ab435141c", "agrees"]
+    code = (
+        f"from barnabas_admin.output import print_table; print_table(['ROLES', 'HASH', 'OTHER_HASH', 'STATE'], [{row}])"
+    )
+    terminal, its_end = os.openpty()
+    try:
+        environment = os.environ | {"COLUMNS": str(columns), "TERM": "xterm"}
+        subprocess.run([sys.executable, "-c", code], stdout=its_end, env=environment, check=True, timeout=60)
+        shown = os.read(terminal, 100_000).decode()
+    finally:
+        os.close(terminal)
+        os.close(its_end)
+    assert all(cell in shown for cell in row), shown
+    assert ("─" in shown) == (columns == 200), "rich draws a line where there is room"
+
+
+def test_sizes_are_told_in_the_unit_that_fits() -> None:
+    told = [size_text(size) for size in (None, 0, 1023, 1024, 9_650, 270_553_174_016, 5 * 1024**4)]
+    assert told == [None, "0B", "1023B", "1.0KiB", "9.4KiB", "252.0GiB", "5.0TiB"]

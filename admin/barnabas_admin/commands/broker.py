@@ -14,7 +14,7 @@ import click
 from barnabas_admin.commands.cluster import describe_broker, print_broker_table
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
-from barnabas_admin.output import ExitCode, print_json, print_line, print_table, talk
+from barnabas_admin.output import ExitCode, print_json, print_line, print_table, size_text, talk
 from barnabas_wire.kafka.errors import ErrorCode
 
 
@@ -52,9 +52,10 @@ def logdirs(invocation: Invocation, broker_ids: tuple[int, ...]) -> None:
     if invocation.is_json:
         print_json({"log_dirs": rows, "unreachable": silent})
     elif rows:
-        columns = ["BROKER", "DIRECTORY", "STATE", "TOTAL_BYTES", "FREE_BYTES", "REPLICAS", "REPLICA_BYTES"]
+        columns = ["BROKER", "DIRECTORY", "STATE", "TOTAL", "FREE", "REPLICAS", "SIZE"]
         keys = ("broker", "directory", "state", "total_bytes", "free_bytes", "replicas", "replica_bytes")
-        print_table(columns, [[row[key] for key in keys] for row in rows])
+        sizes = ("total_bytes", "free_bytes", "replica_bytes")
+        print_table(columns, [[size_text(row[key]) if key in sizes else row[key] for key in keys] for row in rows])
     for item in silent:
         talk(f"broker {item['broker']} does not tell: {item['error']}")
     if silent:
