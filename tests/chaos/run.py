@@ -106,7 +106,7 @@ async def _run(
         history=check_metadata(load.operations),
         acknowledged=check_against_log(load.operations, changes),
         local_reads=check_local_reads(load.local_reads, changes),
-        logs=compare_logs(logs, high_watermark=high_watermark),
+        logs=compare_logs(logs, high_watermark=high_watermark, voters=cluster.voter_ids),
         outcomes=dict(load.stats.outcomes),
         unknown=dict(load.stats.unknown),
         deaths=cluster.deaths,

@@ -40,25 +40,29 @@ def stored(*batches: bytes, start: int = 0) -> StoredLog:
 
 def test_equal_logs_are_equal_wherever_they_start() -> None:
     whole, late = stored(CREATE, SET, REMOVE), stored(SET, REMOVE, start=2)
-    assert compare_logs({1: whole, 2: whole, 3: late}, high_watermark=4).is_clean
+    assert compare_logs({1: whole, 2: whole, 3: late}, high_watermark=4, voters=(1, 2, 3)).is_clean
 
 
 def test_a_committed_batch_that_differs_or_is_missing_is_found_and_an_uncommitted_one_is_not() -> None:
     whole, forked = stored(CREATE, SET, REMOVE), stored(CREATE, SET, OTHER)
-    assert compare_logs({1: whole, 2: forked}, high_watermark=3).is_clean
-    assert compare_logs({1: whole, 2: forked}, high_watermark=4).differences == [
+    assert compare_logs({1: whole, 2: forked}, high_watermark=3, voters=(1, 2)).is_clean
+    assert compare_logs({1: whole, 2: forked}, high_watermark=4, voters=(1, 2)).differences == [
         f"batch at 3: sizes by node {{1: {len(REMOVE)}, 2: {len(OTHER)}}}"
     ]
     holed = StoredLog(0, 4, {0: CREATE, 3: REMOVE})
-    assert compare_logs({1: whole, 2: holed}, high_watermark=4).differences == [
+    assert compare_logs({1: whole, 2: holed}, high_watermark=4, voters=(1, 2)).differences == [
         f"batch at 2: sizes by node {{1: {len(SET)}, 2: None}}"
     ]
 
 
-def test_logs_that_end_before_what_was_told_to_be_committed_are_found() -> None:
-    short = stored(CREATE, SET)
-    assert compare_logs({1: short, 2: short}, high_watermark=3).is_clean
-    assert not compare_logs({1: short, 2: short}, high_watermark=4).is_clean
+def test_what_was_told_to_be_committed_and_no_majority_of_the_voters_has_is_found() -> None:
+    short, whole = stored(CREATE, SET), stored(CREATE, SET, REMOVE)
+    logs = {1: short, 2: short, 3: whole, 4: whole}
+    assert compare_logs(logs, high_watermark=3, voters=(1, 2, 3)).is_clean
+    assert compare_logs(logs, high_watermark=4, voters=(1, 3, 4)).is_clean
+    assert compare_logs(logs, high_watermark=4, voters=(1, 2, 3)).differences == [
+        "of the voters [1, 2, 3] only [3] reach the high watermark 4 that was told"
+    ]
 
 
 def test_changes_are_read_from_files_up_to_a_torn_tail(tmp_path: Path) -> None:
