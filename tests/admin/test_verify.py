@@ -140,6 +140,13 @@ def test_who_was_not_asked_or_is_silent_is_never_taken_for_one_that_agrees(run: 
     assert json.loads(result.stdout)["is_consistent"] is False
 
 
+def test_why_a_node_was_not_asked_stands_below_the_table(run: Any) -> None:
+    result = run([FakeNode(1), FakeNode(2, is_silent=True)], "verify")
+    assert max(map(len, result.stdout.splitlines())) < 120
+    assert "node 2: not asked: unless it is one of those that are unreachable, name its admin listener" in result.stderr
+    assert any(line.split(": ")[1] == "unreachable" for line in result.stderr.splitlines())
+
+
 def test_without_an_active_controller_the_last_common_comparison_counts(run: Any) -> None:
     nodes = [FakeNode(node, has_no_controller=True) for node in (1, 2, 3)]
     result = run(nodes, "verify", "-o", "json")

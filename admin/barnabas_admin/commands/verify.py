@@ -229,7 +229,7 @@ def _print(report: dict[str, Any], *, is_recomputed: bool) -> None:
                 offset if row.get("hash") else None,
                 row.get("hash"),
                 row.get("agreed_hash"),
-                row["state"] if row.get("held_at") is None else f"held before {row['held_at']}",
+                row["state"].partition(":")[0] if row.get("held_at") is None else f"held before {row['held_at']}",
                 row.get("differing_parts"),
                 row.get("applied_offset"),
                 row.get("compared"),
@@ -250,6 +250,8 @@ def _print(report: dict[str, Any], *, is_recomputed: bool) -> None:
     for note in report["notes"]:
         talk(f"note: {note}")
     for row in report["nodes"]:
+        if ":" in row["state"]:
+            talk(f"{row['address'] if row['node'] is None else 'node ' + str(row['node'])}: {row['state']}")
         if row["state"] == "held":
             talk(
                 f"next: barnabas quorum quarantine list        # node {row['node']} stands before offset {row['held_at']}"

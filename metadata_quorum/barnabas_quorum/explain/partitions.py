@@ -389,9 +389,8 @@ def _steps_to_sync(
         if broker is not None and broker.is_active and is_directory_online(image, partition, replica):
             steps.append(NextStep(purpose=f"broker {replica} is catching up: wait", command="barnabas cluster health"))
         else:
-            steps.append(
-                NextStep(purpose=_mend(partition, replica, image=image), command=f"barnabas explain broker {replica}")
-            )
+            mend = f"{_mend(partition, replica, image=image)}; why it is out is told by"
+            steps.append(NextStep(purpose=mend, command=f"barnabas explain broker {replica}"))
     return steps
 
 
