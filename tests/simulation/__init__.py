@@ -40,6 +40,8 @@ C8  producer id blocks are disjoint                       controller_workload._a
 C9  no part of a metadata transaction is seen             controller_workload.judge
 C10 reassignments                                         invariants._check_move, judge_histories, unsettled; operators;
                                                           tests/metadata_quorum/test_controller_walk.py
+L1  retention takes what the topic's settings let go, not what the broker's would
+                                                          partition_model.retire; invariants.judge_histories
 D7  what a message promises is on disk when it leaves     raft_invariants.on_send
 P*  replication, E*: clients' histories                   invariants, partition_model; ../checker
 

@@ -30,10 +30,12 @@ from tests.simulation.nodes import SimulatedNode
 from tests.simulation.operators import Operators
 from tests.simulation.partition_model import LawBroken
 from tests.simulation.swarm import Swarm
-from tests.simulation.workload import REPLICATION_FACTOR, ChurningClient, Client
+from tests.simulation.workload import ChurningClient, Client, settings_of_topics
 
 TOPIC = "records"
 PARTITIONS = 2
+REPLICATION_FACTOR = 3
+"""Of the topic that stays, when it is made."""
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
 START_S = 30.0
@@ -119,7 +121,7 @@ class Cluster:
             Client(self, TOPIC, partition, producers=self.swarm.producers) for partition in range(PARTITIONS)
         ]
         if self.swarm.churn_s:
-            self.clients.append(ChurningClient(self))
+            self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
 
     def run(self) -> Figures:
         """The whole run. Raises LawBroken, and whatever the real code raised where nothing explains it."""
@@ -185,7 +187,12 @@ class Cluster:
 
     async def _create_topic(self) -> None:
         """Ask whoever is active, until it is done."""
-        topic = CreatableTopic(name=TOPIC, partition_count=PARTITIONS, replication_factor=REPLICATION_FACTOR)
+        topic = CreatableTopic(
+            name=TOPIC,
+            partition_count=PARTITIONS,
+            replication_factor=REPLICATION_FACTOR,
+            configs=settings_of_topics(self.swarm),
+        )
         while True:
             await asyncio.sleep(0.2)
             active = [node for node in self.nodes if node.is_up and node.driver.is_active]

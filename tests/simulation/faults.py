@@ -11,6 +11,7 @@ Read next:  swarm.py for how often; cluster.py.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Awaitable, Collection
 from typing import TYPE_CHECKING
@@ -58,6 +59,8 @@ class Faults:
         """A follower that lost its disk, and the partition of whose leader will hear of its former life once more."""
         self._in_repair: tuple[SimulatedNode, str] | None = None
         """A node that is stopped, and the directory of it that works again when it starts."""
+        self._works_again = asyncio.Event()
+        """Set when a directory does without having been mended."""
 
     def start(self) -> None:
         """Let it begin."""
@@ -116,6 +119,11 @@ class Faults:
     def _start_later(self, node: SimulatedNode) -> None:
         if self._in_repair is not None and self._in_repair[0] is node:
             node.disk.broken.pop(self._in_repair[1], None)
+        for path in list(node.disk.broken):
+            if self._strikes(self._swarm.works_again):
+                self._cluster.note(f"works again {path}", node.id, node.life)
+                del node.disk.broken[path]
+                self._works_again.set()
         delay_s = self._swarm.restart_s * (0.5 + self._cluster.random.random())
         self._cluster.loop.call_later(delay_s, self._restart, node, node.life)
 
@@ -337,6 +345,8 @@ class Faults:
                 links = [(target, source) for source, target in links]
             span_s = cluster.random.expovariate(1 / self._swarm.partition_s)
             if cluster.strikes("isolated", lonely):
+                if self._strikes(self._swarm.moments.isolated):
+                    self._crash_soon(cluster.network.nodes[lonely])
                 await self._cut(lonely, links, span_s)
 
     async def _hold_back_now_and_then(self) -> None:
@@ -372,7 +382,10 @@ class Faults:
             cluster.figures.directories_broken += not is_full
             cluster.note(f"{'full' if is_full else 'broken'} {path}", node.id, node.life)
             node.disk.broken[path] = errno.ENOSPC if is_full else errno.EIO
-            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.repair_s))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(cluster.random.expovariate(1 / self._swarm.repair_s)):
+                    await self._works_again.wait()
+            self._works_again.clear()
             while self.wiped is not None:
                 await asyncio.sleep(LATE_STEP_S)
             await self._mend(node, path)

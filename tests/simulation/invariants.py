@@ -120,10 +120,10 @@ class Invariants:
                 self._check_directories(image, topic.name, registration)
         if image.offset > self._newest_offset:
             self._newest_offset = image.offset
-            if len(topics) < len(self._living):
-                for topic_id in self._living - {topic.id for topic in topics}:
-                    self._forget(topic_id)
-            self._living = {topic.id for topic in topics}
+            living = {topic.id for topic in topics}
+            for topic_id in self._living - living:
+                self._forget(topic_id)
+            self._living = living
 
     def _forget(self, topic_id: Uuid) -> None:
         """The topic is deleted, though not everybody knows; who does not may go on for a while with what is left of it."""
@@ -213,6 +213,9 @@ class Invariants:
             if followed.catch_up():
                 self._cluster.faults.after_roll(node)
             self._changed[followed.model] = None
+        if log.log_start_offset > followed.model.log_start and not followed.model.is_deleted:
+            kept = self._cluster.swarm.logs.kept_bytes
+            followed.model.retire(followed, retention_bytes=kept)
         high_watermark = partition.high_watermark
         if high_watermark != followed.high_watermark or log.log_start_offset > high_watermark:
             self._check_high_watermark(node, partition, followed, high_watermark)
@@ -391,7 +394,7 @@ class Invariants:
 
     def judge_histories(self) -> None:
         """At the end: every producer's history is clean, every reader saw what is there, replicas are equal. What retention
-        took is not asked for here."""
+        may have taken is not asked for here."""
         self.check()
         for topic in self._newest_image().topics.sorted_topics():
             for number, registered in topic.partitions.items():
@@ -405,6 +408,8 @@ class Invariants:
             if not client.is_kept:
                 continue
             start, at = self._final_log(client)
+            if start and self._cluster.swarm.logs.kept_bytes < 0:
+                raise LawBroken("a topic keeps for ever what it is told to keep (L1)", f"{client} begins at {start}")
             for producer in client.producers:
                 self._judge(producer, client, start, at)
             changed = [o for o, record_id in client.seen.items() if o >= start and at.get(o) != record_id]

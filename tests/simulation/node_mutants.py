@@ -28,8 +28,10 @@ from typing import Any
 import pytest
 
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
+from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_log import checkpoints, recovery, unified_log
 from barnabas_log import manager as log_manager
+from barnabas_log.config import LogConfig
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
@@ -42,6 +44,7 @@ from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_replication import fetcher, isr, partition
 from barnabas_replication.isr import IsrState
+from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition, TruncationStep
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
@@ -249,6 +252,16 @@ def _retention_passes_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unified_log, "deletable_count", deletable_count)
 
 
+def _loaded_logs_are_shortened_by_the_defaults(patch: pytest.MonkeyPatch) -> None:
+    original = LogManager.__init__
+
+    def init(self: LogManager, *, default_config: LogConfig, **rest: Any) -> None:
+        original(self, default_config=default_config, **rest)
+        self._loaded_config = default_config
+
+    patch.setattr(LogManager, "__init__", init)
+
+
 def _high_watermark_passes_below_min_isr(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(isr, "effective_min_isr", lambda **_: 1)
     patch.setattr(Partition, "min_isr", 1)
@@ -362,6 +375,21 @@ def _of_two_logs_the_wrong_one_serves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogManager, "settle", settle)
 
 
+def _metadata_is_applied_behind_closed_logs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerMetadataPublisher, "stop", lambda self: None)
+
+
+def _log_is_begun_for_what_an_older_image_calls_new(patch: pytest.MonkeyPatch) -> None:
+    original = ReplicaManager._may_make_log
+
+    def may_make_log(self: ReplicaManager, topic_partition: Any, registration: Any) -> bool:
+        online, has_offline = self._logs.online_directory_ids, bool(self._logs.offline_directories)
+        refusal = refusal_of_new_log(registration, self.broker_id, online=online, has_offline=has_offline)
+        return refusal is None or original(self, topic_partition, registration)
+
+    patch.setattr(ReplicaManager, "_may_make_log", may_make_log)
+
+
 def _snapshot_loads_without_configs(patch: pytest.MonkeyPatch) -> None:
     original = snapshot.loaded_delta
 
@@ -412,6 +440,7 @@ MUTANTS = (
     NodeMutant("a torn tail stays", _torn_tail_stays, 7000),
     NodeMutant("checksums are not proved in recovery", _checksums_are_not_proved),
     NodeMutant("retention passes the HW", _retention_passes_the_high_watermark),
+    NodeMutant("loaded logs are shortened by the defaults", _loaded_logs_are_shortened_by_the_defaults),
     NodeMutant("a move ends with one wanted replica in sync", _move_ends_with_one_wanted_replica_in_sync),
     NodeMutant("a replica that moved away stays", _replica_that_moved_away_stays),
     NodeMutant("what moved away during a stop stays", _strays_stay),
@@ -421,6 +450,8 @@ MUTANTS = (
     NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush),
     NodeMutant("a stop counts as clean for ever", _stop_counts_as_clean_for_ever),
     NodeMutant("of two logs of a name the wrong one serves", _of_two_logs_the_wrong_one_serves),
+    NodeMutant("metadata is applied behind closed logs", _metadata_is_applied_behind_closed_logs),
+    NodeMutant("a log is begun for what was new long ago", _log_is_begun_for_what_an_older_image_calls_new),
     NodeMutant("a snapshot loads without configs", _snapshot_loads_without_configs),
 )
 

@@ -27,7 +27,7 @@ from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
-from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.config import FlushOnAcks, LogConfig, broker_defaults
 from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import LogManager, LogManagerConfig
 from barnabas_quorum.config import QuorumConfig
@@ -59,8 +59,8 @@ CONTROLLER = ControllerConfig(
     image_hash_interval_records=25,
 )
 LIFECYCLE = LifecycleConfig(session_timeout_ms=3000, heartbeat_interval_ms=500, shutdown_timeout_ms=2000)
-QUORUM = QuorumConfig(snapshot_after_bytes=900, retention_bytes=4_000, fetch_snapshot_bytes_max=300)
-"""Snapshots every few seconds, fetched in several slices, and a log that soon begins at one."""
+QUORUM = QuorumConfig(retention_bytes=4_000, fetch_snapshot_bytes_max=300)
+"""Snapshots are fetched in several slices, and a log soon begins at one."""
 QUORUM_SEGMENT_BYTES = 1_200
 PROPERTIES = {"min.insync.replicas": "2", "log.retention.ms": "-1"}
 FILE_DELETE_DELAY_MS = 300
@@ -105,14 +105,13 @@ class SimulatedNode:
         self._running: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
 
-    def _log_config(self, settings: TopicSettings, topic: str, image: MetadataImage) -> LogConfig:
-        """What the topic says, with sizes that no operator may choose: so much the sooner something happens."""
+    def _shaped(self, config: LogConfig) -> LogConfig:
+        """With sizes that no operator may choose: so much the sooner something happens."""
         shape = self._cluster.swarm.logs
         return replace(
-            settings.log_config(topic, image),
+            config,
             segment_bytes=shape.segment_bytes,
             index_interval_bytes=shape.index_interval_bytes,
-            retention_bytes=shape.retention_bytes,
             file_delete_delay_ms=FILE_DELETE_DELAY_MS,
             flush_on_acks=FlushOnAcks.PAGE_CACHE if shape.is_page_cache else FlushOnAcks.FSYNC,
         )
@@ -201,7 +200,8 @@ class SimulatedNode:
             now_ms=clock_ms(),
             segment_bytes=QUORUM_SEGMENT_BYTES,
         )
-        settings = TopicSettings(broker_id=self.id, properties=PROPERTIES)
+        properties = PROPERTIES | {"log.retention.bytes": str(swarm.logs.retention_bytes)}
+        settings = TopicSettings(broker_id=self.id, properties=properties)
         self.loader = loader = MetadataLoader()
         self.driver = driver = ControllerDriver(
             Controller(
@@ -221,7 +221,7 @@ class SimulatedNode:
         )
         listener = MetadataListener(loader, leader_observers=())
         self.quorum = quorum = QuorumNode(
-            config=QUORUM,
+            config=replace(QUORUM, snapshot_after_bytes=swarm.snapshot_after_bytes),
             replica=self.member.key,
             voters=self._voters,
             log=metadata_log,
@@ -245,7 +245,7 @@ class SimulatedNode:
             directories=list(self.directory_ids),
             directory_ids={path: number for path, number in self.directory_ids.items() if path not in unread},
             offline=unread,
-            default_config=LogConfig.from_overrides({"min.insync.replicas": "2"}, {}),
+            default_config=self._shaped(LogConfig.from_overrides(broker_defaults(properties), {})),
             clock_ms=clock_ms,
             config=LogManagerConfig(recovery_point_checkpoint_interval_ms=checkpoint_ms),
         )
@@ -277,7 +277,7 @@ class SimulatedNode:
                 high_watermark_checkpoint_interval_ms=checkpoint_ms,
             ),
             logs=logs,
-            log_config=lambda topic, image: self._log_config(settings, topic, image),
+            log_config=lambda topic, image: self._shaped(settings.log_config(topic, image)),
             controller=client,
             peers=lambda broker_id, endpoint: SimulatedPeer(self.network, self, broker_id),
             clock_ms=clock_ms,
@@ -303,7 +303,7 @@ class SimulatedNode:
 
         def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
             for topic in settings.changed_topics(delta, image):
-                replicas.update_topic_config(topic, self._log_config(settings, topic, image))
+                replicas.update_topic_config(topic, self._shaped(settings.log_config(topic, image)))
             settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
         publisher = BrokerMetadataPublisher(
@@ -360,10 +360,13 @@ class SimulatedNode:
                 task.cancel()
 
     async def _retire(self, logs: LogManager) -> None:
-        """Retention, sooner than the manager's own first look after half a minute: few lives last that long."""
+        """Retention, sooner than the manager's own first look after half a minute: few lives last that long. The first is at
+        any moment: metadata may come as late as that, where nobody leads the quorum."""
+        checkpoint_s = self._cluster.swarm.logs.checkpoint_s
+        await asyncio.sleep(checkpoint_s * self._cluster.random.random())
         while True:
-            await asyncio.sleep(self._cluster.swarm.logs.checkpoint_s)
             await logs.apply_retention()
+            await asyncio.sleep(checkpoint_s)
 
 
 async def _raise_from(failure: asyncio.Future[None]) -> None:

@@ -35,6 +35,7 @@ class KnownBatch:
 
     end_offset: int
     chain: int
+    size_bytes: int
     records: tuple[tuple[int, int], ...]
     """(offset, id) of each."""
 
@@ -56,6 +57,8 @@ class PartitionModel:
         """Committed batch boundary -> chain there."""
         self.leaders: dict[Epoch, int] = {}
         """Who led each leader epoch."""
+        self.log_start = 0
+        """The furthest that any replica has let go of records."""
         self._known: dict[tuple[int, int], KnownBatch] = {}
 
     def __str__(self) -> str:
@@ -67,11 +70,25 @@ class PartitionModel:
         known = self._known.get(key)
         if known is None:
             records = tuple((record.offset, int(record.value or b"-1")) for record in iterate_records(data))
-            self._known[key] = KnownBatch(end_offset, chain, records)
+            self._known[key] = KnownBatch(end_offset, chain, len(data), records)
         elif known.end_offset != end_offset or known.chain != chain:
             raise LawBroken(
                 "one content per offset and epoch, and one history before it (P4)",
                 f"{who} has another batch at {base_offset} in leader epoch {header_epoch} of {self}",
+            )
+
+    def retire(self, replica: FollowedLog, *, retention_bytes: int) -> None:
+        """The first of the replicas has let go of records up to its log start. retention_bytes: what the topic keeps at least;
+        -1: everything. Who comes after it follows its leader."""
+        self.log_start = replica.log.log_start_offset
+        # of all replicas and epochs, for what this one has held of it may have been cut meanwhile, and what waits to be written
+        written = sum(batch.size_bytes for batch in self._known.values() if batch.end_offset > self.log_start)
+        kept = written + replica.log._pending_bytes
+        if retention_bytes < 0 or kept < retention_bytes:
+            raise LawBroken(
+                "retention takes nothing that the topic is to keep (L1)",
+                f"{replica.who} begins {self} at {self.log_start}, after which come {kept} bytes; "
+                f"retention.bytes is {retention_bytes}",
             )
 
     def commit(self, replica: FollowedLog, high_watermark: int) -> None:

@@ -18,6 +18,12 @@ from tests.simulation.network import LinkFaults
 
 FOREVER_S = 1e9
 WHOLE_LOG_BYTES = 1 << 30
+BEGUN_ANEW_SHARE = 0.25
+"""Of the seeds, in how many directories fail again and again while topics are deleted and made again, so that their logs are
+begun anew beside those of the same name that are out of reach."""
+KEPT_LONGER_SHARE = 0.15
+"""Of the seeds, in how many the topics keep for ever what the brokers' own settings would soon let go of, while brokers start
+out of everybody's reach."""
 ONE_BATCH_BYTES = 100
 """What a haunted follower fetches at once, so that it joins an ISR when it holds what is committed and no more."""
 
@@ -40,6 +46,8 @@ class CrashMoments:
     """A replica began another segment: who holds it, when records after the old one's end count."""
     made_again: float
     """A topic was made again and holds a record: one of its replicas, before it has written another checkpoint."""
+    isolated: float
+    """A node is cut off from all others: that node, which then starts while nobody tells it anything."""
     delay_s: float
     """Most time between the moment and the crash."""
 
@@ -51,11 +59,18 @@ class LogShape:
     segment_bytes: int
     index_interval_bytes: int
     retention_bytes: int
-    """-1 keeps everything."""
+    """What the brokers' own settings say (log.retention.bytes); -1 keeps everything."""
+    topic_retention_bytes: int | None
+    """What the topics' settings say instead; None: nothing, so that the brokers' count."""
     is_page_cache: bool
     """Records count when written, as in Kafka; then processes are killed, but the power stays on."""
     checkpoint_s: float
     """Between two checkpoints of high watermarks and of recovery points, and between two looks of retention."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """What every topic keeps at least of each partition; -1: everything."""
+        return self.retention_bytes if self.topic_retention_bytes is None else self.topic_retention_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +98,16 @@ class Swarm:
     producers: int
     """Producers per partition."""
     churn_s: float
-    """Most lifetime of the topic that is deleted and made again; 0: there is none."""
+    """Most lifetime of a topic that is deleted and made again; 0: there is none."""
+    churn_topics: int
+    """How many such topics there are."""
+    churn_replicas: int
+    """Of such a topic. Of two each is eligible with the other in its absence: whatever it comes back with is looked at."""
     replica_lag_ms: int
     replica_fetch_bytes: int
     logs: LogShape
+    snapshot_after_bytes: int
+    """Of metadata. WHOLE_LOG_BYTES makes none: then a broker that starts knows nothing before it has heard of a leader."""
     brokers_beside: int
     """Nodes that do not vote in the beginning, so that there is somewhere to move partitions and votes to."""
     reassign_every_s: float
@@ -102,6 +123,9 @@ class Swarm:
     """Of these, how many are full; the others answer nothing but errors."""
     repair_s: float
     """Mean time until somebody stops the broker to mend its directory; FOREVER_S: not before everything heals."""
+    works_again: float
+    """Probability that a directory which failed works again, with all that it held, when its broker starts for any other reason,
+    as where a cable was loose. Then a log may be in it that was begun anew in another directory meanwhile."""
     stop_every_s: float
     """Mean time between two clean stops; 0: there are none."""
     haunt_every_s: float
@@ -117,6 +141,8 @@ class Swarm:
         is_page_cache = random.random() < 0.15
         brokers_beside = choose([0, 0, 1])
         haunt_every_s = choose([0.0, 0.3])
+        is_begun_anew = random.random() < BEGUN_ANEW_SHARE
+        is_kept_longer = random.random() < KEPT_LONGER_SHARE
         return cls(
             links=LinkFaults(
                 loss=choose([0.0, 0.0, 0.01, 0.05]),
@@ -129,7 +155,7 @@ class Swarm:
             disks=DiskFaults(
                 flush_s=choose([0.0002, 0.001, 0.005]), slow=choose([0.0, 0.01, 0.1]), slow_s=choose([0.05, 0.5])
             ),
-            crash_every_s=choose([0.7, 2.0, 6.0]),
+            crash_every_s=0.7 if is_begun_anew else choose([0.7, 2.0, 6.0]),
             moments=CrashMoments(
                 acknowledged=choose([0.0, 0.001, 0.02]),
                 proposed=choose([0.0, 0.0, 0.3]),
@@ -138,11 +164,12 @@ class Swarm:
                 elected=choose([0.0, 0.0, 0.3]),
                 rolled=choose([0.0, 0.0, 0.1]),
                 made_again=choose([0.0, 0.7]),
+                isolated=1.0 if is_kept_longer else choose([0.0, 0.0, 0.5]),
                 delay_s=choose([0.0, 0.003, 0.02]),
             ),
-            restart_s=choose([0.01, 0.01, 0.3, 4.0]),
+            restart_s=choose([0.01, 0.3] if is_begun_anew else [0.01, 0.01, 0.3, 4.0]),
             wipe=choose([0.0, 0.0, 0.5, 1.0]),
-            partition_every_s=choose([0.0, 3.0, 10.0]),
+            partition_every_s=choose([1.0, 3.0] if is_kept_longer else [0.0, 3.0, 10.0]),
             partition_s=choose([0.3, 2.0, 6.0]),
             is_one_way=random.random() < 0.5,
             lag_every_s=choose([0.0, 1.0, 4.0]),
@@ -150,24 +177,29 @@ class Swarm:
             think_s=choose([0.005, 0.02, 0.1, 0.3, 1.0]),
             idle_factor=choose([1.0, 30.0]),
             producers=choose([1, 2, 3]),
-            churn_s=choose([0.0, 0.0, 0.5, 3.0]),
+            churn_s=choose([0.3, 1.0] if is_begun_anew else [0.0, 0.0, 0.5, 3.0]),
+            churn_topics=choose([1, 1, 3]),
+            churn_replicas=2 if is_begun_anew else choose([2, 3]),
             replica_lag_ms=choose([600, 1500, 3000]),
             replica_fetch_bytes=ONE_BATCH_BYTES if haunt_every_s else choose([150, 400, 1 << 20, 1 << 20]),
             logs=LogShape(
-                segment_bytes=choose([400, 1500, 6000, WHOLE_LOG_BYTES]),
+                segment_bytes=choose([400, 1500] if is_kept_longer else [400, 1500, 6000, WHOLE_LOG_BYTES]),
                 index_interval_bytes=choose([0, 300, 4096]),
-                retention_bytes=choose([-1, -1, 3000, 300]),
+                retention_bytes=choose([0, 300] if is_kept_longer else [-1, -1, 3000, 300]),
+                topic_retention_bytes=-1 if is_kept_longer else choose([None, None, 300, 3000]),
                 is_page_cache=is_page_cache,
-                checkpoint_s=choose([0.3, 1.0, 5.0]),
+                checkpoint_s=choose([0.3, 1.0] if is_kept_longer else [0.3, 1.0, 5.0]),
             ),
+            snapshot_after_bytes=WHOLE_LOG_BYTES if is_kept_longer else choose([900, 900, 900, WHOLE_LOG_BYTES]),
             brokers_beside=brokers_beside,
             reassign_every_s=choose([0.4, 1.5]) if brokers_beside else choose([0.0, 0.0, 0.0, 1.5]),
             throttle_bytes=choose([0, 0, 300, 3000]),
             change_voters_every_s=choose([0.0, 1.0, 4.0]) if brokers_beside else choose([0.0, 0.0, 0.0, 2.0]),
-            directories=choose([1, 2, 2, 3]),
-            break_every_s=choose([0.0, 0.4, 1.5]),
+            directories=choose([2, 3] if is_begun_anew else [1, 2, 2, 3]),
+            break_every_s=choose([0.1, 0.4] if is_begun_anew else [0.0, 0.4, 1.5]),
             full_share=choose([0.0, 0.5, 1.0]),
             repair_s=choose([0.3, 2.0, FOREVER_S]),
+            works_again=choose([0.5, 1.0] if is_begun_anew else [0.0, 0.5, 1.0]),
             stop_every_s=choose([0.0, 0.0, 1.0, 4.0]),
             haunt_every_s=haunt_every_s,
             configure_every_s=choose([0.0, 0.5, 2.0]),

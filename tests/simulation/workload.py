@@ -22,6 +22,7 @@ from barnabas_wire.records.batch import Record, build_batch, iterate_batches, it
 from tests.checker.history import Place
 from tests.simulation.network import Cut
 from tests.simulation.partition_model import LawBroken
+from tests.simulation.swarm import Swarm
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -37,8 +38,8 @@ RECORD_TIME_MS = 1_700_000_000_000
 IDS_PER_PRODUCER = 1_000_000
 CHURN_PAUSE_S = 0.3
 CHURN_TOPIC = "churned"
-REPLICATION_FACTOR = 3
-"""Of topics when they are made."""
+PRODUCERS_PER_CHURN = 1000
+"""More than one such client can use."""
 EXPECTED_OF_A_DELETED_TOPIC = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
@@ -231,9 +232,10 @@ class Client:
 class ChurningClient(Client):
     """Makes a topic, produces to it, deletes it, and at once makes another of that name. In the end it is deleted."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster, CHURN_TOPIC, 0, producers=0)
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        super().__init__(cluster, f"{CHURN_TOPIC}-{number}", 0, producers=0)
         self.is_kept = False
+        self._first_producer = PRODUCERS_PER_CHURN * (1 + number)
 
     def start(self) -> None:
         """Begin."""
@@ -245,7 +247,7 @@ class ChurningClient(Client):
         while not self._is_stopping:
             await self._ask_controller(CreateTopics(topics=(self._topic(),), validate_only=False))
             self._leader_epoch = NO_EPOCH
-            producer = Producer(1000 + len(self.producers))
+            producer = Producer(self._first_producer + len(self.producers))
             self.producers.append(producer)
             until_s = self._cluster.loop.time() + random.random() * self._cluster.swarm.churn_s
             while not self._is_stopping and self._cluster.loop.time() < until_s:
@@ -257,11 +259,17 @@ class ChurningClient(Client):
                         self._cluster.faults.after_made_again()
                     self._on_acknowledged(producer, ids, outcome)
                 await asyncio.sleep(random.random() * self._cluster.swarm.think_s)
-            await self._ask_controller(DeleteTopics(topics=(TopicReference(name=CHURN_TOPIC),)))
+            await self._ask_controller(DeleteTopics(topics=(TopicReference(name=self.topic),)))
         self._busy -= 1
 
     def _topic(self) -> CreatableTopic:
-        return CreatableTopic(name=CHURN_TOPIC, partition_count=1, replication_factor=REPLICATION_FACTOR)
+        swarm = self._cluster.swarm
+        return CreatableTopic(
+            name=self.topic,
+            partition_count=1,
+            replication_factor=swarm.churn_replicas,
+            configs=settings_of_topics(swarm),
+        )
 
     async def _ask_controller(self, request: CreateTopics | DeleteTopics) -> None:
         """Until it is done, or was done by an earlier try whose answer was lost."""
@@ -285,6 +293,12 @@ class ChurningClient(Client):
     def _may_be_refused(self, error: KafkaError) -> bool:
         """A late copy of a batch may have begun the new topic's log with another sequence."""
         return error.code in EXPECTED_OF_A_DELETED_TOPIC
+
+
+def settings_of_topics(swarm: Swarm) -> dict[str, str]:
+    """What every topic is made with."""
+    kept = swarm.logs.topic_retention_bytes
+    return {} if kept is None else {"retention.bytes": str(kept)}
 
 
 def read_out(outcome: FetchOutcome) -> bytes:
