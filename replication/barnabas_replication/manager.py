@@ -702,6 +702,7 @@ class ReplicaManager:
             self._logs.delete(topic_partition)
         if self._logs.get(topic_partition) is None and not self._may_make_log(topic_partition, registration):
             return None
+        online = len(self._logs.online_directories)
         try:
             log = self._logs.get_or_create(
                 topic_partition,
@@ -711,6 +712,10 @@ class ReplicaManager:
             )
         except (OSError, StorageFailed) as error:
             logger.error("%s: its log cannot be made: %s", topic_partition, error)
+            if self._logs.get(topic_partition) is None and 0 < len(self._logs.online_directories) < online:
+                # Its directory failed just now, with nothing in it: another may do. Nobody would ask again, and a leader
+                # that hosts nothing is led on by no one else.
+                return self._hosted(topic_partition, topic_id, registration)
             return None
         traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
         traffic.hosted += 1
