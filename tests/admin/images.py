@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from barnabas_broker.admin_rpc import ConfigKeyView
 from barnabas_quorum.driver.node import Stats
+from barnabas_quorum.driver.own_replica import OwnReplica
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.driver.snapshots import SnapshotStats
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -19,7 +20,7 @@ from barnabas_quorum.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Offset, Uuid
 
 NOW_MS = 1_700_000_000_000
 
@@ -94,6 +95,25 @@ def make_quorum(
         high_watermark=Offset(101),
         voters=tuple(describe(index, end) for index, end in enumerate(ends, 1)),
         observers=tuple(describe(replica, 101) for replica in observers),
+    )
+
+
+def make_own_replica(
+    node_id: int, quorum: QuorumDescription, *, role: str, unreached: Sequence[int] = ()
+) -> OwnReplica:
+    """Voter `node_id` of make_voters() in that quorum."""
+    return OwnReplica(
+        key=ReplicaKey(BrokerId(node_id), uuid(node_id)),
+        role=role,
+        epoch=quorum.epoch,
+        leader_id=quorum.leader_id,
+        voted_id=NO_BROKER,
+        last_epoch=quorum.epoch,
+        log_end_offset=Offset(101),
+        flushed_end_offset=Offset(101),
+        high_watermark=quorum.high_watermark,
+        voters=make_voters(),
+        unreached=tuple(map(BrokerId, unreached)),
     )
 
 

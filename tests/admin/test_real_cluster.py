@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 
+from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
 from barnabas_admin.main import cli
 
@@ -305,6 +306,25 @@ def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: Loc
     barnabas_cluster.start_node(3)
     barnabas_cluster.wait_until_healthy()
     commands.run("cluster", "health")
+
+
+def test_health_tells_that_nobody_leads_when_a_majority_is_gone(tmp_path: Path) -> None:
+    """Who is left names the leader of its epoch for ever: without a majority there is no other epoch."""
+    with LocalCluster(tmp_path, nodes=3, base_port=find_base_port()) as cluster:
+        leader = Cli(cluster.admin_addresses).json("quorum", "status")["leader_id"]
+        other, left = (node for node in cluster.nodes if node != leader)
+        cluster.kill(leader)
+        cluster.kill(other)
+        address = f"127.0.0.1:{cluster.nodes[left].admin_port}"
+        with AdminClient(address, timeout_s=TIMEOUT_S) as admin:
+            cluster.wait_until(lambda: "no_controller" in admin.describe_health().reasons, what="no_controller")
+            until_s = (
+                time.monotonic() + 4
+            )  # twice the time-out of its fetches, after which it looks for the leader anew
+            while time.monotonic() < until_s:
+                assert "no_controller" in admin.describe_health().reasons
+        assert "barnabas explain leader" in Cli(address).json("cluster", "health", status=10)["next"]
+        cluster.kill(left)
 
 
 def test_probes_and_metrics_answer_on_every_node(barnabas_cluster: LocalCluster) -> None:
