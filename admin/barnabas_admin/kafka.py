@@ -8,6 +8,7 @@ Read next:  commands/records.py, commands/group.py.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
@@ -47,10 +48,17 @@ def run_with_cluster(
             ) from None
         try:
             return await work(client)
-        except (ConnectionRefusedError, socket.gaierror) as error:
-            reason = error.strerror if isinstance(error, socket.gaierror) else "connection refused"
+        except ConnectionRefusedError as error:
+            found = re.search(r"\('([^']+)', (\d+)", str(error))  # asyncio tells the address in words alone
+            where = f"{found[1]}:{found[2]}" if found else servers
             raise AdminError(
-                f"no broker answers at {servers}: {reason}", code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT
+                f"no broker answers at {where}: connection refused", code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT
+            ) from error
+        except socket.gaierror as error:
+            raise AdminError(
+                f"no address is known for {servers}: {error.strerror}",
+                code=ErrorCode.NETWORK_EXCEPTION,
+                hint=BROKERS_HINT,
             ) from error
         finally:
             await client.close()

@@ -354,6 +354,11 @@ def test_what_is_no_broker_address_is_refused_with_the_form(run: Run) -> None:
     assert "'localhost' is not host:port" in result.stderr and "HOST:PORT" in result.stderr
 
 
+def test_who_does_not_answer_is_named_by_its_address(run: Run) -> None:
+    result = run("topic", "consume", "t", "-b", "127.0.0.1:1,127.0.0.1:2", "--timeout", "0.5", exit_code=1)
+    assert "error: NETWORK_EXCEPTION: no broker answers at 127.0.0.1:2: connection refused" in result.stderr
+
+
 @pytest.mark.usefixtures("run")
 def test_a_node_that_listens_is_never_called_unreachable_however_short_the_time() -> None:
     result = CliRunner().invoke(cli, ["cluster", "info", "--timeout", "0.000001"], catch_exceptions=False)
