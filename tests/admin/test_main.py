@@ -229,6 +229,12 @@ def test_cluster_info_as_text(run: Run) -> None:
     assert "answered_by" in run("cluster", "info").stdout
 
 
+def test_a_cluster_without_a_controller_has_none(admin_server: AdminServer, run: Run) -> None:
+    admin_server.node.quorum = make_quorum(leader=-1)
+    lines = run("cluster", "info").stdout.splitlines()
+    assert "controller_id     -" in lines and not any("*" in line for line in lines)
+
+
 def test_create_tells_each_topic_and_ends_with_three_when_one_exists(run: Run) -> None:
     result = run("topic", "create", "fine", "taken", "-p", "6", "-c", "retention.ms=5", exit_code=3)
     assert [line.split() for line in result.stdout.splitlines()] == [

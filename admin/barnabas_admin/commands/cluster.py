@@ -64,7 +64,9 @@ def info(invocation: Invocation) -> None:
     if invocation.is_json:
         print_json(fields | {"brokers": brokers, "controllers": controllers})
         return
-    print_fields(fields | {"answered_by": f"{found.answered_by} ({','.join(found.answered_by_roles)})"})
+    answered_by = f"{found.answered_by} ({','.join(found.answered_by_roles)})"
+    controller_id = found.controller_id if found.controller_id >= 0 else None
+    print_fields(fields | {"controller_id": controller_id, "answered_by": answered_by})
     print_line()
     print_broker_table(brokers, found.controller_id)
     print_line()
