@@ -80,10 +80,6 @@ def test_a_directory_works_again_before_its_broker_is_started_again() -> None:
     assert not node.disk.broken, "mended under the next life, which has given it up by then, it is never in sync again"
 
 
-def test_metadata_that_comes_while_a_broker_closes_its_logs_is_left_alone() -> None:
-    run(939293121)  # a replica was to follow in a log that was closed: a clean stop ended as an error
-
-
 def test_a_replica_counts_as_there_while_the_directory_that_does_not_work_may_hold_it() -> None:
     cluster = Cluster(1, steps=1)
     node = cluster.nodes[0]
