@@ -648,13 +648,15 @@ class UnifiedLog:
             for snapshot_offset in list_snapshots(self._disk, self.directory):
                 self._disk.remove(snapshot_path(self.directory, snapshot_offset))
             active = LogSegment.create(self._disk, self.directory, offset, self.config, now_ms=self._now_ms)
+            self.leader_epochs.clear()
+            # Before anything is appended: beside a higher epoch in the file, opening takes a lower one for a torn end.
+            self.leader_epochs.save()
         except OSError as error:
             raise self._fail(error) from error
         self._segments.replace_all(active)
         self._active = active
         self._segments_made += 1
         self.log_start_offset = offset
-        self.leader_epochs.clear()
         self.producers.clear(offset)
         self._end_at(offset)
         self.flushed_end_offset = self.high_watermark = offset

@@ -461,6 +461,28 @@ class TestTruncation:
         again = open_log(disk, is_clean_shutdown=True, log_start_offset=Offset(500))
         assert (again.log_start_offset, again.log_end_offset) == (500, 501)
 
+    def test_starting_over_forgets_the_epochs_durably(self, disk: MemoryDisk, log: UnifiedLog) -> None:
+        """Else opening takes what the leader wrote in a lower epoch for a torn end, and cuts it though it was flushed."""
+        fill(log, 3, epoch=18)
+        flush(log)
+        log.leader_epochs.save()
+        log.truncate_fully_and_start_at(Offset(500))
+        fill(log, 3, epoch=15)
+        flush(log)
+        again = open_log(disk.crash(Random(1)), log_start_offset=Offset(500))
+        assert (again.log_end_offset, again.latest_epoch) == (506, 15)
+
+    def test_a_cut_epoch_does_not_come_back(self, disk: MemoryDisk, log: UnifiedLog) -> None:
+        fill(log, 3, epoch=1)
+        fill(log, 3, epoch=18)
+        flush(log)
+        log.leader_epochs.save()
+        log.truncate_to(Offset(6))
+        fill(log, 3, epoch=15)
+        flush(log)
+        again = open_log(disk.crash(Random(1)), recovery_point=Offset(6))
+        assert (again.log_end_offset, again.latest_epoch) == (12, 15)
+
     def test_producers_are_as_if_the_tail_had_never_been(self, log: UnifiedLog) -> None:
         batches = [make_batch(1, producer_id=4, producer_epoch=0, base_sequence=n) for n in range(60)]
         for batch in batches:
