@@ -454,9 +454,13 @@ class UnifiedLog:
         producer: the header, with the offset given here, where it names one.
         """
         active = self._active
-        if active.should_roll(
-            self.config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
-        ):
+        try:
+            is_over = active.should_roll(
+                self.config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
+            )
+        except OSError as error:  # when its records begin is read once, from its file
+            raise self._fail(error) from error
+        if is_over:
             active = self._roll(now_ms)
         active.add_batch(last_offset, max_timestamp_ms, size)
         if producer is not None:

@@ -576,6 +576,17 @@ class TestDurability:
         assert log.written_end_offset == 1
         assert take(log.read(Offset(0), bytes_max=999, end=Offset(1), at_least_one_batch=True))
 
+    def test_a_segment_that_cannot_be_read_at_the_first_append_fails_the_storage(
+        self, disk: MemoryDisk, log: UnifiedLog
+    ) -> None:
+        """When its records begin is not kept over a restart. Seed 133673529: the producer was told of a bug of ours."""
+        append(log)
+        log.close()
+        again = open_log(disk, is_clean_shutdown=True)
+        disk.fail_on = lambda operation, path: operation == "read"
+        with pytest.raises(StorageFailed):
+            again.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
+
     def test_a_read_error_fails_the_storage(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 20)
         log._active._boundaries.clear()
