@@ -19,14 +19,17 @@ Outcome laws, which a client or an operator could see
   C9   no image shows a part of a metadata transaction: a topic has all its partitions at once
   C11  a topic id never comes back after its deletion, and names one topic
   C12  no answer is an internal error: what a controller decides fits the image that it decides from
+Mechanism law, which falls long before anybody could see the harm
+  R3   the epoch and the vote that a reply tells are on the disk
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.raft.messages import VoteReply
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.partition_model import LawBroken
@@ -78,6 +81,15 @@ class ControllerLaws:
                     raise LawBroken("R4 the high watermark never falls", f"node {node.id}: {before} to {now}")
                 self._high_watermarks[key] = now
                 self._check_voters(node, now)
+
+    def on_quorum_reply(self, node: ControllerNode, reply: Any) -> None:
+        """R3, of what a replica is about to say."""
+        if not self._checks_mechanisms or not node.is_up:
+            return
+        saved = node.quorum._log.hard_state
+        is_vote = isinstance(reply, VoteReply) and reply.is_granted and not reply.is_pre_vote
+        if saved.epoch < reply.epoch or (is_vote and saved.epoch == reply.epoch and saved.voted != reply.target):
+            raise LawBroken("R3 epochs and votes are on the disk before they are told", f"{reply} with {saved}")
 
     def _check_voters(self, node: ControllerNode, high_watermark: int) -> None:
         """R11. An entry stands at the offset of its record; a snapshot's set stands before the snapshot's end."""

@@ -169,6 +169,7 @@ class Quorum:
         for node in self.nodes:
             self.network.nodes[node.id] = node  # type: ignore[assignment]
         self.laws = ControllerLaws(self, checks_mechanisms=not outcomes_only)
+        self.network.on_quorum_reply = self.laws.on_quorum_reply  # type: ignore[assignment]
         self.askers = [Asker(self, number) for number in range(self.swarm.askers)]
 
     def run(self) -> ControllerFigures:

@@ -68,6 +68,8 @@ class Network:
         """Told that a leader asks the controller for other ISRs; may say what holds the request up."""
         self.on_double: Callable[[str, SimulatedNode], Awaitable[None] | None] = lambda kind, source: None
         """Told that a message is copied on its way; may say what holds the copy up."""
+        self.on_quorum_reply: Callable[[SimulatedNode, Any], None] = lambda node, reply: None
+        """Told what a replica of the quorum is about to say, and to whom."""
         self._last_fetches: dict[tuple[BrokerId, BrokerId], Callable[[SimulatedNode], Awaitable[Any]]] = {}
         """By source and target, what is done where the last one arrives."""
         self.strikes: Callable[[str, int, int], bool] = lambda kind, source, target: True
@@ -191,11 +193,15 @@ class SimulatedTransport:
         """See barnabas_quorum.driver.grpc_transport.Transport."""
         correlation = request.correlation
         kind = type(request).__name__
+
+        async def handle(node: SimulatedNode) -> Any:
+            reply = await node.quorum.handle(copy.copy(request))
+            self._network.on_quorum_reply(node, reply)
+            return reply
+
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await self._network.exchange(
-                    kind, self._node, voter.key.id, lambda node: node.quorum.handle(copy.copy(request))
-                )
+                reply = await self._network.exchange(kind, self._node, voter.key.id, handle)
         except (Cut, TimeoutError) as error:
             raise PeerUnreachable(str(error)) from None
         reply = copy.copy(reply)

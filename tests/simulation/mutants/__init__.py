@@ -114,6 +114,7 @@ MUTANTS = (
         name="vote_leaves_before_it_is_saved",
         bug="the driver speaks before the hard state is saved",
         simulation="controllers",
+        needs_mechanisms=True,
     ),
     Mutant(
         name="flush_tells_what_came_later",
