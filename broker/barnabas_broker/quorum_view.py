@@ -9,7 +9,9 @@ Read next:  admin_rpc.py.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -28,6 +30,8 @@ from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 1.0
+LEADER_WAIT_S = 2.0
+LEADER_LOOK_S = 0.05
 FOLLOWER = "follower"
 """OwnReplica's word for who fetches from the leader."""
 
@@ -92,6 +96,7 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
 
     async def describe(self) -> QuorumDescription:
         """The leader's view where it can be had, else this node's own."""
+        await self._await_leader()
         own = self._own()
         leader = self._quorum.leader_endpoint
         if own.leader_id == self._node_id:
@@ -118,6 +123,13 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         if self._channel is not None:
             await self._channel.close()
             self._channel = None
+
+    async def _await_leader(self) -> None:
+        """Between two leaders nobody is known for a moment, and a leader whose vote was taken hears of its successor a second later.
+        Kafka's brokers ask on until a leader answers, and its quorum tool fails where none is named."""
+        deadline_s = time.monotonic() + LEADER_WAIT_S
+        while self._quorum.describe().leader_id == NO_BROKER and time.monotonic() < deadline_s:
+            await asyncio.sleep(LEADER_LOOK_S)
 
     def _without_lost_leader(self, own: QuorumDescription) -> QuorumDescription:
         """An epoch keeps its leader's name until another epoch begins, and without a majority none does (KIP-996): who lost the

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from barnabas_broker.quorum_view import LeaderView
@@ -56,5 +59,18 @@ async def test_a_leader_that_was_lost_is_not_told_as_one_that_leads(
     view = LeaderView(node_id=BrokerId(SELF), cluster_id="c", quorum=member, clock_ms=lambda: NOW_MS)
     try:
         assert (await view.describe()).leader_id == told
+    finally:
+        await view.close()
+
+
+async def test_who_is_asked_between_two_leaders_waits_for_the_next() -> None:
+    """Kafka's quorum tool fails with "No value present" where no leader is named."""
+    member = Member(role="follower", unreached=())
+    named = member._quorum
+    member._quorum = replace(named, leader_id=NO_BROKER)
+    view = LeaderView(node_id=BrokerId(SELF), cluster_id="c", quorum=member, clock_ms=lambda: NOW_MS)
+    asyncio.get_running_loop().call_later(0.2, setattr, member, "_quorum", named)
+    try:
+        assert (await view.describe()).leader_id == LEADER
     finally:
         await view.close()

@@ -53,7 +53,7 @@ from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.cluster import Cluster
 
 STEPS = 12_000
-CPU_LIMIT_S = 120
+CPU_LIMIT_S = 600
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
