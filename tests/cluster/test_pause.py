@@ -49,6 +49,8 @@ def test_a_stopped_follower_leaves_the_isr_and_comes_back(cluster: LocalCluster)
     sender = threading.Thread(target=send_until_over)
     sender.start()
     try:
+        # Else it may be the stopped one that the producer has asked for its id: it waits for a minute, and nobody lags.
+        cluster.wait_until(lambda: bool(producer.acknowledged), what="the first record to be taken")
         cluster.pause(follower)
         cluster.wait_until(
             lambda: isr_and_fenced(cluster, "paused", ask=leader)[0] == set(cluster.nodes) - {follower},
