@@ -240,14 +240,19 @@ async def test_flush_that_was_under_way_is_not_counted_before_it_is_settled(tmp_
         await log.close()
 
 
+async def after_power_cut(path: Path, log: MetadataLog) -> MetadataLog:
+    """The log as a copy of its files has it at this moment."""
+    copy = path.with_name(f"{path.name}-after")
+    shutil.copytree(path, copy)
+    await log.close()
+    return await opened(copy)
+
+
 async def test_cut_that_a_leader_ordered_is_no_damage(tmp_path: Path) -> None:
     await written(tmp_path)
     log = await opened(tmp_path)
     await log.truncate_to(Offset(4))
-    lost_with_power = tmp_path.with_name(f"{tmp_path.name}-after")
-    shutil.copytree(tmp_path, lost_with_power)
-    await log.close()
-    log = await opened(lost_with_power)
+    log = await after_power_cut(tmp_path, log)
     assert (log.end_offset, log.lost_end) == (4, None)
     await log.close()
 
@@ -262,10 +267,7 @@ async def test_a_quiet_moment_in_the_middle_of_a_cut_does_not_make_it_damage(tmp
     assert not cut.done() and log.end_offset == 7, "its mark is on the way to the disk"
     await log.settle()
     await cut
-    lost_with_power = tmp_path.with_name(f"{tmp_path.name}-after")
-    shutil.copytree(tmp_path, lost_with_power)
-    await log.close()
-    log = await opened(lost_with_power)
+    log = await after_power_cut(tmp_path, log)
     assert (log.end_offset, log.lost_end) == (4, None)
     await log.close()
 
