@@ -167,12 +167,6 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
             failure = AdminError(f"{error.filename}: {error.strerror}", code=ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
-    except click.UsageError as error:
-        if not is_json:
-            raise
-        path = click.get_current_context().command_path
-        print_error(AdminError(error.format_message(), hint=f"`{path} --help`"), is_json=True)
-        raise SystemExit(ExitCode.USAGE) from None
     else:
         return
     print_error(failure, is_json=is_json)

@@ -8,7 +8,10 @@ Read next:  invocation.py, then commands/<noun>.py.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, takewhile
 from typing import Any
 
 import click
@@ -192,8 +195,38 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
+class _Root(LazyGroup):
+    """The whole tree, where wrong usage ends: as JSON for who asked for JSON."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        """click's; the form is found in the words themselves, for click reads no option of a line that it refuses."""
+        words = list(sys.argv[1:] if args is None else args)
+        if not _asks_for_json(words):
+            return super().main(words, *rest, **options)
+        try:
+            status = super().main(words, *rest, **options | {"standalone_mode": False})
+        except (click.ClickException, click.Abort) as error:
+            from barnabas_admin.errors import AdminError
+            from barnabas_admin.output import print_error
+
+            context = getattr(error, "ctx", None)
+            hint = "" if context is None else f"`{context.command_path} --help`"
+            told = error.format_message() if isinstance(error, click.ClickException) else "interrupted"
+            print_error(AdminError(told, hint=hint), is_json=True)
+            status = getattr(error, "exit_code", 1)
+        raise SystemExit(status)
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Whether -o json is among the words that are ours, in one of its forms; behind --exec stands another command."""
+    ours = list(takewhile(lambda word: word not in ("--", "--exec"), words))
+    if not {"-ojson", "--output=json"}.isdisjoint(ours):
+        return True
+    return any(word == "json" and re.fullmatch(r"--output|-\w*o", before) for before, word in pairwise(ours))
+
+
 def _tree() -> click.Group:
-    root = LazyGroup(
+    root = _Root(
         "barnabas",
         entries=_VERBS,
         help="Barnabas: a Kafka-compatible cluster without ZooKeeper, in Python.\n\n"

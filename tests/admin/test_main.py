@@ -410,6 +410,35 @@ def test_usage_errors_end_with_two(run: Run) -> None:
     run("nonsense", exit_code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("topic list -o json --nonsense", "--nonsense"),
+        ("topic describe --output=json --nonsense", "--nonsense"),
+        ("topic create -ojson", "TOPIC"),
+        ("topic produce t --acks=sometimes -o json", "sometimes"),
+        ("quorum log -fo json -n -1", "-1"),
+        ("topic lst -o json", "list"),
+        ("lst --output json", "lst"),
+        ("dev -o json --ephemeral --data d", "exclude"),
+        ("dev -o json -n 0", "0"),
+        ("storage format -o json", "--config"),
+    ],
+)
+def test_wrong_usage_is_told_in_the_form_that_was_asked_for(run: Run, words: str, told: str) -> None:
+    result = run(*words.split(), exit_code=ExitCode.USAGE)
+    error = json.loads(result.stderr)["error"]
+    assert result.stdout == "" and told in error["message"] and error["name"] == "INVALID_REQUEST"
+    assert error["hint"].startswith("`barnabas ") and error["hint"].endswith(" --help`")
+
+
+@pytest.mark.parametrize(
+    "words", ["topic list -o josn", "dev --exec -n 0 list -o json", "topic produce t --acks=x -- -o json"]
+)
+def test_wrong_usage_is_told_as_text_to_who_did_not_ask_for_json(run: Run, words: str) -> None:
+    assert run(*words.split(), exit_code=ExitCode.USAGE).stderr.startswith("Usage: ")
+
+
 @pytest.mark.parametrize("columns", [60, 200])
 def test_a_table_too_wide_for_its_terminal_keeps_its_cells_whole(columns: int) -> None:
     row = ["broker,controller", "8652ad2ab435141c", "8652ad2ab435141c", "agrees"]
