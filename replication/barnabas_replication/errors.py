@@ -58,6 +58,12 @@ class OffsetNotAvailable(KafkaError):
     code = ErrorCode.OFFSET_NOT_AVAILABLE
 
 
+class InternalTopic(KafkaError):
+    """A client may neither write to nor shorten a topic of the system."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
 class InvalidRequiredAcks(KafkaError):
     """acks is none of -1, 0 and 1."""
 

@@ -34,6 +34,7 @@ from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
 from barnabas_replication.errors import (
+    InternalTopic,
     InvalidRequiredAcks,
     NotLeaderOrFollower,
     RequestTimedOut,
@@ -86,6 +87,7 @@ APPEND_ERRORS_WITHOUT_START = (
     BatchPassesSegment,
     BatchTooLarge,
     CorruptBatch,
+    InternalTopic,
     NotLeaderOrFollower,
     NotOneBatch,
     StorageFailed,

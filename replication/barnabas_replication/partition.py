@@ -33,6 +33,7 @@ from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome, IsrMember
 from barnabas_replication.errors import (
     FencedLeaderEpoch,
+    InternalTopic,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
@@ -59,7 +60,17 @@ from barnabas_replication.requests import (
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.truncation import EpochEnd, find_divergence, truncation_offset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import (
+    INTERNAL_TOPICS,
+    NO_BROKER,
+    NO_EPOCH,
+    ZERO_UUID,
+    BrokerId,
+    Epoch,
+    Offset,
+    TopicPartition,
+    Uuid,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +145,7 @@ class Partition:
         "follower_fetches",
         "high_watermark",
         "is_leader",
+        "is_of_internal_topic",
         "isr",
         "leader_epoch",
         "leader_epoch_start_offset",
@@ -172,6 +184,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
+        self.is_of_internal_topic = topic_partition.topic in INTERNAL_TOPICS
         self.is_leader = False
         self.leader_id = NO_BROKER
         self.leader_epoch = NO_EPOCH
@@ -359,12 +372,16 @@ class Partition:
     ) -> AppendResult:
         """Append producer batches; they are queued for the disk, written by the host's next drain.
 
-        Raises NotLeaderOrFollower, NotEnoughReplicas (nothing is written), or what the log refuses.
+        is_internal: from a coordinator, which alone may write to its topic: what it cannot read it could never load again.
+
+        Raises NotLeaderOrFollower, InternalTopic, NotEnoughReplicas (nothing is written), or what the log refuses.
         """
         if not self.is_leader:
             raise self._not_leader()
         if self.storage_error is not None:
             raise self.storage_error
+        if self.is_of_internal_topic and not is_internal:
+            raise InternalTopic(f"{self.topic_partition.topic} is written by the brokers alone")
         # The effective minimum is at most the configured one, so the cheap look nearly always settles it.
         in_sync = len(self.isr.committed)
         if is_all_acks and in_sync < self.log.config.min_insync_replicas and in_sync < self.min_isr:

@@ -131,6 +131,19 @@ async def test_refusals_of_a_produce(tmp_path: Path) -> None:
         assert cluster[1].partition("t").log.log_end_offset == 0, "nothing of all this was written"
 
 
+async def test_only_the_coordinator_writes_to_its_topic(tmp_path: Path) -> None:
+    """A record that it cannot read would keep its partition from being loaded ever again, and with it all its groups."""
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("__consumer_offsets")
+        outcome = await cluster[1].produce("__consumer_offsets", batch())
+        assert outcome.error is not None and outcome.error.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert outcome.log_start_offset == -1
+        manager = cluster[1].manager
+        assert manager is not None
+        offsets = TopicPartition("__consumer_offsets", 0)
+        assert await manager.append_internal(offsets, batch(), leader_epoch=Epoch(0), timeout_ms=5_000) == 0
+
+
 async def test_a_topics_traffic_is_counted_where_it_is_led_and_forgotten_with_it(tmp_path: Path) -> None:
     async with MiniCluster(tmp_path, brokers=2) as cluster:
         cluster.controller.create("t", partitions=2, replicas=(1, 2))

@@ -16,11 +16,11 @@ import shutil
 from collections import defaultdict
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.metadata import INTERNAL_TOPICS
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_replication.errors import InternalTopic
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Offset, TopicPartition
+from barnabas_wire.kafka.ids import INTERNAL_TOPICS, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
@@ -113,7 +113,7 @@ def delete_records(
 def _delete(services: BrokerServices, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     try:
         if topic in INTERNAL_TOPICS and services.metadata.image.topics.get(topic) is not None:
-            raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is the cluster's own: its records stay")
+            raise InternalTopic(f"{topic} is the cluster's own: its records stay")
         partition = services.replica_manager.leader_partition(TopicPartition(topic, asked.partition_index))
         high_watermark = partition.high_watermark
         offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset

@@ -22,7 +22,7 @@ from barnabas_quorum.controller.requests import CreatableTopic
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, BrokerId
+from barnabas_wire.kafka.ids import INTERNAL_TOPICS, METADATA_TOPIC, ZERO_UUID, BrokerId
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.describe_topic_partitions import (
     Cursor,
@@ -41,7 +41,6 @@ from barnabas_wire.kafka.messages.metadata import (
 )
 from barnabas_wire.kafka.schema import encode_response
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 TOPIC_NAME_MAX = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 TOPIC_IDS_FROM = 12
