@@ -28,15 +28,15 @@ from barnabas_quorum.controller.requests_integrity import (
 from barnabas_quorum.driver.committed_history import read_slice
 from barnabas_quorum.driver.image_history import ImageChange, difference_between
 from barnabas_quorum.driver.log_entries import NO_OP, LogEntry
+from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.image.hashing import FORMAT, PARTS, ImageHash, digest_of, entities, recompute
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.quarantine import BadRecord
 from barnabas_quorum.raft.journal import RaftLog
-from barnabas_quorum.raft.messages import LeaderAndEpoch
 from barnabas_quorum.record_view import fields_of
 from barnabas_quorum.records_integrity import PartHash
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
+from barnabas_wire.kafka.ids import BrokerId, Offset
 from barnabas_wire.rpc import inspection_pb2 as pb
 from barnabas_wire.rpc import inspection_pb2_grpc
 
@@ -58,9 +58,8 @@ class QuorumReader(Protocol):
         """One past the last committed record known here."""
         ...
 
-    @property
-    def leader_and_epoch(self) -> LeaderAndEpoch:
-        """The leader this node knows."""
+    def describe(self) -> QuorumDescription:
+        """The quorum as this node sees it."""
         ...
 
 
@@ -125,7 +124,6 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             recomputed = ImageHash(tuple(sums)).parts()
         loader = self._loader
         hold = loader.hold
-        leader = self._quorum.leader_and_epoch.leader_id
         return pb.DescribeImageResponse(
             node_id=self._node_id,
             roles=self._roles,
@@ -133,7 +131,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             applied_offset=image.offset,
             applied_epoch=image.epoch,
             high_watermark=self._quorum.high_watermark,
-            leader_id=NO_BROKER if leader is None else leader,
+            leader_id=self._quorum.describe().leader_id,
             hash_format=FORMAT,
             parts=_parts(image.hash.parts()),
             recomputed=_parts(recomputed),
@@ -269,7 +267,6 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             reach *= 4
 
     def _page(self, entries: Iterable[LogEntry]) -> pb.LogPage:
-        leader = self._quorum.leader_and_epoch.leader_id
         return pb.LogPage(
             entries=[
                 pb.LogEntry(
@@ -284,7 +281,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             ],
             high_watermark=self._quorum.high_watermark,
             node_id=self._node_id,
-            leader_id=NO_BROKER if leader is None else leader,
+            leader_id=self._quorum.describe().leader_id,
         )
 
     async def _diff_images(self, request: pb.DiffImagesRequest) -> pb.DiffImagesResponse:

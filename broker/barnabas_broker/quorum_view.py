@@ -2,8 +2,7 @@
 
 May touch:  grpc.aio on the control lane.     Must not touch: the quorum's log and state.
 Invariants: only the leader knows how far the others are, so a node that does not lead asks the leader, once and for at
-            most ASK_TIMEOUT_S, and otherwise tells what it knows itself; a leader that this node has lost is none; generated
-            types stop here and in admin_rpc.py.
+            most ASK_TIMEOUT_S, and otherwise tells what it knows itself; generated types stop here and in admin_rpc.py.
 Read next:  admin_rpc.py.
 """
 
@@ -19,7 +18,6 @@ from typing import Any, Protocol
 import grpc.aio
 
 from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
-from barnabas_quorum.driver.own_replica import OwnReplica
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
@@ -32,8 +30,6 @@ logger = logging.getLogger(__name__)
 ASK_TIMEOUT_S = 1.0
 LEADER_WAIT_S = 2.0
 LEADER_LOOK_S = 0.05
-FOLLOWER = "follower"
-"""OwnReplica's word for who fetches from the leader."""
 
 
 class QuorumMember(Protocol):
@@ -41,10 +37,6 @@ class QuorumMember(Protocol):
 
     def describe(self) -> QuorumDescription:
         """The quorum as this node sees it."""
-        ...
-
-    def describe_own(self) -> OwnReplica:
-        """This node's own place in the quorum."""
         ...
 
     @property
@@ -99,17 +91,15 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         await self._await_leader()
         own = self._own()
         leader = self._quorum.leader_endpoint
-        if own.leader_id == self._node_id:
+        if own.leader_id == self._node_id or leader is None:
             return own
-        if leader is None:
-            return self._without_lost_leader(own)
         try:
             message = await self._stub(leader.key.id, leader.host, leader.port).DescribeOwnQuorum(
                 admin_pb2.DescribeQuorumRequest(), timeout=ASK_TIMEOUT_S
             )
         except grpc.aio.AioRpcError as error:
             logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())
-            return self._without_lost_leader(own)
+            return own
         found = quorum_from_message(message)
         beside = dict.fromkeys([*found.recovered_beside, *own.recovered_beside])
         return replace(found, recovered_beside=tuple(beside))
@@ -130,15 +120,6 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         deadline_s = time.monotonic() + LEADER_WAIT_S
         while self._quorum.describe().leader_id == NO_BROKER and time.monotonic() < deadline_s:
             await asyncio.sleep(LEADER_LOOK_S)
-
-    def _without_lost_leader(self, own: QuorumDescription) -> QuorumDescription:
-        """An epoch keeps its leader's name until another epoch begins, and without a majority none does (KIP-996): who lost the
-        leader goes on naming it for ever, and must not tell that there is one. A single question that was not answered is no
-        such loss: the quorum's own requests fail as well."""
-        replica = self._quorum.describe_own()
-        if replica.role == FOLLOWER and own.leader_id not in replica.unreached:
-            return own
-        return replace(own, leader_id=NO_BROKER)
 
     def _own(self) -> QuorumDescription:
         return replace(self._quorum.describe(), recovered_beside=tuple(self._recovered_beside()))

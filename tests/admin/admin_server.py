@@ -33,14 +33,13 @@ from barnabas_quorum.controller.requests_partitions import (
     ReassignedPartition,
 )
 from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
-from barnabas_quorum.driver.own_replica import OwnReplica
 from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.rpc.options import SERVER_OPTIONS
-from tests.admin.images import NOW_MS, FakeNode, make_own_replica, uuid
+from tests.admin.images import NOW_MS, FakeNode, uuid
 
 T = TypeVar("T")
 
@@ -149,10 +148,6 @@ class FakeMember:
     def describe(self) -> QuorumDescription:
         """See QuorumMember."""
         return self._node.quorum
-
-    def describe_own(self) -> OwnReplica:
-        """See QuorumMember: it follows, and reaches whom it follows."""
-        return make_own_replica(self._node.node_id, self._node.quorum, role="follower")
 
     @property
     def voters(self) -> VoterSet:

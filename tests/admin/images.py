@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from barnabas_broker.admin_rpc import ConfigKeyView
 from barnabas_quorum.driver.node import Stats
-from barnabas_quorum.driver.own_replica import OwnReplica
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.driver.snapshots import SnapshotStats
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.raft.messages import LeaderAndEpoch, ReplyError, VoterChange
+from barnabas_quorum.raft.messages import ReplyError, VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import (
     ConfigRecord,
@@ -20,7 +19,7 @@ from barnabas_quorum.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 
 NOW_MS = 1_700_000_000_000
 
@@ -98,25 +97,6 @@ def make_quorum(
     )
 
 
-def make_own_replica(
-    node_id: int, quorum: QuorumDescription, *, role: str, unreached: Sequence[int] = ()
-) -> OwnReplica:
-    """Voter `node_id` of make_voters() in that quorum."""
-    return OwnReplica(
-        key=ReplicaKey(BrokerId(node_id), uuid(node_id)),
-        role=role,
-        epoch=quorum.epoch,
-        leader_id=quorum.leader_id,
-        voted_id=NO_BROKER,
-        last_epoch=quorum.epoch,
-        log_end_offset=Offset(101),
-        flushed_end_offset=Offset(101),
-        high_watermark=quorum.high_watermark,
-        voters=make_voters(),
-        unreached=tuple(map(BrokerId, unreached)),
-    )
-
-
 def make_voters(count: int = 3, port: int = 9112) -> VoterSet:
     """Voters 1…count on consecutive ports."""
     return VoterSet([Voter(ReplicaKey(BrokerId(i + 1), uuid(i + 1)), "127.0.0.1", port + i) for i in range(count)])
@@ -162,7 +142,6 @@ class FakeQuorumNode:
         self.log_start_offset = Offset(7)
         self.snapshot_stats = SnapshotStats()
         self.stats = Stats(elections_begun=5, elections_won=2, flushes=4, flush_ms_sum=10.0)
-        self.leader_and_epoch = LeaderAndEpoch(quorum.leader_id, quorum.epoch)
 
     def describe(self) -> QuorumDescription:
         return self._quorum

@@ -16,12 +16,12 @@ from barnabas_broker.metrics.census import (
 )
 from barnabas_broker.metrics.health import LANE_SILENCE_MS_MAX, METADATA_LAG_RECORDS_MAX, find_dead, find_unready
 from barnabas_quorum.image.loader import MetadataLoader
-from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
+from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.records import ConfigResourceType
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, TopicPartition
 from tests.admin.images import make_image
 
-LED = LeaderAndEpoch(BrokerId(1), Epoch(4))
+LEADER = BrokerId(1)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_a_lane_that_stopped_turning_is_dead() -> None:
     assert "data lane" in reason
 
 
-def readiness(*, node_id: int = 1, is_broker: bool = True, leader: LeaderAndEpoch = LED, behind: int = 0) -> list[str]:
+def readiness(*, node_id: int = 1, is_broker: bool = True, leader_id: BrokerId = LEADER, behind: int = 0) -> list[str]:
     image = make_image(brokers=(1, 2), fenced=(2,))
     return find_unready(
         node_id=BrokerId(node_id),
         is_broker=is_broker,
         image=image,
-        leader=leader,
+        leader_id=leader_id,
         high_watermark=Offset(image.offset + 1 + behind),
     )
 
@@ -91,7 +91,7 @@ def test_a_broker_is_ready_when_unfenced_and_informed() -> None:
     assert readiness() == []
     assert readiness(node_id=2) == ["broker 2 is fenced"]
     assert readiness(node_id=9) == ["broker 9 is not registered"]
-    assert readiness(leader=LeaderAndEpoch(None, Epoch(4))) == ["no leader of the metadata quorum is known"]
+    assert readiness(leader_id=NO_BROKER) == ["no leader of the metadata quorum is known"]
     assert readiness(behind=METADATA_LAG_RECORDS_MAX) == []
     assert "behind" in readiness(behind=METADATA_LAG_RECORDS_MAX + 1)[0]
 
@@ -104,7 +104,7 @@ def test_readiness_is_about_this_node_and_not_the_cluster() -> None:
     image = make_image(fenced=(2, 3), topics={"t": [((1, 2, 3), (1,), -1)]})
     assert (
         find_unready(
-            node_id=BrokerId(1), is_broker=True, image=image, leader=LED, high_watermark=Offset(image.offset + 1)
+            node_id=BrokerId(1), is_broker=True, image=image, leader_id=LEADER, high_watermark=Offset(image.offset + 1)
         )
         == []
     )
@@ -118,7 +118,7 @@ def test_a_node_that_a_bad_record_holds_is_not_ready_and_says_where() -> None:
         node_id=BrokerId(1),
         is_broker=True,
         image=image,
-        leader=LED,
+        leader_id=LEADER,
         high_watermark=Offset(image.offset + 1),
         hold=loader.hold,
     )

@@ -264,6 +264,22 @@ async def test_description_shows_voters_and_observers(tmp_path: Path) -> None:
         assert {r.log_end_offset for r in follower.voters} == {-1, offset + 1}
 
 
+async def test_a_leader_that_was_lost_is_described_as_none_until_there_is_another(tmp_path: Path) -> None:
+    """Without a majority the epoch does not end, and keeps its leader's name."""
+    async with Cluster(tmp_path, voters=3, observers=1) as cluster:
+        leader = await cluster.leader()
+        other, *left = (member for member in cluster.members if member is not leader)
+        await until(lambda: all(member.node.describe().leader_id == leader.key.id for member in left))
+        await leader.kill()
+        await other.kill()
+        await until(lambda: all(member.node.describe().leader_id == NO_BROKER for member in left))
+        for _ in range(100):  # two time-outs of fetches, in which both look for a leader anew
+            assert [member.node.describe().leader_id for member in left] == [NO_BROKER, NO_BROKER]
+            await asyncio.sleep(0.01)
+        await other.start()
+        await until(lambda: all(member.node.describe().leader_id not in (NO_BROKER, leader.key.id) for member in left))
+
+
 async def test_stranger_of_another_cluster_is_refused(tmp_path: Path) -> None:
     async with Cluster(tmp_path, voters=1) as cluster:
         leader = await cluster.leader()

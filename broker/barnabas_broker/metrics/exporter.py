@@ -97,7 +97,7 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     is_leader = seen.leader_id == sources.node_id
     state = "leader" if is_leader else "voter" if quorum.is_voter else "observer"
     yield gauge("raft_state_info", "What this node is in the quorum.", [({"state": state}, 1)])
-    yield gauge("raft_leader_id", "node.id of the quorum's leader, -1 = unknown.", [({}, seen.leader_id)])
+    yield gauge("raft_leader_id", "node.id of the quorum's leader, -1 = unknown or lost.", [({}, seen.leader_id)])
     yield gauge("raft_epoch", "Quorum epoch.", [({}, seen.epoch)])
     yield gauge("raft_high_watermark", "End of the committed metadata log.", [({}, seen.high_watermark)])
     yield gauge("raft_log_end_offset", "End of this node's metadata log.", [({}, quorum.log_end_offset)])

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.quarantine import Hold
-from barnabas_quorum.raft.messages import LeaderAndEpoch
-from barnabas_wire.kafka.ids import BrokerId, Offset
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
 
 LANE_SILENCE_MS_MAX = 10_000
 """A lane whose loop has not turned for this long is dead: nothing that runs on it may take longer."""
@@ -34,7 +33,7 @@ def find_unready(
     node_id: BrokerId,
     is_broker: bool,
     image: MetadataImage,
-    leader: LeaderAndEpoch,
+    leader_id: BrokerId,
     high_watermark: Offset,
     hold: Hold | None = None,
 ) -> list[str]:
@@ -46,7 +45,7 @@ def find_unready(
             f"the metadata record at offset {hold.record.offset} cannot be replayed ({hold.record.fault.value}): see "
             "`barnabas quorum quarantine list`, and put it aside with `barnabas quorum quarantine sign-off`"
         )
-    if leader.leader_id is None:
+    if leader_id == NO_BROKER:
         reasons.append("no leader of the metadata quorum is known")
     behind = high_watermark - (image.offset + 1)
     if behind > METADATA_LAG_RECORDS_MAX:

@@ -707,7 +707,7 @@ class _ControlSide:
             is_broker=server.is_broker,
             image=self.loader.image,
             hold=self.loader.hold,
-            leader=self.quorum.leader_and_epoch,
+            leader_id=self.quorum.describe().leader_id,
             high_watermark=self.quorum.high_watermark,
         )
 

@@ -395,7 +395,7 @@ class QuorumNode:
 
     def describe(self) -> QuorumDescription:
         """The quorum as this node sees it."""
-        return describe_quorum(self._core, now_ms=self._now_ms(), wall_ms=self._clock_ms())
+        return describe_quorum(self._core, self._peers.silent, now_ms=self._now_ms(), wall_ms=self._clock_ms())
 
     def describe_own(self) -> OwnReplica:
         """This replica's own place in the quorum."""

@@ -1,18 +1,19 @@
 """The quorum as one node sees it, for whoever describes it to operators and clients.
 
 May touch:  the core, to read.        Must not touch: asyncio, clocks.
-Invariants: only the leader knows the replicas' progress; what is not known is -1.
+Invariants: only the leader knows the replicas' progress; what is not known is -1; a leader that this node has lost is none.
 Read next:  own_replica.py, what a node says of itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from barnabas_quorum.raft.core import QuorumCore
-from barnabas_quorum.raft.roles import Leader, ReplicaProgress
+from barnabas_quorum.raft.roles import Follower, Leader, ReplicaProgress
 from barnabas_quorum.raft.voters import ReplicaKey
-from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Epoch, Offset
+from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Epoch, Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class QuorumDescription:
     """What DescribeQuorum and `barnabas quorum status` show. Only the leader knows the replicas' progress."""
 
     leader_id: BrokerId
-    """-1 when unknown."""
+    """-1 when unknown or lost."""
     epoch: Epoch
     high_watermark: Offset
     voters: tuple[ReplicaDescription, ...]
@@ -39,8 +40,10 @@ class QuorumDescription:
     """Incarnations of other recoveries of the same quorum, of which the node knows that describes it."""
 
 
-def describe_quorum(core: QuorumCore, *, now_ms: int, wall_ms: int) -> QuorumDescription:
-    """`now_ms` is the core's clock, `wall_ms` the wall's at the same moment."""
+def describe_quorum(
+    core: QuorumCore, unreached: Collection[ReplicaKey], *, now_ms: int, wall_ms: int
+) -> QuorumDescription:
+    """`unreached`: peers whose last request failed. `now_ms` is the core's clock, `wall_ms` the wall's at the same moment."""
     role = core.role
     known: dict[ReplicaKey, ReplicaProgress] = role.voters if isinstance(role, Leader) else {}
     observers = role.observers if isinstance(role, Leader) else {}
@@ -63,8 +66,11 @@ def describe_quorum(core: QuorumCore, *, now_ms: int, wall_ms: int) -> QuorumDes
             last_caught_up_ms=wall(progress.last_caught_up_ms),
         )
 
+    # An epoch keeps its leader's name until another epoch begins, and without a majority none does (KIP-996): who lost the
+    # leader goes on naming it for ever, and must not tell that there is one.
+    is_led = isinstance(role, Leader) or (isinstance(role, Follower) and role.leader not in unreached)
     return QuorumDescription(
-        leader_id=core.live_leader_id,
+        leader_id=core.leader_id if is_led else NO_BROKER,
         epoch=core.epoch,
         high_watermark=core.high_watermark,
         voters=tuple(of(key, known.get(key)) for key in core.voters.keys),
