@@ -20,6 +20,7 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.output import ExitCode, exit_code_of, print_error, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
@@ -61,7 +62,7 @@ class Invocation:
         if self._brokers:
             return self._brokers
         found = [
-            f"{listener.host}:{listener.port}"
+            address_of(listener.host, listener.port)
             for broker in self.admin.describe_cluster().brokers
             if not broker.fenced
             for listener in broker.listeners[:1]

@@ -136,7 +136,7 @@ def quorum_to_message(
     quorum: QuorumDescription, voters: VoterSet, *, cluster_id: str, now_ms: int
 ) -> admin_pb2.DescribeQuorumResponse:
     """The description as the wire carries it; lags are counted from the leader's log end."""
-    endpoints = {voter.key: f"{voter.host}:{voter.port}" for voter in voters}
+    endpoints = {voter.key: address_of(voter.host, voter.port) for voter in voters}
     leader_end = max((r.log_end_offset for r in quorum.voters if r.key.id == quorum.leader_id), default=-1)
 
     def describe(replica: ReplicaDescription, role: str) -> admin_pb2.QuorumReplica:

@@ -39,6 +39,7 @@ def make_image(
     topics: Mapping[str, Sequence[Replicas]] | None = None,
     configs: Mapping[tuple[ConfigResourceType, str], Mapping[str, str]] | None = None,
     offset: int = 100,
+    host: str = "127.0.0.1",
 ) -> MetadataImage:
     """An image with these brokers and topics, as the metadata log would make it."""
     delta = MetadataDelta(MetadataImage.EMPTY)
@@ -48,7 +49,7 @@ def make_image(
                 broker_id=BrokerId(broker),
                 incarnation_id=uuid(broker),
                 broker_epoch=broker * 10,
-                endpoints=(Endpoint("PLAINTEXT", "127.0.0.1", 9091 + broker),),
+                endpoints=(Endpoint("PLAINTEXT", host, 9091 + broker),),
                 rack=f"rack-{broker}",
                 is_fenced=broker in fenced,
             )
@@ -97,9 +98,9 @@ def make_quorum(
     )
 
 
-def make_voters(count: int = 3, port: int = 9112) -> VoterSet:
+def make_voters(count: int = 3, port: int = 9112, host: str = "127.0.0.1") -> VoterSet:
     """Voters 1…count on consecutive ports."""
-    return VoterSet([Voter(ReplicaKey(BrokerId(i + 1), uuid(i + 1)), "127.0.0.1", port + i) for i in range(count)])
+    return VoterSet([Voter(ReplicaKey(BrokerId(i + 1), uuid(i + 1)), host, port + i) for i in range(count)])
 
 
 @dataclass

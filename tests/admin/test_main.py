@@ -23,7 +23,7 @@ from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from tests.admin.admin_server import AdminServer
-from tests.admin.images import make_image, make_quorum
+from tests.admin.images import make_image, make_quorum, make_voters
 
 HEAVY = ("grpc", "google.protobuf", "rich", "asyncio", "prometheus_client", "cramjam", "barnabas_broker")
 
@@ -233,6 +233,12 @@ def test_a_cluster_without_a_controller_has_none(admin_server: AdminServer, run:
     admin_server.node.quorum = make_quorum(leader=-1)
     lines = run("cluster", "info").stdout.splitlines()
     assert "controller_id     -" in lines and not any("*" in line for line in lines)
+
+
+def test_an_ipv6_address_is_shown_as_it_is_typed(admin_server: AdminServer, run: Run) -> None:
+    admin_server.node.voters, admin_server.node.image = make_voters(host="::1"), make_image(host="::1")
+    assert "[::1]:9112" in run("quorum", "replicas").stdout
+    assert "[::1]:9092" in run("broker", "list").stdout and "[::1]:9112" in run("cluster", "info").stdout
 
 
 def test_create_tells_each_topic_and_ends_with_three_when_one_exists(run: Run) -> None:

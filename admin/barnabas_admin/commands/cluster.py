@@ -16,6 +16,7 @@ import click
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import ExitCode, print_fields, print_json, print_line, print_table, talk
+from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
@@ -45,7 +46,7 @@ def info(invocation: Invocation) -> None:
     controllers = [
         {
             "id": controller.id,
-            "endpoint": ",".join(f"{point.host}:{point.port}" for point in controller.listeners),
+            "endpoint": ",".join(address_of(point.host, point.port) for point in controller.listeners),
             "voter": controller.voter,
             "registered": controller.registered,
             "incarnation_id": controller.incarnation_id or None,
@@ -199,7 +200,7 @@ def describe_broker(broker: Any) -> dict[str, Any]:
     return {
         "id": broker.id,
         "state": state,
-        "endpoint": ",".join(f"{point.host}:{point.port}" for point in broker.listeners),
+        "endpoint": ",".join(address_of(point.host, point.port) for point in broker.listeners),
         "rack": broker.rack or None,
         "broker_epoch": broker.epoch,
         "leaders": broker.leader_count,

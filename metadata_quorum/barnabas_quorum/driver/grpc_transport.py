@@ -38,7 +38,7 @@ from barnabas_quorum.raft.messages import (
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import quorum_pb2, quorum_pb2_grpc
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
 
@@ -181,8 +181,7 @@ class GrpcTransport:
         address = (voter.host, voter.port)
         stub = self._stubs.get(address)
         if stub is None:
-            host = f"[{voter.host}]" if ":" in voter.host else voter.host
-            channel = grpc.aio.insecure_channel(f"{host}:{voter.port}", options=CHANNEL_OPTIONS)
+            channel = grpc.aio.insecure_channel(address_of(*address), options=CHANNEL_OPTIONS)
             self._channels[address] = channel
             stub = self._stubs[address] = quorum_pb2_grpc.QuorumStub(channel)
         return stub
