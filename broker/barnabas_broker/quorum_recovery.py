@@ -32,7 +32,7 @@ import dataclasses
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,13 +162,19 @@ class RecoveryPlan:
         )
 
 
-async def inspect(directory: str) -> SurvivorReport:
+def wall_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+async def inspect(
+    directory: str, *, open_disk: Callable[[], Disk] = RealDisk, clock_ms: Callable[[], int] = wall_ms
+) -> SurvivorReport:
     """Look at the metadata directory of a stopped node; cuts a torn tail as its own start would.
 
     Raises StorageError when it is none, DirectoryLocked while its node runs, what MetadataLog.open raises.
     """
-    disk = RealDisk()
-    try:
+    with contextlib.closing(open_disk()) as disk:
         meta = read_meta(disk, directory)
         log_directory = os.path.join(directory, f"{METADATA_TOPIC}-0")
         if meta is None or not disk.exists(log_directory):
@@ -177,9 +183,7 @@ async def inspect(directory: str) -> SurvivorReport:
             )
         stored = load_incarnation(disk, directory)
         formatted = _formatted_voters(disk, log_directory)
-    finally:
-        disk.close()
-    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=time.time_ns() // 1_000_000)
+    log = await MetadataLog.open(disk=open_disk(), metadata_directory=directory, now_ms=clock_ms())
     try:
         key = ReplicaKey(meta.node_id, meta.directory_id)
         voter_sets = log.voter_sets()
@@ -281,15 +285,17 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
     )
 
 
-async def carry_out(plan: RecoveryPlan) -> None:
+async def carry_out(
+    plan: RecoveryPlan, *, open_disk: Callable[[], Disk] = RealDisk, clock_ms: Callable[[], int] = wall_ms
+) -> None:
     """Write the new beginning into the chosen directory. Raises what inspect raises; StorageError when it has changed since."""
     directory = plan.chosen.directory
-    if await inspect(directory) != plan.chosen:
+    if await inspect(directory, open_disk=open_disk, clock_ms=clock_ms) != plan.chosen:
         raise StorageError(f"{directory} has changed since it was looked at: look again")
-    now_ms = time.time_ns() // 1_000_000
-    log = await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=now_ms)
+    now_ms = clock_ms()
+    log = await MetadataLog.open(disk=open_disk(), metadata_directory=directory, now_ms=now_ms)
     try:
-        with contextlib.closing(RealDisk()) as disk:
+        with contextlib.closing(open_disk()) as disk:
             save_incarnation(disk, directory, StoredIncarnation(current=plan.incarnation, is_unfinished=True))
         await log.save_hard_state(HardState(plan.epoch, NO_BROKER, None))
         voters = voters_batch(
@@ -303,7 +309,7 @@ async def carry_out(plan: RecoveryPlan) -> None:
         await log.flush()
     finally:
         await log.close()
-    with contextlib.closing(RealDisk()) as disk:
+    with contextlib.closing(open_disk()) as disk:
         save_incarnation(disk, directory, StoredIncarnation(current=plan.incarnation))
 
 

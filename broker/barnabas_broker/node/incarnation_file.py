@@ -90,14 +90,17 @@ def go_over(disk: Disk, metadata_directory: str, incarnation: Incarnation, *, fo
 
 
 async def open_log(
-    metadata_directory: str, *, open_it: Callable[[], Awaitable[MetadataLog]]
+    metadata_directory: str,
+    *,
+    open_it: Callable[[], Awaitable[MetadataLog]],
+    open_disk: Callable[[], Disk] = RealDisk,
 ) -> tuple[MetadataLog, bool]:
     """Open the metadata log, an empty one where this node's is still of a former incarnation; whether that was so.
 
     Never so on a voter: to get its vote it had to catch up with the leader of this incarnation, whose epochs are higher.
     """
     log = await open_it()
-    with contextlib.closing(RealDisk()) as disk:
+    with contextlib.closing(open_disk()) as disk:
         stored = load_incarnation(disk, metadata_directory)
         if stored.former_epoch == NO_EPOCH:
             return log, False
