@@ -16,6 +16,7 @@ from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRe
 from barnabas_wire.kafka.schema import encode_request
 from tests.oracle.answers import SILENCE_S, UNKNOWN_ID, Side, frame
 from tests.oracle.cases import GZIP, LZ4, SNAPPY, T0, ZSTD, batch, case
+from tests.oracle.cases.groups import ready
 
 VERSIONS = range(3, 14)
 BASE_OFFSET, LENGTH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA, BASE_TIME, MAX_TIME, SEQUENCE, COUNT = (
@@ -266,7 +267,6 @@ def produce_several(side: Side) -> Iterator[tuple[str, Any]]:
         yield f"mixed v{version}", side.call(ProduceRequest(None, -1, 1000, mixed), version=version)
     yield "no topics", side.call(ProduceRequest(None, -1, 1000, []), version=12)
     yield "no partitions", side.call(ProduceRequest(None, -1, 1000, [entry(first)]), version=12)
-    yield (
-        "internal topic",
-        side.call(ProduceRequest(None, -1, 1000, [entry("__consumer_offsets", (0, batch()))]), version=12),
-    )
+    ready(side, "produce-several")  # makes the topic
+    internal = ProduceRequest(None, -1, 1000, [entry("__consumer_offsets", (0, batch()))])
+    yield "internal topic", side.call(internal, version=12)
