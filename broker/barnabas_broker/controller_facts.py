@@ -20,6 +20,7 @@ from barnabas_quorum.driver.incarnation import IncarnationGuard
 from barnabas_quorum.driver.own_replica import OwnReplica
 from barnabas_quorum.explain.brokers import LiveFacts, SessionFact
 from barnabas_quorum.explain.leaders import ControllerReport
+from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import explain_pb2, explain_pb2_grpc
@@ -96,6 +97,8 @@ class ControllerFactsServicer(explain_pb2_grpc.ControllerFactsServicer):
             incarnation=str(self._incarnation.current),
             unreached=own.unreached,
             recovered_beside=self._incarnation.recovered_beside,
+            lost_epoch=own.lost_end.epoch if own.lost_end else 0,
+            lost_end_offset=own.lost_end.end_offset if own.lost_end else 0,
         )
 
     async def DescribeSessions(self, request: Any, context: Any) -> Any:
@@ -138,6 +141,7 @@ async def ask_replica(address: Address) -> ControllerReport:
         incarnation=answer.incarnation,
         unreached=frozenset(BrokerId(each) for each in answer.unreached),
         recovered_beside=tuple(answer.recovered_beside),
+        lost_end=LogEnd(Epoch(answer.lost_epoch), Offset(answer.lost_end_offset)) if answer.lost_end_offset else None,
     )
 
 

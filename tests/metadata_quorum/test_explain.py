@@ -11,10 +11,11 @@ from barnabas_quorum.controller.partition_rules import rules_of
 from barnabas_quorum.explain.brokers import LiveFacts, SessionFact, explain_broker
 from barnabas_quorum.explain.chain import CAUSES_MAX, Cause, Explanation, newest
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
-from barnabas_quorum.explain.leaders import ControllerReport, Silence, explain_leader, votes_for
+from barnabas_quorum.explain.leaders import RECOVERY_COMMAND, ControllerReport, Silence, explain_leader, votes_for
 from barnabas_quorum.explain.partitions import explain_partition, find_partition
 from barnabas_quorum.explain.reassignments import explain_reassignment, explain_refusal
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
@@ -438,6 +439,7 @@ def silence(number: int) -> Silence:
 
 
 CUT = {"unreached": frozenset({BrokerId(2)})}
+LOST = {"lost_end": LogEnd(Epoch(5), Offset(100))}
 LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
     "led": ([report(1, role="leader"), report(2), report(3)], [], "led", "controller 1 leads the quorum in epoch 7"),
     "majority missing": ([report(1)], [2, 3], "majority-missing", "only 1 answer (1); missing: 2, 3"),
@@ -445,6 +447,19 @@ LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
     "only the longer log can win": ([report(1, end=90), report(2)], [3], "electing", " 2 can win"),
     "later epoch wins over length": ([report(1, epoch=4, end=500), report(2)], [3], "electing", " 2 can win"),
     "cut off": ([report(1, **CUT), report(2)], [3], "cut-off", "do not reach each other"),  # type: ignore[arg-type]
+    "two damaged": (
+        [report(1, end=70, **LOST), report(2, end=80, **LOST), report(3, end=60)],  # type: ignore[arg-type]
+        [],
+        "damaged",
+        "the disks of controllers 1, 2 have lost records that they had flushed",
+    ),
+    "one damaged, the whole log wins": ([report(1, end=70, **LOST), report(2)], [3], "electing", " 2 can win"),  # type: ignore[arg-type]
+    "damaged and cut off": (
+        [report(1, end=95, **LOST, **CUT), report(2, end=90)],  # type: ignore[arg-type]
+        [3],
+        "cut-off",
+        "do not reach each other",
+    ),
     "nobody answers": ([], [1, 2, 3], "unreachable", "NO CONTROLLER ANSWERS"),
     "a replaced disk does not vote": (
         [report(1), replace(report(2), key=ReplicaKey(B2, directory(99)))],
@@ -486,6 +501,14 @@ def test_two_recoveries_of_one_quorum_are_told_first_with_the_way_out(name: str)
     assert any("of the quorum recovered as 1:a" in fact for fact in found.facts)
 
 
+def test_only_a_follower_follows_and_only_who_is_missing_is_to_be_started() -> None:
+    cut = report(1, role="prospective", leader_id=B2, **CUT)  # type: ignore[arg-type]
+    other = report(3, role="follower", leader_id=B2, unreached=frozenset({B1, B2}))
+    found = explain_leader([cut, report(2), other], [], history=(), now_ms=0)
+    assert "follows" not in found.facts[0] and "follows 2" in found.facts[2]
+    assert found.status == "cut-off" and [step.command for step in found.next] == [""]
+
+
 def test_a_former_recovery_is_no_second_one() -> None:
     recovered_again = report(1, incarnation="2:a", role="leader", recovered_beside=("1:b",))
     assert explain_leader([recovered_again, report(2, incarnation="1:b")], [], history=(), now_ms=0).status == "led"
@@ -498,6 +521,19 @@ def test_why_there_is_a_leader_or_none(name: str) -> None:
     assert found.status == status
     assert summary in found.summary
     assert bool(found.next) == (status != "led")
+
+
+def test_a_damaged_voter_is_told_with_what_is_left_to_do() -> None:
+    damaged = [report(1, end=70, **LOST), report(2, end=80, **LOST)]  # type: ignore[arg-type]
+    fact = "controller 1: unattached, epoch 7, log end 70 of epoch 5, high watermark 90; DAMAGED: its disk has lost what it had"
+    found = explain_leader(damaged, [silence(3)], history=(), now_ms=0)
+    assert found.facts[0].startswith(fact)
+    assert [step.command for step in found.next] == ["barnabas-server -c FILE", RECOVERY_COMMAND]
+    assert "start controller 3" in found.next[0].purpose
+    led = explain_leader([*damaged, report(3, role="leader")], [], history=(), now_ms=0)
+    assert led.status == "led" and led.facts[0].startswith(fact) and led.next == ()
+    # A voter that remembers where its log ended votes as if it had it all.
+    assert votes_for(report(3, end=90), [damaged[0], report(3, end=90)], VOTERS)[B1].startswith("its own log was more")
 
 
 def test_a_vote_is_refused_to_a_log_that_is_less_complete() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from barnabas_quorum.raft.core import QuorumCore
+from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
 
@@ -34,6 +35,8 @@ class OwnReplica:
     voters: VoterSet
     unreached: tuple[BrokerId, ...]
     """Voters whose last request failed."""
+    lost_end: LogEnd | None
+    """Where its log ended before its disk damaged it; None when it is whole."""
 
 
 def own_replica(core: QuorumCore, unreached: Collection[ReplicaKey]) -> OwnReplica:
@@ -50,4 +53,5 @@ def own_replica(core: QuorumCore, unreached: Collection[ReplicaKey]) -> OwnRepli
         high_watermark=core.high_watermark,
         voters=core.voters,
         unreached=tuple(sorted(key.id for key in unreached if key in core.voters)),
+        lost_end=core.lost_end,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, plural, seconds
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
+from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.election import is_up_to_date
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import QuorumRecoveryRecord
@@ -20,6 +21,7 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
 
 SUBJECT = "quorum leader"
 ELECTIONS_SHOWN = 5
+RECOVERY_COMMAND = "barnabas quorum recover METADATA_DIR --inspect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,14 @@ class ControllerReport:
     """Voters to which its last request failed, however long ago: who follows a leader asks nobody else."""
     recovered_beside: tuple[str, ...] = ()
     """Incarnations of other recoveries of the same quorum that it has met."""
+    lost_end: LogEnd | None = None
+    """Where its log ended before its disk damaged it; None when it is whole."""
+
+    @property
+    def vote_end(self) -> LogEnd:
+        """What it asks of a candidate's log (replica.py)."""
+        end = LogEnd(self.last_epoch, self.log_end_offset)
+        return end if self.lost_end is None else max(end, self.lost_end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +114,12 @@ def votes_for(
         elif not is_up_to_date(
             last_epoch=candidate.last_epoch,
             end_offset=candidate.log_end_offset,
-            my_last_epoch=report.last_epoch,
-            my_end_offset=report.log_end_offset,
+            my_last_epoch=report.vote_end.epoch,
+            my_end_offset=report.vote_end.end_offset,
         ):
             found[report.key.id] = (
-                f"its own log is more complete (epoch {report.last_epoch}, end {report.log_end_offset}, against epoch "
-                f"{candidate.last_epoch}, end {candidate.log_end_offset})"
+                f"its own log {'is' if report.lost_end is None else 'was'} more complete (epoch {report.vote_end.epoch}, end "
+                f"{report.vote_end.end_offset}, against epoch {candidate.last_epoch}, end {candidate.log_end_offset})"
             )
         else:
             found[report.key.id] = ""
@@ -227,14 +237,11 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
                 _start([each for each in silent if each.voter.key.id in missing]),
                 NextStep(
                     purpose="if the disks of a majority are lost for good: compare what is left, on each survivor's host",
-                    command="barnabas-server quorum recover --inspect METADATA_DIR",
+                    command=RECOVERY_COMMAND,
                 ),
             ),
         )
-    outcomes = {report.key.id: votes_for(report, present, voters) for report in present}
-    winners = [
-        candidate for candidate, votes in outcomes.items() if sum(not why for why in votes.values()) >= voters.majority
-    ]
+    winners = _winners(present, voters)
     if winners:
         return Explanation(
             subject=SUBJECT,
@@ -246,8 +253,26 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
                 NextStep(purpose="if it stays so, the controllers' own logs tell what interrupts their elections"),
             ),
         )
+    quiet = [each for each in silent if each.voter.key.id in missing]
+    start_quiet = (_start(quiet),) if quiet else ()
+    if _winners([replace(report, lost_end=None) for report in present], voters):
+        damaged = _names([report.key.id for report in present if report.lost_end is not None])
+        return Explanation(
+            subject=SUBJECT,
+            status="damaged",
+            summary=f"NO LEADER: {len(present)} of {len(voters)} voters answer, and nobody can win: the disks of controllers "
+            f"{damaged} have lost records that they had flushed. Such a voter is not elected, and votes as if it had them still.",
+            next=(
+                *start_quiet,
+                NextStep(
+                    purpose=f"{'if that does not help, ' if quiet else ''}stop every controller, and see on each one's host what "
+                    "is left: a recovery gives up the rest",
+                    command=RECOVERY_COMMAND,
+                ),
+            ),
+        )
     best = max(present, key=_completeness)
-    refusals = "; ".join(f"{voter}: {why}" for voter, why in sorted(outcomes[best.key.id].items()) if why)
+    refusals = "; ".join(f"{voter}: {why}" for voter, why in sorted(votes_for(best, present, voters).items()) if why)
     return Explanation(
         subject=SUBJECT,
         status="cut-off",
@@ -255,13 +280,23 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
         f"controller {best.key.id}, is not voted for by {refusals}.",
         next=(
             NextStep(purpose=f"mend the network between controllers {_names([r.key.id for r in present])}"),
-            _start([each for each in silent if each.voter.key.id in missing]),
+            *start_quiet,
         ),
     )
 
 
+def _winners(present: Sequence[ControllerReport], voters: VoterSet) -> list[BrokerId]:
+    """Whom a majority would vote for, of those that run."""
+    return [
+        report.key.id
+        for report in present
+        if report.lost_end is None
+        and sum(not why for why in votes_for(report, present, voters).values()) >= voters.majority
+    ]
+
+
 def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
-    knows = f"follows {report.leader_id}" if report.leader_id not in (NO_BROKER, report.key.id) else ""
+    knows = f"follows {report.leader_id}" if report.role == "follower" else ""
     voted = f"voted for {report.voted_id}" if report.voted_id not in (NO_BROKER, report.leader_id) else ""
     life = f"of the quorum recovered as {report.incarnation}" if report.incarnation else ""
     cut = f"its last request to {_names(sorted(report.unreached))} failed" if report.unreached else ""
@@ -271,7 +306,14 @@ def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
         place = "NOT the voter of this id: its disk was replaced (remove-voter, then add-voter)"
     else:
         place = "no voter"
-    details = [text for text in (place, life, knows, voted, cut) if text]
+    lost = report.lost_end
+    damage = (
+        f"DAMAGED: its disk has lost what it had flushed up to {lost.end_offset} in epoch {lost.epoch}; not elected before a leader "
+        "has given that back"
+        if lost is not None
+        else ""
+    )
+    details = [text for text in (damage, place, life, knows, voted, cut) if text]
     return (
         f"controller {report.key.id}: {report.role}, epoch {report.epoch}, log end {report.log_end_offset} of epoch "
         f"{report.last_epoch}, high watermark {report.high_watermark}" + "".join(f"; {text}" for text in details)

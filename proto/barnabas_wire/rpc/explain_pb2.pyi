@@ -82,7 +82,7 @@ class DescribeOwnReplicaRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class OwnReplica(_message.Message):
-    __slots__ = ("id", "directory_id", "role", "epoch", "leader_id", "voted_id", "last_epoch", "log_end_offset", "flushed_end_offset", "high_watermark", "voters", "incarnation", "unreached", "recovered_beside")
+    __slots__ = ("id", "directory_id", "role", "epoch", "leader_id", "voted_id", "last_epoch", "log_end_offset", "flushed_end_offset", "high_watermark", "voters", "incarnation", "unreached", "recovered_beside", "lost_epoch", "lost_end_offset")
     ID_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +97,8 @@ class OwnReplica(_message.Message):
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     UNREACHED_FIELD_NUMBER: _ClassVar[int]
     RECOVERED_BESIDE_FIELD_NUMBER: _ClassVar[int]
+    LOST_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOST_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     id: int
     directory_id: str
     role: str
@@ -111,7 +113,9 @@ class OwnReplica(_message.Message):
     incarnation: str
     unreached: _containers.RepeatedScalarFieldContainer[int]
     recovered_beside: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[int] = ..., directory_id: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., voted_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., voters: _Optional[str] = ..., incarnation: _Optional[str] = ..., unreached: _Optional[_Iterable[int]] = ..., recovered_beside: _Optional[_Iterable[str]] = ...) -> None: ...
+    lost_epoch: int
+    lost_end_offset: int
+    def __init__(self, id: _Optional[int] = ..., directory_id: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., voted_id: _Optional[int] = ..., last_epoch: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., flushed_end_offset: _Optional[int] = ..., high_watermark: _Optional[int] = ..., voters: _Optional[str] = ..., incarnation: _Optional[str] = ..., unreached: _Optional[_Iterable[int]] = ..., recovered_beside: _Optional[_Iterable[str]] = ..., lost_epoch: _Optional[int] = ..., lost_end_offset: _Optional[int] = ...) -> None: ...
 
 class DescribeSessionsRequest(_message.Message):
     __slots__ = ()
