@@ -290,10 +290,14 @@ def test_slice_of_a_snapshot_is_bounded_and_shows_that_the_follower_lives() -> N
 def downloading_core() -> tuple[QuorumCore, FetchSnapshotRequest]:
     """A follower, and its request for the first slice of snapshot 9-1."""
     core, fetch = follower_of_two()
+    return core, told_to_download(core, fetch, 10)
+
+
+def told_to_download(core: QuorumCore, fetch: FetchRequest, now_ms: int) -> FetchSnapshotRequest:
     reply = FetchReply(fetch.correlation, TWO, ME, Epoch(1), TWO.id, ReplyError.NONE, Offset(9), Offset(0), Offset(0))
     reply.snapshot_id = SnapshotId(Offset(9), Epoch(1))
-    core.step(reply, 10)
-    return core, only_reply(core, FetchSnapshotRequest)
+    core.step(reply, now_ms)
+    return only_reply(core, FetchSnapshotRequest)
 
 
 def slice_reply(request: FetchSnapshotRequest, **changes: Any) -> FetchSnapshotReply:
@@ -370,6 +374,29 @@ def test_damaged_snapshot_is_downloaded_again_and_the_log_left_alone() -> None:
     assert (core.end_offset, core.log_start, core.snapshots) == (0, 0, [])
     core.tick(core.deadline_ms())
     assert only_reply(core, FetchRequest).fetch_offset == 0
+
+
+def test_snapshot_that_is_damaged_each_time_is_asked_for_less_and_less() -> None:
+    """The leader's own file may be rotten: what a follower downloads again and again is nothing but load."""
+    core, request = downloading_core()
+    now_ms, pauses = 20, []
+    for is_there in (True, False) * 3:
+        if is_there:
+            core.step(slice_reply(request, size=4), now_ms)
+            ready = core.ready()
+            assert ready is not None and ready.install is not None
+            ready.install.is_damaged = True
+            core.advance(ready)
+        else:
+            core.step(slice_reply(request, error=ReplyError.SNAPSHOT_NOT_FOUND), now_ms)
+        pauses.append(core.deadline_ms() - now_ms)
+        now_ms = core.deadline_ms()
+        core.tick(now_ms)
+        request = told_to_download(core, only_reply(core, FetchRequest), now_ms)
+    assert pauses == [20, 80, 80, 320, 320, 320]
+    core.step(slice_reply(request, size=4), now_ms)
+    turn(core)
+    assert (core.end_offset, core.backoff_ms()) == (9, 20)
 
 
 def test_snapshot_is_not_installed_by_who_follows_no_more() -> None:

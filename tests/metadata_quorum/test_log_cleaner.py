@@ -39,10 +39,10 @@ class Replica:
         self.dropped.append(snapshot_id)
 
 
-def made() -> tuple[LogCleaner, Replica]:
+def made(*, retention_bytes: int = 1500) -> tuple[LogCleaner, Replica]:
     """Its retention has room for one snapshot."""
     replica: Any = Replica()
-    config = dataclasses.replace(QuorumConfig(), retention_bytes=1500, retention_ms=-1)
+    config = dataclasses.replace(QuorumConfig(), retention_bytes=retention_bytes, retention_ms=-1)
     cleaner = LogCleaner(config=config, core=replica, log=replica, clock_ms=lambda: 0, stats=SnapshotStats())
     return cleaner, replica
 
@@ -86,6 +86,14 @@ async def test_a_download_that_never_ends_does_not_keep_a_snapshot_for_ever() ->
     cleaner.on_slice_served(FIRST, now_ms=DOWNLOAD_MS_MAX + 1)
     await cleaner.clean(now_ms=DOWNLOAD_MS_MAX + 1, is_loading=False)
     assert replica.snapshots == [THIRD]
+
+
+async def test_a_log_does_not_begin_at_a_rotten_snapshot_for_longer_than_it_must() -> None:
+    cleaner, replica = made(retention_bytes=-1)
+    cleaner.on_slice_served(FIRST, now_ms=0)
+    cleaner.end_rotten(FIRST)
+    await cleaner.clean(now_ms=1, is_loading=False)
+    assert replica.snapshots == [SECOND, THIRD], "though somebody downloads it; and no other has to go"
 
 
 async def test_a_later_download_has_its_own_time() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.snapshot_files import checkpoint_name
 from barnabas_quorum.driver.grpc_transport import Transport
@@ -112,6 +114,13 @@ def is_there(directory: Path, name: str) -> bool:
     return any(directory.rglob(name))
 
 
+def rot(directory: Path, name: str) -> None:
+    (path,) = directory.rglob(name)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 class Forgetful(Broken):
     """Has thrown away the first snapshot that was asked for, after its first slice."""
 
@@ -206,3 +215,28 @@ async def test_the_leader_keeps_the_snapshot_that_somebody_downloads(tmp_path: P
         request = FetchSnapshotRequest(0, observer.key, leader.key, epoch, first, 100, 100)
         reply = await leader.node.handle(request)
         assert isinstance(reply, FetchSnapshotReply) and len(reply.payload) == 100, "and it goes on"
+
+
+@pytest.mark.parametrize("is_only", [True, False])
+async def test_a_snapshot_that_rots_on_the_leader_is_noticed_and_replaced(tmp_path: Path, is_only: bool) -> None:
+    """Whoever is behind would download it for ever, while the leader has all that is in it."""
+    config = SMALL if is_only else dataclasses.replace(SMALL, retention_bytes=-1)
+    async with Cluster(tmp_path, voters=1, observers=1, config=config, segment_bytes=2_000) as cluster:
+        late = cluster.members[1]
+        await late.kill()
+        leader = await commit_all(cluster, RECORDS[:60])
+        log = leader.log
+        leader.node._snapshots.want()
+        await until(lambda: log.snapshots()[-1].end_offset == log.end_offset and (len(log.snapshots()) == 1) is is_only)
+        rotten = log.snapshots()[-1]
+        rot(tmp_path, checkpoint_name(rotten))
+        await late.start()
+        await until(lambda: leader.node.snapshot_stats.rotten == 1)
+        await cluster.commit(leader, [b"more"])
+        await until(lambda: late.listener.records == [*RECORDS[:60], b"more"])
+        assert rotten not in log.snapshots()
+        await until(lambda: not is_there(tmp_path, checkpoint_name(rotten)))
+        taken = leader.node.snapshot_stats.taken
+        await cluster.commit(leader, [b"and more"])
+        await asyncio.sleep(0.1)
+        assert leader.node.snapshot_stats.taken == taken, "one was wanted"

@@ -163,6 +163,7 @@ def _snapshot_families(sources: NodeSources) -> Iterator[Metric]:
         [({"op": "generate"}, stats.taken), ({"op": "load"}, stats.loaded), ({"op": "send"}, stats.sent)],
     )
     yield counter("raft_snapshots_given_up", "Snapshots outdated before they were whole.", [({}, stats.given_up)])
+    yield counter("raft_snapshots_rotten", "Snapshots that the disk has damaged since; replaced.", [({}, stats.rotten)])
     yield counter("raft_log_cleanings", "Times the metadata log's beginning was dropped.", [({}, stats.logs_cleaned)])
     yield summary(
         "raft_snapshot_seconds",

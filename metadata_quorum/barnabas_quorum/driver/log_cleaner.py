@@ -46,6 +46,7 @@ class LogCleaner:
         self._stats = stats
         self._is_due = False
         self._outdated: list[SnapshotId] = []
+        self._rotten: SnapshotId | None = None
         self._downloads: dict[SnapshotId, tuple[int, int]] = {}
         """When the first and the last slice of a snapshot were asked for, on the core's clock."""
 
@@ -61,6 +62,11 @@ class LogCleaner:
     def drop(self, snapshot_id: SnapshotId) -> None:
         """This snapshot was outdated when it was whole."""
         self._outdated.append(snapshot_id)
+
+    def end_rotten(self, snapshot_id: SnapshotId) -> None:
+        """The log begins at this snapshot, which nobody can load: it goes as soon as there is another."""
+        self._rotten = snapshot_id
+        self.want()
 
     def on_slice_served(self, snapshot_id: SnapshotId, *, now_ms: int) -> None:
         """Somebody downloads that snapshot."""
@@ -82,11 +88,12 @@ class LogCleaner:
         self._is_due = False
         core, log, config = self._core, self._log, self._config
         while True:
+            files = [file for file in log.snapshot_files() if file.snapshot_id in core.snapshots]
             snapshot_id = next_log_start(
-                [file for file in log.snapshot_files() if file.snapshot_id in core.snapshots],
+                files,
                 log_bytes=log.size_bytes,
                 now_ms=self._clock_ms(),
-                bytes_max=config.retention_bytes,
+                bytes_max=0 if files and files[0].snapshot_id == self._rotten else config.retention_bytes,
                 age_ms_max=config.retention_ms,
             )
             if snapshot_id is None or self._is_downloaded_before(snapshot_id, now_ms):
@@ -103,4 +110,4 @@ class LogCleaner:
             for found, (first_ms, last_ms) in self._downloads.items()
             if now_ms - last_ms <= DOWNLOAD_PAUSE_MS_MAX and now_ms - first_ms <= DOWNLOAD_MS_MAX
         }
-        return any(found.end_offset < snapshot_id.end_offset for found in self._downloads)
+        return any(found.end_offset < snapshot_id.end_offset for found in self._downloads if found != self._rotten)

@@ -37,7 +37,7 @@ from barnabas_quorum.driver.peers import Peers
 from barnabas_quorum.driver.quorum_description import QuorumDescription, describe_quorum
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.driver.snapshot_loading import SnapshotLoading
-from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource, SnapshotWriter
+from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotProver, SnapshotSource, SnapshotWriter
 from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
@@ -157,6 +157,12 @@ class _Frozen(NamedTuple):
     snapshot_id: SnapshotId
 
 
+class _Rotten(NamedTuple):
+    """A snapshot that others download is not whole."""
+
+    snapshot_id: SnapshotId
+
+
 class _Clean:
     """Time to look at the retention."""
 
@@ -167,7 +173,7 @@ class _Proposal(NamedTuple):
     is_urgent: bool
 
 
-_Event = Message | _Flushed | _Resign | _Frozen | _Clean | Change
+_Event = Message | _Flushed | _Resign | _Frozen | _Rotten | _Clean | Change
 
 _REPLIES = (FetchReply, VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply, FetchSnapshotReply)
 
@@ -253,6 +259,9 @@ class QuorumNode:
             now_ms=self._now_ms,
             stats=self.snapshot_stats,
         )
+        self._prover = SnapshotProver(
+            log=log, on_rotten=lambda snapshot_id: self._tell(_Rotten(snapshot_id)), stats=self.snapshot_stats
+        )
         self._cleaner = LogCleaner(
             config=config, core=self._core, log=log, clock_ms=clock_ms, stats=self.snapshot_stats
         )
@@ -287,6 +296,7 @@ class QuorumNode:
                 self._tasks = tasks
                 tasks.create_task(self._flush_for_ever(), name="quorum-flush")
                 tasks.create_task(self._snapshots.run(), name="quorum-snapshot")
+                tasks.create_task(self._prover.run(), name="quorum-proof")
                 tasks.create_task(self._clean_for_ever(), name="quorum-clean")
                 tasks.create_task(self._changes.keep_up(), name="quorum-membership")
                 if self._log.snapshots():
@@ -461,6 +471,8 @@ class QuorumNode:
                 core.resign(self._now_ms())
             elif isinstance(event, _Frozen):
                 self._take_frozen(event.snapshot_id)
+            elif isinstance(event, _Rotten):
+                self._replace_rotten(event.snapshot_id)
             elif isinstance(event, _Clean):
                 self._cleaner.want()
             elif isinstance(event, Change):
@@ -564,6 +576,8 @@ class QuorumNode:
             reply.error = ReplyError.POSITION_OUT_OF_RANGE
             return
         self._cleaner.on_slice_served(reply.snapshot_id, now_ms=self._now_ms())
+        if reply.position == 0:
+            self._prover.want(reply.snapshot_id)
         if reply.position + len(reply.payload) >= reply.size:
             self.snapshot_stats.sent += 1
 
@@ -676,6 +690,15 @@ class QuorumNode:
             self._cleaner.want()
         elif snapshot_id not in self._core.snapshots:
             self._cleaner.drop(snapshot_id)
+
+    def _replace_rotten(self, snapshot_id: SnapshotId) -> None:
+        """Others get an older snapshot from now on, or where the log begins with this one, a new one."""
+        snapshots = self._core.snapshots
+        if snapshot_id in snapshots[1:] and not self._loading.is_under_way:
+            self._drop_bad(snapshot_id)
+        elif snapshot_id in snapshots:
+            self._snapshots.want()
+            self._cleaner.end_rotten(snapshot_id)
 
     def _drop_bad(self, snapshot_id: SnapshotId) -> None:
         """A snapshot of this disk cannot be replayed."""

@@ -1,4 +1,4 @@
-"""Snapshots beside the control loop: when one is due it is written slice by slice; what is in one when it is loaded.
+"""Snapshots beside the control loop: written slice by slice when one is due, proved when others load them, and what is in one.
 
 May touch:  asyncio, the RaftLog.     Must not touch: the core (the node tells it), what a record means.
 Invariants: a snapshot holds committed records only, never half a metadata transaction, and is frozen only when the log
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_quorum.config import QuorumConfig
-from barnabas_quorum.driver.snapshot_content import SnapshotRecords, snapshot_batches
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, SnapshotRecords, snapshot_batches
 from barnabas_quorum.raft.journal import RaftLog
 from barnabas_quorum.raft.messages import SnapshotId
 from barnabas_quorum.raft.voters import VoterSet
@@ -27,6 +27,8 @@ SLICE_PAUSE_S = 0.002
 """Between two slices. A slice of 200 records takes about 5 ms, so a snapshot leaves others two sevenths of a core."""
 FLUSH_POLL_S = 0.005
 """How often it is looked whether the log below a finished snapshot is durable; it nearly always is."""
+PROOF_PAUSE_S = 10.0
+"""Between two proofs of snapshots that others download."""
 TRANSACTION_POLL_S = 0.05
 """How often it is looked whether an open metadata transaction, in which no snapshot may be taken, has ended."""
 
@@ -77,6 +79,8 @@ class SnapshotStats:
     taken: int = 0
     given_up: int = 0
     """Begun, but outdated before they were whole."""
+    rotten: int = 0
+    """Found to be damaged on this disk when somebody downloaded them."""
     loaded: int = 0
     loaded_ms_sum: int = 0
     sent: int = 0
@@ -121,14 +125,20 @@ class SnapshotWriter:
         self._flushed_end = flushed_end
         self._on_frozen = on_frozen
         self._bytes_since = 0
+        self._is_wanted = False
         self._is_due = asyncio.Event()
         self.stats = SnapshotStats()
 
     def count(self, size_bytes: int) -> None:
         """So many bytes of committed records went to the listener."""
         self._bytes_since += size_bytes
-        if self._bytes_since >= self._config.snapshot_after_bytes:
+        if self._is_wanted or self._bytes_since >= self._config.snapshot_after_bytes:
             self._is_due.set()
+
+    def want(self) -> None:
+        """Take one as soon as there is more to write than in those that are there."""
+        self._is_wanted = True
+        self._is_due.set()
 
     def begin_anew(self) -> None:
         """A snapshot was loaded: the next one is counted from here."""
@@ -149,8 +159,7 @@ class SnapshotWriter:
             if source is None:  # a metadata transaction is open: its end commits more bytes
                 self._is_due.clear()
                 await asyncio.sleep(TRANSACTION_POLL_S)
-                if self._bytes_since >= self._config.snapshot_after_bytes:
-                    self._is_due.set()
+                self.count(0)
                 continue
             self.begin_anew()
             await self._write(source)
@@ -181,6 +190,7 @@ class SnapshotWriter:
             self.stats.given_up += 1
             return
         await self._log.freeze_snapshot(snapshot_id)
+        self._is_wanted = False
         self.stats.taken += 1
         self.stats.last_bytes = position
         self.stats.last_ms = (loop.time() - started_s) * 1000
@@ -189,3 +199,45 @@ class SnapshotWriter:
         self.stats.last_timestamp_ms = source.timestamp_ms
         logger.info("took metadata snapshot %s: %d bytes in %.0f ms", snapshot_id, position, self.stats.last_ms)
         self._on_frozen(snapshot_id)
+
+
+class SnapshotProver:
+    """Proves the snapshots that others download: a disk may give back other bytes than it was given, and whoever is behind the
+    log's start would load the same bad file for ever. `run` is its one task."""
+
+    def __init__(self, *, log: RaftLog, on_rotten: Callable[[SnapshotId], None], stats: SnapshotStats) -> None:
+        """`on_rotten` is told of each that is not whole."""
+        self._log = log
+        self._on_rotten = on_rotten
+        self._stats = stats
+        self._wanted: SnapshotId | None = None
+        self._is_wanted = asyncio.Event()
+
+    def want(self, snapshot_id: SnapshotId) -> None:
+        """Somebody begins to download this one."""
+        self._wanted = snapshot_id
+        self._is_wanted.set()
+
+    async def run(self) -> None:
+        """Prove what is wanted, now and then, until cancelled. Raises OSError."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            assert self._wanted is not None, "wanted"
+            await self._prove(self._wanted)
+            await asyncio.sleep(PROOF_PAUSE_S)
+
+    async def _prove(self, snapshot_id: SnapshotId) -> None:
+        try:
+            for _ in LoadedSnapshot(self._log, snapshot_id).groups():
+                await asyncio.sleep(SLICE_PAUSE_S)
+        except DamagedSnapshot as error:
+            logger.error(
+                "%s: the disk gives back other bytes than were written, and nobody can load it. Others get an older one, or a "
+                "new one that is made of this node's metadata; have the disk looked at",
+                error,
+            )
+            self._stats.rotten += 1
+            self._on_rotten(snapshot_id)
+        except FileNotFoundError:
+            logger.info("snapshot %s was cleaned up while somebody downloaded it", snapshot_id)

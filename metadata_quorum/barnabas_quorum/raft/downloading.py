@@ -60,9 +60,7 @@ def take_slice(core: Replica, reply: FetchSnapshotReply) -> None:
     download = core.download
     length = len(reply.payload)
     if download is None or not is_next_slice(reply, download, length=length):
-        # Damaged on its way, or another file than the one begun: from the beginning, after a pause.
-        core.download = None
-        core.fetch_due_ms = core.now_ms + core.timing.retry_backoff_ms
+        give_up(core)  # damaged on its way, or another file than the one begun
         return
     core.snapshot_parts.append(SnapshotPart(download.snapshot_id, download.position, reply.payload))
     download.size = reply.size
@@ -81,14 +79,22 @@ def is_next_slice(reply: FetchSnapshotReply, download: Download, *, length: int)
     )
 
 
+def give_up(core: Replica) -> None:
+    """From the beginning, after a pause; a longer one each time, for it may be the leader's own file that is of no use."""
+    core.download = None
+    core.fetch_due_ms = core.now_ms + core.backoff_ms()
+    core.bad_downloads += 1
+
+
 def finish(core: Replica, install: SnapshotInstall) -> None:
     """The driver has replaced the log by the snapshot, or found it damaged."""
     role = core.role
     assert isinstance(role, Follower), f"{role} loads a snapshot"
-    core.download = None
     if install.is_damaged:
-        core.fetch_due_ms = core.now_ms + core.timing.retry_backoff_ms
+        give_up(core)
         return
+    core.download = None
+    core.bad_downloads = 0
     end_offset, epoch = install.snapshot_id
     assert end_offset >= core.high_watermark, f"snapshot {install.snapshot_id} below the high watermark"
     assert core.flushed_end == core.end_offset and not core.appends, "a snapshot meets a flush in flight"

@@ -93,13 +93,13 @@ def is_answer(core: Replica, reply: FetchReply | FetchSnapshotReply) -> bool:
         fetch_failed(core)
         return False
     if reply.error is not ReplyError.NONE or reply.source != role.leader:
+        fetch_failed(core)
         if reply.source == role.leader:
             if reply.error is ReplyError.NOT_LEADER_OR_FOLLOWER:
                 # It led this epoch and does not any more: it never will again, so do not wait for the fetch timer.
                 core.mark_leader_lost(role)
-            elif reply.error in downloading.DROPPING_ERRORS:
-                core.download = None
-        fetch_failed(core)
+            elif core.download is not None and reply.error in downloading.DROPPING_ERRORS:
+                downloading.give_up(core)
         return False
     return True
 

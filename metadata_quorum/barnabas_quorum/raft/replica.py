@@ -78,6 +78,7 @@ class Replica:
     __slots__ = (
         "appends",
         "asked",
+        "bad_downloads",
         "bootstrap",
         "correlation",
         "download",
@@ -190,6 +191,8 @@ class Replica:
         self.snapshot_parts: list[SnapshotPart] = []
         self.install: SnapshotInstall | None = None
         self.download: Download | None = None
+        self.bad_downloads = 0
+        """Given up since the last that was installed, or since this role began."""
         self.finished: list[VoterChangeResult] = []
         self.in_flight: Ready | None = None
         """What the driver is doing; no event may come meanwhile."""
@@ -306,7 +309,7 @@ class Replica:
             self.download = None
         self.fetch_correlation = 0
         self.fetch_due_ms = self.now_ms
-        self.fetch_failures = 0
+        self.fetch_failures = self.bad_downloads = 0
 
     def enter_epoch(self, epoch: Epoch, *, leader_id: BrokerId, voted: ReplicaKey | None) -> None:
         """The only place that raises the epoch; a new epoch has no vote yet but the one given."""
@@ -419,8 +422,9 @@ class Replica:
         )
 
     def backoff_ms(self) -> int:
-        """Longer with every fetch that failed since the last one that did not."""
-        return self.timing.retry_backoff_ms << min(self.fetch_failures, RETRY_BACKOFF_DOUBLINGS_MAX)
+        """Longer with every fetch that failed since the last one that did not, and with every download."""
+        failures = self.fetch_failures + self.bad_downloads
+        return self.timing.retry_backoff_ms << min(failures, RETRY_BACKOFF_DOUBLINGS_MAX)
 
     def next_correlation(self) -> int:
         """A number no request of this life has had."""
