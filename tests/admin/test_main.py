@@ -286,6 +286,7 @@ UNDOABLE_BY_NONE = [
     ("topic", "elect", "t:0", "--unclean"),
     ("cluster", "unregister-controller", "9"),
     ("broker", "unregister", "3"),
+    ("user", "delete", "alice"),
 ]
 
 
@@ -299,6 +300,10 @@ def test_what_cannot_be_undone_is_wrong_usage_where_nobody_can_be_asked(
     told = json.loads(result.stderr)["error"]
     assert (result.stdout, told["name"]) == ("", "INVALID_REQUEST") and "add --yes to do it" in told["message"]
     assert admin_server.controller.asked == []
+
+
+def test_nobody_is_asked_whether_what_cannot_be_is_meant(run: Run) -> None:
+    assert "add --yes" not in run("topic", "elect", "t:x", "--unclean", exit_code=2).stderr
 
 
 def test_at_a_terminal_the_name_of_what_goes_must_be_typed(

@@ -98,7 +98,11 @@ def test_acls_users_and_quotas_are_kept_shown_and_deleted(commands: Cli) -> None
     )
     assert b"User:alice" in refused.stderr
     refused = commands.run("acl", "delete", *alice, status=2)
-    assert b"User:alice" in refused.stdout and b"this deletes 1 ACL: add --yes to do it" in refused.stderr
+    assert (
+        refused.stdout == b""
+        and b"User:alice" in refused.stderr
+        and b"this deletes 1 ACL: add --yes to do it" in refused.stderr
+    )
     assert commands.json("acl", "delete", *alice, "--yes")["deleted"]
     assert commands.json("acl", "list", *alice)["acls"] == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from barnabas_broker.config.keys import ConfigError
+from barnabas_broker.config.refused_keys import REFUSED_KEYS
 from barnabas_broker.config.server import node_config
 
 BROKER = {
@@ -83,11 +84,18 @@ def test_a_file_of_kafkas_that_promises_nothing_more_is_taken_and_tells_what_has
         "log.retention.hours": "168",
         "num.network.threads": "3",
         "log.segment.byts": "1073741824",
+        "authorizer.clas.name": "",
     }
     node_config(BROKER | kafkas)
-    first, second = [record.getMessage() for record in caplog.records]
-    assert first.startswith("num.network.threads is not a key") and "did you mean" not in first
-    assert second.endswith("ignored; did you mean log.segment.bytes?")
+    unknown, mistyped, meant_to_secure = [record.getMessage() for record in caplog.records]
+    assert unknown.startswith("num.network.threads is not a key") and "did you mean" not in unknown
+    assert mistyped.endswith("ignored; did you mean log.segment.bytes?")
+    assert meant_to_secure.endswith("ignored; did you mean authorizer.class.name?")
+
+
+@pytest.mark.parametrize(("key", "value"), [(key, off) for key, (_, offs) in REFUSED_KEYS.items() for off in offs])
+def test_kafkas_own_off_is_taken_spelt_out(key: str, value: str) -> None:
+    node_config(BROKER | {key: value})
 
 
 def test_a_setting_of_logs_is_refused_by_the_name_it_has_in_the_file() -> None:

@@ -195,8 +195,8 @@ def delete(invocation: Invocation, yes: bool, **options: Any) -> None:
 
     if not yes:
         found = _find(invocation, options)
-        if not invocation.is_json:
-            _print(invocation, found)
+        for row in found:
+            talk("  ".join(row.values()))
         confirm(f"this deletes {_count(found)}", typed="delete", yes=yes)
     answer = call_any_broker(invocation, DeleteAclsRequest(filters=[DeleteAclsFilter(**_filter(options))]))
     (result,) = answer.filter_results

@@ -86,7 +86,7 @@ def _print(found: Any) -> None:
     print_line(found.summary)
     if found.causes:
         print_line("")
-        print_line("what happened (oldest first)")
+        print_line("what happened (oldest first; of one decision the cause first, though the log has it last)")
     width = max((len(str(cause.offset)) for cause in found.causes if cause.offset >= 0), default=0)
     for cause in found.causes:
         place = f"offset {cause.offset:>{width}}  {local_time(cause.timestamp_ms)}  " if cause.offset >= 0 else ""

@@ -181,14 +181,14 @@ def elect(
         raise click.UsageError("an election is --preferred or --unclean")
     if bool(partitions) == is_all:
         raise click.UsageError("name partitions, or give --all")
-    if unclean:
-        confirm("an unclean election may lose acknowledged records", typed="unclean", yes=yes)
     names: list[tuple[str, int]] | None = None
     if not is_all:
         names = []
         for text in partitions:
             topic, index = _parse_partition(text)
             names += [(topic, index)] if index is not None else _partitions_of(invocation, topic)
+    if unclean:
+        confirm("an unclean election may lose acknowledged records", typed="unclean", yes=yes)
     outcomes = invocation.admin.elect_leaders(names, unclean=unclean)
     _print_outcomes(invocation, outcomes, done="elected")
 

@@ -1,7 +1,8 @@
 """An explanation: what is so, the causes that led to it, how things stand now, and what to do.
 
 May touch:  image/quarantine.py, its arguments.   Must not touch: everything else.
-Invariants: causes stand oldest first; an offset of -1 means that no record of the metadata log states the cause.
+Invariants: causes stand oldest first, of records that were decided together the cause first; an offset of -1 means that no
+            record of the metadata log states the cause.
 Read next:  history.py.
 """
 
