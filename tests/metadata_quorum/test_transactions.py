@@ -188,6 +188,61 @@ async def test_a_transaction_for_which_the_quorum_has_no_room_is_aborted_and_ref
 
 
 @on_virtual_time
+async def test_a_transaction_that_there_is_no_room_to_abort_is_aborted_before_anything_else_is_decided() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        propose = stand.quorum.propose
+        rooms = [True, False, False, False]
+
+        def runs_full(records: Any, **more: Any) -> Offset:
+            if rooms and not rooms.pop(0):
+                raise BufferExhausted(f"full, {len(rooms)} more times")
+            return propose(records, **more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", 3)
+            patch.setattr(stand.quorum, "propose", runs_full)
+            before = len(stand.quorum.committed)
+            with pytest.raises(BufferExhausted, match="2 more"):  # what its asker met, not what the abort did
+                await stand.ask(many(4))
+            with pytest.raises(BufferExhausted):
+                await stand.create("early")
+            assert rooms == [] and stand.image.topics.get("many") is None
+            assert (await stand.create("many")).error is None
+        assert kinds(stand, before)[:3] == [
+            ["BeginTransaction", "Topic", "Partition"],
+            ["AbortTransaction"],
+            ["Topic", "Partition"],
+        ]
+        assert stand.image.topics.get("early") is None and stand.image == stand.driver.controller.pending
+
+
+@on_virtual_time
+async def test_a_new_leader_aborts_once_the_transaction_that_it_could_not_abort_before() -> None:
+    async with running() as stand:
+        await stand.start_broker(1)
+        propose = stand.quorum.propose
+        rooms = iter([True])
+
+        def runs_full(records: Any, **more: Any) -> Offset:
+            if not next(rooms, False):
+                raise BufferExhausted("full")
+            return propose(records, **more)
+
+        before = len(stand.quorum.committed)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", 3)
+            patch.setattr(stand.quorum, "propose", runs_full)
+            with pytest.raises(BufferExhausted):
+                await stand.ask(many(4))
+        stand.quorum.depose(2)
+        stand.quorum.elect()
+        await stand.create("after")
+        assert kinds(stand, before).count(["AbortTransaction"]) == 1
+        assert stand.driver.controller.pending == stand.image
+
+
+@on_virtual_time
 async def test_before_its_metadata_version_there_are_no_transactions() -> None:
     async with running() as stand:
         await stand.start_broker(1)

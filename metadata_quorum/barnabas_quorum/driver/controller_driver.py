@@ -193,6 +193,8 @@ class ControllerDriver:
         self._waiters: deque[_Waiter] = deque()
         self._connections: dict[BrokerId, list[HeartbeatConnection]] = {}
         self._proposals = 0
+        self._abort_reason = ""
+        """Why a transaction is to be aborted for which no room was left."""
         self._tasks: asyncio.TaskGroup | None = None
         self._sessions_changed = asyncio.Event()
         self._activated = asyncio.Event()
@@ -369,6 +371,7 @@ class ControllerDriver:
     def _begin_deciding(self) -> None:
         """The first words of a leadership, or of one that was held."""
         assert self._loader is not None, "attach() comes before the first leader"
+        self._abort_reason = ""
         if self._loader.is_in_transaction:
             logger.warning("the last leader left a transaction open; it is aborted")
             self._submit_unasked(lambda: self.controller.abort_transaction("its leader is gone"))
@@ -422,6 +425,8 @@ class ControllerDriver:
             assert self._quorum is not None, "attach() comes before the first request"
             # the quorum may have written a change of its voter set in between
             self.controller.next_offset = self._quorum.log_end_offset
+            if self._abort_reason:
+                self._abort_transaction()
             result = _decided(decide)
             self._propose(result)
             answer = result.response
@@ -438,7 +443,7 @@ class ControllerDriver:
         except InvariantViolated as error:
             self._fail(error)
             raise
-        if is_confirmed and self._proposals == before:
+        if is_confirmed and self._proposals == before and not self._abort_reason:
             try:
                 self._propose(NO_OP)
             except NotController as error:
@@ -467,18 +472,18 @@ class ControllerDriver:
                 self._propose_batch(batch)
             except (BufferExhausted, UnreplayableDecision) as error:
                 if cut.is_transaction and index > 0:
-                    self._abort_transaction(before, error)
+                    self.controller.drop_transaction(before)
+                    self._abort_reason = str(error)
+                    with contextlib.suppress(BufferExhausted):
+                        self._abort_transaction()
                 raise
 
-    def _abort_transaction(self, before: MetadataImage, cause: KafkaError) -> None:
-        self.controller.drop_transaction(before)
-        abort = self.controller.abort_transaction(str(cause))
-        try:
-            for batch in cut_into_batches(abort, has_transactions=True).batches:
-                self._propose_batch(batch)
-        except BufferExhausted as error:
-            # the log would go on behind an open transaction; the next leader aborts it
-            raise InvariantViolated("no room is left to abort a metadata transaction") from error
+    def _abort_transaction(self) -> None:
+        """Raises BufferExhausted; until it is done nothing else is decided, or it would stand within the transaction."""
+        abort = self.controller.abort_transaction(self._abort_reason)
+        for batch in cut_into_batches(abort, has_transactions=True).batches:
+            self._propose_batch(batch)
+        self._abort_reason = ""
 
     def _propose_batch(self, batch: Sequence[EncodedRecord]) -> None:
         controller, quorum = self.controller, self._quorum
