@@ -13,6 +13,7 @@ Not obvious:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from barnabas_log.checkpoints import read_epochs, write_epochs
@@ -27,6 +28,7 @@ class LeaderEpochs:
         self._disk = disk
         self._path = path
         self._entries = list(entries)
+        self._saving = threading.Lock()
         self.is_dirty = False
         """Whether the file is behind."""
 
@@ -36,10 +38,14 @@ class LeaderEpochs:
         return cls(disk, path, read_epochs(disk, path))
 
     def save(self) -> None:
-        """Write the file if it is behind, blocking. May run in a disk thread: it takes the entries as they are at the start."""
-        if self.is_dirty:
-            self.is_dirty = False
-            write_epochs(self._disk, self._path, tuple(self._entries))
+        """Write the file if it is behind, blocking. May run in a disk thread: it takes the entries as they are at the start.
+
+        One at a time: a checkpoint's thread would else put what it took over what a log that starts over has written since.
+        """
+        with self._saving:
+            if self.is_dirty:
+                self.is_dirty = False
+                write_epochs(self._disk, self._path, tuple(self._entries))
 
     @property
     def entries(self) -> tuple[tuple[Epoch, Offset], ...]:

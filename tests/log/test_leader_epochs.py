@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -76,4 +79,32 @@ def test_the_file_is_written_only_when_behind() -> None:
     assert LeaderEpochs.load(disk, "d/leader-epoch-checkpoint").entries == ((2, 7), (4, 9))
     cache.clear()
     cache.save()
+    assert read_epochs(disk, "d/leader-epoch-checkpoint") == []
+
+
+def test_a_file_that_is_being_written_does_not_outlive_what_was_forgotten_meanwhile() -> None:
+    """A checkpoint writes it in a disk thread while a log that starts over writes it on the loop."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    class SlowOnce(MemoryDisk):
+        def write_file_atomically(self, path: Any, data: bytes) -> None:
+            if not begun.is_set():
+                begun.set()
+                assert may_end.wait(10)
+            super().write_file_atomically(path, data)
+
+    disk = SlowOnce()
+    disk.make_directory("d")
+    cache = LeaderEpochs(disk, "d/leader-epoch-checkpoint")
+    cache.assign(Epoch(18), Offset(0))
+    checkpoint = threading.Thread(target=cache.save)
+    checkpoint.start()
+    assert begun.wait(10)
+    cache.clear()
+    starting_over = threading.Thread(target=cache.save)
+    starting_over.start()
+    starting_over.join(0.05)
+    may_end.set()
+    checkpoint.join()
+    starting_over.join()
     assert read_epochs(disk, "d/leader-epoch-checkpoint") == []
