@@ -551,7 +551,12 @@ class LogManager:
         with directory.saving:
             # min: a truncation since the ends were taken; one from here on waits for the lock and writes after us
             here = [(log, end, start) for log, end, start in ends if log in self._homes]
-            points = {log.topic_partition: min(end, log.flushed_end_offset) for log, end, _ in here}
+            points = {}
+            for log, end, _ in here:
+                # Behind again: the log may have been cut and refilled since its file, which is believed below the point.
+                if log.leader_epochs.is_dirty:
+                    end = min(end, directory.saved_recovery_points.get(log.topic_partition, Offset(0)))
+                points[log.topic_partition] = min(end, log.flushed_end_offset)
             starts = {log.topic_partition: start for log, _, start in here if start > 0}
             for name, offsets in (
                 (checkpoints.RECOVERY_POINTS_FILE, points),

@@ -326,6 +326,31 @@ async def test_a_checkpoint_begun_before_a_truncation_does_not_undo_it(disk: Mem
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 4}
 
 
+async def test_a_checkpoint_covers_nothing_whose_epochs_came_after_their_file(disk: MemoryDisk) -> None:
+    """The epochs of many logs take their time to write: one may be cut and refilled by a new leader before the points are."""
+    broker = await loaded(disk)
+    log, other = broker.log(), broker.log(B1)
+    append(log, make_batch(10), epoch=3)
+    append(other, epoch=3)
+    flush(log)
+    flush(other)
+
+    def refill(operation: str, path: str) -> bool:
+        if (operation, path) == ("write", "one/b-1/leader-epoch-checkpoint") and log.latest_epoch == 3:
+            log.truncate_to(Offset(0))
+            append(log, make_batch(10), epoch=4)
+            flush(log)
+        return False
+
+    disk.fail_on = refill
+    await broker.manager.write_checkpoints()
+    assert checkpoints.read_epochs(disk, "one/a-0/leader-epoch-checkpoint") == [(3, 0)]
+    assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 0, B1: 1}
+    await broker.manager.write_checkpoints()
+    assert checkpoints.read_epochs(disk, "one/a-0/leader-epoch-checkpoint") == [(4, 0)]
+    assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 10, B1: 1}
+
+
 async def test_a_log_deleted_during_a_checkpoint_does_no_harm(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     for log in (broker.log(), broker.log(B1)):
