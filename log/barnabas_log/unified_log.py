@@ -340,7 +340,10 @@ class UnifiedLog:
         while True:
             active = self._active
             size_before = active.size_bytes
-            taken = active.add_batches(headers, done, config=self.config, now_ms=self._now_ms)
+            try:
+                taken = active.add_batches(headers, done, config=self.config, now_ms=self._now_ms)
+            except OSError as error:  # as in _queue
+                raise self._fail(error) from error
             if taken > done:
                 if run.has_producers:
                     for header in headers[done:taken]:

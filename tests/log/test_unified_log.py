@@ -587,6 +587,15 @@ class TestDurability:
         with pytest.raises(StorageFailed):
             again.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
 
+    def test_nor_does_a_follower_go_on_from_it(self, disk: MemoryDisk, log: UnifiedLog) -> None:
+        append(log)
+        log.close()
+        again = open_log(disk, is_clean_shutdown=True)
+        disk.fail_on = lambda operation, path: operation == "read"
+        with pytest.raises(StorageFailed):
+            again.append_as_follower(make_batch(offset=1, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
+        assert again.is_failed
+
     def test_a_read_error_fails_the_storage(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 20)
         log._active._boundaries.clear()
