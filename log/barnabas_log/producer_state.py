@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from barnabas_log.disk import Disk
 from barnabas_log.errors import CorruptCheckpoint, InvalidProducerEpoch, OutOfOrderSequence
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.crc32c import crc32c
 
 BATCHES_PER_PRODUCER_MAX = 5
@@ -64,12 +64,16 @@ class ProducerBatch(NamedTuple):
 class ProducerEntry:
     """One producer's state in one partition."""
 
-    __slots__ = ("batches", "epoch", "producer_id")
+    __slots__ = ("batches", "epoch", "producer_id", "seen_end", "seen_ms")
 
     def __init__(self, producer_id: int, epoch: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_PER_PRODUCER_MAX)
+        self.seen_end = NO_OFFSET
+        """Last offset of its newest batch when `expire` last looked, and"""
+        self.seen_ms = -1
+        """when that was first so; of what was loaded, the time of its records."""
 
     @property
     def last(self) -> ProducerBatch:
@@ -155,15 +159,25 @@ class ProducerState:
         return True
 
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
-        """Forget the producers silent for longer; returns how many (producer.id.expiration.ms)."""
-        expired = [
-            entry.producer_id
-            for entry in self._producers.values()
-            if now_ms - entry.batches[-1].timestamp_ms >= expiration_ms
-        ]
+        """Forget the producers silent for longer; returns how many (producer.id.expiration.ms).
+
+        Not by the time of their records, as Kafka does: who replays old ones would be forgotten while it writes.
+        """
+        expired = []
+        for entry in self._producers.values():
+            end = entry.batches[-1].last_offset
+            if entry.seen_end != end:
+                entry.seen_end, entry.seen_ms = end, now_ms
+            elif now_ms - entry.seen_ms >= expiration_ms:
+                expired.append(entry.producer_id)
         for producer_id in expired:
             del self._producers[producer_id]
         return len(expired)
+
+    def date_by_records(self) -> None:
+        """Take the time of its newest records for when each was last seen: a start knows no better."""
+        for entry in self._producers.values():
+            _, entry.seen_end, _, entry.seen_ms = entry.batches[-1]
 
     def clear(self, end_offset: Offset) -> None:
         """Forget all."""

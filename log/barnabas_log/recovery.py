@@ -37,7 +37,7 @@ from barnabas_log.segment import (
     segment_path,
 )
 from barnabas_log.segments import Segments
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
 from barnabas_wire.records.crc32c import crc32c
 
@@ -101,9 +101,7 @@ def recover_log(
     start_offset = max(log_start_offset, segments[0].base_offset)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
-    for offset in list_snapshots(disk, directory):
-        if offset > end_offset:
-            disk.remove(snapshot_path(directory, offset))
+    _remove_spare_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
     producers = load_producers(disk, directory, segments, end_offset=end_offset)
     return RecoveredLog(Segments(segments), epochs, producers, start_offset, end_offset, report)
 
@@ -123,6 +121,7 @@ def load_producers(disk: Disk, directory: str, segments: list[LogSegment], *, en
             if header.base_offset >= state.end_offset:
                 note_producer(state, header)
     state.end_offset = end_offset
+    state.date_by_records()
     return state
 
 
@@ -190,6 +189,17 @@ def _sweep(disk: Disk, directory: str) -> list[Offset]:
         if name.endswith((DELETED_SUFFIX, ".cleaned", ".tmp")) or is_orphan_index:
             disk.remove(f"{directory}/{name}")
     return bases
+
+
+def _remove_spare_snapshots(disk: Disk, directory: str, bases: set[Offset], end_offset: Offset) -> None:
+    """Those past the end, and of the others all but the newest and those of segments, which go with them: every clean stop
+    leaves one."""
+    newest = NO_OFFSET
+    for offset in reversed(list_snapshots(disk, directory)):
+        if offset <= end_offset and newest < 0:
+            newest = offset
+        elif offset not in bases or offset > end_offset:
+            disk.remove(snapshot_path(directory, offset))
 
 
 def _load_epochs(disk: Disk, path: str, segments: list[LogSegment]) -> LeaderEpochs:

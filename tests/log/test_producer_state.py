@@ -113,9 +113,21 @@ def test_truncation_leaves_what_the_shorter_log_had_or_says_that_it_cannot(count
 def test_the_silent_are_forgotten() -> None:
     state = ProducerState()
     send(state, 0, offset=1000)
+    assert state.expire(now_ms=1000, expiration_ms=1000) == 0
     assert state.expire(now_ms=1999, expiration_ms=1000) == 0
     assert state.expire(now_ms=2000, expiration_ms=1000) == 1
     assert len(state) == 0
+
+
+def test_a_producer_of_old_records_is_not_silent() -> None:
+    """Of records replayed from last week Kafka forgets the producer while it writes: a retry then is a second write."""
+    state = ProducerState()
+    send(state, 0, offset=0)
+    assert state.expire(now_ms=5000, expiration_ms=1000) == 0
+    send(state, 1, offset=1)
+    assert state.expire(now_ms=5990, expiration_ms=1000) == 0
+    assert state.expire(now_ms=6989, expiration_ms=1000) == 0
+    assert state.expire(now_ms=6990, expiration_ms=1000) == 1
 
 
 def test_a_snapshot_has_kafkas_layout() -> None:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from barnabas_log.checkpoints import write_epochs
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.producer_state import ProducerState, list_snapshots
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches
@@ -305,3 +305,17 @@ def test_a_power_cut_loses_nothing_that_was_flushed(seed: int) -> None:
         assert content(again) == found and again.leader_epochs.entries == starts
         log, epoch = again, max(epoch, again.latest_epoch) + 1
         recovery_point = min(recovery_point, log.flushed_end_offset)
+
+
+def test_a_start_keeps_the_newest_producer_snapshot_and_those_of_segments() -> None:
+    """Each clean stop leaves one: a log that lives through many kept them all, though retention had long taken the records."""
+    disk = MemoryDisk()
+    for number in range(5):
+        log = open_log(disk, is_clean_shutdown=number > 0)
+        for sequence in range(30):
+            append(log, make_batch(producer_id=4, producer_epoch=0, base_sequence=30 * number + sequence))
+        log.close()
+    again = open_log(disk, is_clean_shutdown=True)
+    kept = list_snapshots(disk, DIRECTORY)
+    assert kept == [*again.base_offsets[1:], Offset(150)]
+    assert [entry.last.last_sequence for entry in again.producers] == [149]
