@@ -168,6 +168,20 @@ def test_offsets_of_a_group_expire_counted_from_its_emptiness_and_the_group_with
     assert driver.log[-1] == GroupMetadataRecord(GROUP, None)
 
 
+def test_what_is_committed_for_a_group_that_is_long_empty_is_kept_as_long_as_any() -> None:
+    """By an operator who resets offsets, or a consumer that assigns itself what a group once read."""
+    driver = driver_with_short_retention()
+    (member,) = driver.stable_group(1, session_ms=10 * RETENTION_MS)
+    driver.commit_offset(1, member_id=member, generation=1)
+    driver.leave((member, None))
+    driver.advance(RETENTION_MS - 2 * CHECK_MS)
+    driver.commit_offset(7)
+    driver.advance(RETENTION_MS - CHECK_MS)
+    assert committed(driver) == 7
+    driver.advance(2 * CHECK_MS)
+    assert committed(driver) == -1
+
+
 def test_offsets_of_topics_no_longer_subscribed_expire_in_a_living_group() -> None:
     driver = driver_with_short_retention()
     protocols = (("range", subscription(TOPIC)),)

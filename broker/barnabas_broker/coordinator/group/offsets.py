@@ -94,9 +94,10 @@ def expired_offsets(
 
 
 def _is_expired(group: ClassicGroup, topic: str, value: OffsetValue, now_ms: int, retention_ms: int) -> bool:
-    """KIP-211: retention counts from the moment that nobody uses the offset any more."""
+    """KIP-211: retention counts from the moment that nobody uses the offset any more. Kafka forgets what was committed for an
+    empty group that once had members (by an operator, a consumer without membership) by the group's emptiness alone."""
     if group.state is GroupState.EMPTY and group.protocol_type is not None:
-        since_ms = group.state_timestamp_ms if group.state_timestamp_ms != NO_TIMESTAMP else value.commit_timestamp_ms
+        since_ms = max(group.state_timestamp_ms, value.commit_timestamp_ms)
     elif group.protocol_type is None:
         since_ms = value.commit_timestamp_ms
     elif group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
