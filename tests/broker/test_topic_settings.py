@@ -71,3 +71,14 @@ def test_a_mistyped_broker_key_is_not_sent_to_the_properties_file() -> None:
 def test_a_broker_key_that_cannot_change_at_run_time_is_refused_with_the_way_to_change_it() -> None:
     with pytest.raises(KafkaError, match="restart the broker"):
         settings().validate_broker("log.dirs", "/elsewhere")
+
+
+def test_a_setting_that_this_version_does_not_know_neither_shortens_a_log_nor_takes_the_others_with_it() -> None:
+    """A newer node wrote it, or one that was downgraded since: the node's own seven days are not what the topic asked for."""
+    kept = (TOPIC, "t", "retention.ms", "-1")
+    image = image_of(kept, (TOPIC, "t", "min.insync.replicas", "2"), (TOPIC, "t", "of.a.newer.node", "1"))
+    config = settings().log_config("t", image)
+    assert (config.retention_ms, config.min_insync_replicas) == (-1, 2)
+    limited = (TOPIC, "t", "retention.ms", "5000"), (TOPIC, "t", "retention.bytes", "5000")
+    unknown = settings().log_config("t", image_of(*limited, (TOPIC, "t", "cleanup.policy", "of-a-newer-node")))
+    assert (unknown.retention_ms, unknown.retention_bytes) == (-1, -1), "nobody knows what it meant for old records"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from barnabas_broker.config.keys import nearest
 from barnabas_broker.config.server import refuse_unknown
@@ -63,8 +64,10 @@ class TopicSettings:
             overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in NOT_OF_LOGS}
             return LogConfig.from_overrides(defaults, overrides, is_internal=is_internal)
         except KafkaError as error:
-            logger.error("topic %s keeps the node's defaults, because its own settings are invalid: %s", topic, error)
-            return LogConfig.from_overrides(self._static, {}, is_internal=is_internal)
+            logger.error("topic %s is kept whole and without the settings that are invalid here: %s", topic, error)
+            sound = {key: value for key, value in (defaults | overrides).items() if _is_sound(key, value)}
+            config = LogConfig.from_overrides({}, sound, is_internal=True)
+            return replace(config, retention_ms=-1, retention_bytes=-1)
 
     def changed_topics(self, delta: MetadataDelta, image: MetadataImage) -> list[str]:
         """Topics whose settings a delta may have changed."""
@@ -134,6 +137,14 @@ class TopicSettings:
                 f"{key} cannot change while brokers run: set it in server.properties and restart the broker",
             )
         LogConfig.from_overrides(defaults, {})
+
+
+def _is_sound(key: str, value: str) -> bool:
+    try:
+        LogConfig.from_overrides({}, {key: value}, is_internal=True)
+    except KafkaError:
+        return False
+    return True
 
 
 def _check_boolean(key: str, value: str) -> None:
