@@ -11,6 +11,7 @@ import asyncio
 
 from barnabas_broker.coordinator.runtime import LogEnds
 from barnabas_log.disk import Disk
+from barnabas_log.errors import StorageFailed
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 
@@ -33,11 +34,14 @@ class ReplicatedLog:
         return LogEnds(led.log.log_start_offset, led.high_watermark, led.log.log_end_offset)
 
     async def read(self, partition: int, offset: Offset, *, end: Offset, bytes_max: int) -> bytes:
-        """Whole batches from the one that holds `offset`. Raises NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE."""
+        """Whole batches from the one that holds `offset`. Raises NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE, StorageFailed."""
         led = self._replicas.leader_partition(TopicPartition(self._topic, partition))
         found = led.log.read(offset, bytes_max=bytes_max, end=end, at_least_one_batch=True)
         try:
             return b"".join([await self._disk.run(part.file.read, part.position, part.size) for part in found.parts])
+        except OSError as error:
+            led.log.listener.on_storage_failed(led.log, error)
+            raise StorageFailed(f"{led.log.directory}: {error}") from error
         finally:
             for part in found.parts:
                 part.file.release()
