@@ -566,13 +566,19 @@ class UnifiedLog:
         )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[Offset, int] | None:
-        """(offset, timestamp) of the first record at or after the time; None if there is none. Opens one batch or few."""
+        """(offset, timestamp) of the first record at or after the time; None if there is none. Opens one batch or few.
+
+        Raises CorruptBatch or StorageFailed.
+        """
         self.write_pending()
-        for segment in self._segments:
-            if segment.max_timestamp[0] >= timestamp_ms:
-                record = segment.find_timestamp(timestamp_ms, start_offset=self.log_start_offset)
-                if record is not None:
-                    return Offset(record.offset), record.timestamp_ms
+        try:
+            for segment in self._segments:
+                if segment.max_timestamp[0] >= timestamp_ms:
+                    record = segment.find_timestamp(timestamp_ms, start_offset=self.log_start_offset)
+                    if record is not None:
+                        return Offset(record.offset), record.timestamp_ms
+        except OSError as error:
+            raise self._fail(error) from error
         return None
 
     def offset_of_max_timestamp(self) -> tuple[Offset, int] | None:

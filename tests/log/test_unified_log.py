@@ -596,6 +596,13 @@ class TestDurability:
             again.append_as_follower(make_batch(offset=1, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
         assert again.is_failed
 
+    def test_so_does_one_of_a_search_by_time(self, disk: MemoryDisk, log: UnifiedLog) -> None:
+        fill(log, 20)
+        disk.fail_on = lambda operation, path: operation == "read" and path.endswith(".log")
+        with pytest.raises(StorageFailed):
+            log.offset_for_timestamp(NOW_MS)
+        assert log.is_failed
+
     def test_a_read_error_fails_the_storage(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 20)
         log._active._boundaries.clear()
