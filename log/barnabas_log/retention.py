@@ -25,7 +25,7 @@ class SegmentFacts(NamedTuple):
     """First offset after it: the next segment's base, or the log end."""
     size_bytes: int
     largest_timestamp_ms: int
-    """Greatest record timestamp; of an undated segment, when it was last appended to."""
+    """Greatest record timestamp; of an undated segment, when it was last seen to have grown."""
 
 
 def deletable_count(

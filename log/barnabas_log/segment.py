@@ -68,12 +68,14 @@ class LogSegment:
         "_index_room",
         "_jitter",
         "_max_timestamp",
+        "_seen_bytes",
+        "_seen_ms",
         "base_offset",
+        "created_ms",
         "directory",
         "file",
         "index_interval_bytes",
         "is_index_full",
-        "last_append_ms",
         "offset_index",
         "size_bytes",
         "time_index",
@@ -87,8 +89,9 @@ class LogSegment:
         self.base_offset = base_offset
         self.file = file
         self.size_bytes = file.size_bytes
-        self.last_append_ms = now_ms
-        """Age of a segment whose records bear no time: when it was appended to, or opened."""
+        self.created_ms = now_ms
+        """When it was made, or opened."""
+        self._seen_bytes, self._seen_ms = self.size_bytes, now_ms
         self.index_interval_bytes = config.index_interval_bytes
         bytes_max = config.segment_index_bytes
         self.offset_index = OffsetIndex(
@@ -224,7 +227,7 @@ class LogSegment:
         first_ms = self._first_timestamp_ms
         if first_ms is None:
             first_ms = self._first_timestamp_ms = self.header_at(0).max_timestamp_ms
-        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.last_append_ms
+        waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
         if waited_ms <= config.segment_ms - config.segment_jitter_ms:
             return False
         jitter_ms = self._jitter % (min(config.segment_jitter_ms, config.segment_ms) + 1)
@@ -294,6 +297,13 @@ class LogSegment:
     def max_timestamp(self) -> tuple[int, int]:
         """(greatest record timestamp in ms or -1, last offset of the first batch that has it)."""
         return self._max_timestamp or self.load_max_timestamp()
+
+    def newest_ms(self, *, now_ms: int) -> int:
+        """Time of its newest record, for retention; where none bears a time, when this was last asked and found it to have grown."""
+        if self.size_bytes != self._seen_bytes:
+            self._seen_bytes, self._seen_ms = self.size_bytes, now_ms
+        greatest_ms = self.max_timestamp[0]
+        return greatest_ms if greatest_ms >= 0 else self._seen_ms
 
     def load_max_timestamp(self) -> tuple[int, int]:
         """Take max_timestamp from the time index, whose last entry it is since the segment was finished."""

@@ -694,9 +694,8 @@ class UnifiedLog:
         facts: list[SegmentFacts] = []
         for number, segment in enumerate(segments):
             end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
-            timestamp_ms = segment.max_timestamp[0]
-            dated_ms = timestamp_ms if timestamp_ms >= 0 else segment.last_append_ms
-            facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, dated_ms))
+            newest_ms = segment.newest_ms(now_ms=now_ms)
+            facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, newest_ms))
         count = deletable_count(
             facts,
             now_ms=now_ms,

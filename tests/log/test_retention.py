@@ -132,10 +132,12 @@ def test_unreplicated_data_stays_however_old() -> None:
 
 def test_undated_segments_count_from_their_last_append() -> None:
     log = open_log(MemoryDisk(), config=make_config(retention_ms=1000))
-    append(log, make_batch(timestamp_ms=-1))
-    log.update_high_watermark(log.log_end_offset)
-    assert log.apply_retention(NOW_MS + 1000) == 0
-    assert log.apply_retention(NOW_MS + 1001) == 1
+    for minute in range(3):
+        append(log, make_batch(timestamp_ms=-1), now_ms=NOW_MS + minute * 60_000)
+        log.update_high_watermark(log.log_end_offset)
+        assert log.apply_retention(NOW_MS + minute * 60_000 + 500) == 0
+    assert log.apply_retention(NOW_MS + 121_500) == 0
+    assert log.apply_retention(NOW_MS + 121_501) == 1
 
 
 def test_a_compacted_log_is_never_shortened_by_time_or_size() -> None:
