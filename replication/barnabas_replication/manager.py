@@ -530,6 +530,8 @@ class ReplicaManager:
             partition = self._partitions.get((topic, index))
             if partition is not None:
                 partition.log.update_config(config)
+                if partition.durable_end_offset < partition.log.log_end_offset:
+                    self._logs.request_flush(partition.log)  # written in page-cache mode: nobody else would ask
                 partition.refresh(now_ms=now_ms)
 
     # ------------------------------------------------------------------ metadata

@@ -619,3 +619,18 @@ async def test_raising_min_insync_replicas_stops_and_lowering_it_frees_the_high_
         assert cluster[1].manager is not None
         cluster[1].manager.update_topic_config("t", FSYNC)
         await eventually(lambda: partition.high_watermark == 1)
+
+
+async def test_what_was_written_before_a_flush_was_asked_for_is_flushed_then(tmp_path: Path) -> None:
+    """Else the records wait, and who wrote them, until somebody writes again."""
+    async with MiniCluster(tmp_path, log_config=PAGE_CACHE) as cluster:
+        cluster.controller.create("t")
+        cluster.cut_links |= {frozenset((1, 2)), frozenset((1, 3))}
+        produced = asyncio.create_task(cluster[1].produce("t", batch(), timeout_ms=3_000))
+        await eventually(lambda: cluster[1].partition("t").log.written_end_offset == 1)
+        for number in (1, 2, 3):
+            manager = cluster[number].manager
+            assert manager is not None
+            manager.update_topic_config("t", FSYNC)
+        cluster.cut_links.clear()
+        assert (await produced).error is None
