@@ -87,6 +87,8 @@ def test_a_resource_changes_as_a_whole_or_not_at_all() -> None:
         (alteration(TOPIC, "x", ("k", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (alteration(BROKER, "x", ("k", SET, "1")), ErrorCode.INVALID_REQUEST),
         (alteration(BROKER, "9", ("k", SET, "1")), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (alteration(BROKER, "01", ("k", SET, "1")), ErrorCode.BROKER_ID_NOT_REGISTERED),
+        (alteration(BROKER, "9" * 5000, ("k", SET, "1")), ErrorCode.BROKER_ID_NOT_REGISTERED),
         (alteration(BROKER, "1", ("k", SET, "bad")), ErrorCode.INVALID_CONFIG),
         (alteration(TOPIC, "t", ("k", SET, None)), ErrorCode.INVALID_REQUEST),
         (alteration(TOPIC, "t", ("k", SET, "2"), ("k", DELETE, None)), ErrorCode.INVALID_REQUEST),

@@ -217,6 +217,23 @@ async def test_the_leader_keeps_the_snapshot_that_somebody_downloads(tmp_path: P
         assert isinstance(reply, FetchSnapshotReply) and len(reply.payload) == 100, "and it goes on"
 
 
+async def test_a_snapshot_that_rots_while_it_is_written_ends_nothing(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, voters=1, config=SMALL, segment_bytes=2_000) as cluster:
+        leader = await cluster.leader()
+        files = leader.log._snapshots
+        freeze = files.freeze
+
+        async def rot_first(snapshot_id: SnapshotId) -> Any:
+            rot(tmp_path, f"{checkpoint_name(snapshot_id)}.part")
+            files.freeze = freeze  # type: ignore[method-assign]
+            return await freeze(snapshot_id)
+
+        files.freeze = rot_first  # type: ignore[method-assign]
+        await commit_all(cluster, RECORDS)
+        await until(lambda: bool(leader.log.snapshots()))
+        assert leader.node.snapshot_stats.rotten == 1
+
+
 @pytest.mark.parametrize("is_only", [True, False])
 async def test_a_snapshot_that_rots_on_the_leader_is_noticed_and_replaced(tmp_path: Path, is_only: bool) -> None:
     """Whoever is behind would download it for ever, while the leader has all that is in it."""

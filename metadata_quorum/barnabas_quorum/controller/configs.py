@@ -23,7 +23,6 @@ from barnabas_quorum.image.configs import CLUSTER_DEFAULT, ConfigResource
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
@@ -117,7 +116,9 @@ def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f'a broker is named by its id, or "" for all brokers, not {resource.name!r}'
         )
-    if image.cluster.broker(BrokerId(int(resource.name))) is None:
+    if all(
+        str(broker.id) != resource.name for broker in image.cluster.sorted_brokers()
+    ):  # 01 is not 1: nobody would read it
         raise KafkaError.of(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {resource.name} is not registered")
 
 

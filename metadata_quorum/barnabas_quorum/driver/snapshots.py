@@ -80,7 +80,7 @@ class SnapshotStats:
     given_up: int = 0
     """Begun, but outdated before they were whole."""
     rotten: int = 0
-    """Found to be damaged on this disk when somebody downloaded them."""
+    """Found to be damaged on this disk, as soon as they were written or when somebody downloaded them."""
     loaded: int = 0
     loaded_ms_sum: int = 0
     sent: int = 0
@@ -189,7 +189,12 @@ class SnapshotWriter:
             self._log.drop_snapshot_part(snapshot_id)
             self.stats.given_up += 1
             return
-        await self._log.freeze_snapshot(snapshot_id)
+        try:
+            await self._log.freeze_snapshot(snapshot_id)
+        except DamagedSnapshot as error:
+            logger.error("%s, and it was just written: have the disk looked at. Another one is taken later", error)
+            self.stats.rotten += 1
+            return
         self._is_wanted = False
         self.stats.taken += 1
         self.stats.last_bytes = position
