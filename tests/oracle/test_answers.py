@@ -21,6 +21,8 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     whole-batches        A fetch ends with a whole batch; Kafka may cut the last one off, which readers have to drop.
     start-told           Beside OFFSET_OUT_OF_RANGE we tell the log start: our followers begin again there.
     leader-told          The leader is told beside UNKNOWN_LEADER_EPOCH too, and from Fetch v12 instead of v16 on.
+    greatest-there       The greatest time of a log (ListOffsets -3) is that of a record which is there, or none; Kafka may name
+                         one that was deleted, or the first of those that have no time.
     unknown-last-epoch   A last fetched epoch that the leader has not seen gets UNKNOWN_LEADER_EPOCH, which is retried, and
                          not OFFSET_OUT_OF_RANGE, which would reset the reader.
     no-sessions          A fetch that opens a session gets session id 0, "full fetches, please" (KIP-227).

@@ -6,6 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from barnabas_wire.kafka.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from barnabas_wire.kafka.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas_wire.kafka.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -85,6 +90,38 @@ def list_offsets_by_time_across_segments(side: Side) -> Iterator[tuple[str, Any]
         asked = ListOffsetsPartition(partition_index=0, timestamp=T0 + ms)
         yield f"{ms}", list_offsets(side, topic, asked)
     yield "max", list_offsets(side, topic, ListOffsetsPartition(partition_index=0, timestamp=-3))
+
+
+@case({"from 1[145] at -3.*": "greatest-there"})
+def list_offsets_of_a_shortened_log(side: Side) -> Iterator[tuple[str, Any]]:
+    """Its start lies within a batch, later past the greatest time."""
+    topic = with_times(side, "list-shortened")
+    for start in (1, 4, 9, 11, 14, 15):
+        side.call(
+            DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, start)])], timeout_ms=5000
+            )
+        )
+        for timestamp in (-1, -2, -3, -4, 0, T0 + 20, T0 + 30, T0 + 60, T0 + 95, T0 + 100, T0 + 101):
+            asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            yield f"from {start} at {timestamp}", list_offsets(side, topic, asked)
+
+
+@case({"0 at -3.*": "greatest-there"})
+def list_offsets_of_undated_records(side: Side) -> Iterator[tuple[str, Any]]:
+    topic = side.topic("list-undated", 2)
+    undated = [Record(i, -1, None, b"v") for i in range(3)]
+    for partition, data in (
+        (0, build_batch(undated)),
+        (1, build_batch(undated)),
+        (1, _timed(5)),
+        (1, build_batch(undated)),
+    ):
+        assert produce(side, topic, data, partition=partition).error_code == 0
+    for partition in (0, 1):
+        for timestamp in (-1, -2, -3, 0, T0, T0 + 5, T0 + 6):
+            asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+            yield f"{partition} at {timestamp}", list_offsets(side, topic, asked)
 
 
 @case()
