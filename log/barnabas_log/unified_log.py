@@ -792,16 +792,19 @@ class UnifiedLog:
         """
         self.write_pending(is_forced=True)
         self._flush_cap = None
-        if self._is_directory_dirty:
-            self._unflushed_files.append(self._disk.directory(self.directory))
-        if self._is_parent_dirty:
-            self._unflushed_files.append(self._disk.directory(self.directory.rpartition("/")[0] or "."))
-        self._is_directory_dirty = self._is_parent_dirty = False
         files: list[File] = []
         if self.flushed_end_offset < self.written_end_offset or self._cuts_flushed < self._cuts:
             files.append(self._active.file)
-        for segment in self._unflushed_segments:
-            files += (segment.file, segment.offset_index.file, segment.time_index.file)
+        try:
+            if self._is_directory_dirty:
+                self._unflushed_files.append(self._disk.directory(self.directory))
+            if self._is_parent_dirty:
+                self._unflushed_files.append(self._disk.directory(self.directory.rpartition("/")[0] or "."))
+            for segment in self._unflushed_segments:
+                files += (segment.file, segment.offset_index.file, segment.time_index.file)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._is_directory_dirty = self._is_parent_dirty = False
         files += self._unflushed_files
         self._segments_flushing, self._cuts_flushing = self._segments_made, self._cuts
         self._flushing_segments = list(self._unflushed_segments)

@@ -596,6 +596,20 @@ class TestDurability:
             again.append_as_follower(make_batch(offset=1, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
         assert again.is_failed
 
+    def test_a_flush_for_which_no_file_can_be_opened_fails_the_storage(
+        self, disk: MemoryDisk, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As where the process has no descriptor left. The round never began, and its other logs were never flushed again."""
+
+        def fail(path: Any) -> Any:
+            raise OSError(24, "too many open files", path)
+
+        append(log)
+        monkeypatch.setattr(disk, "directory", fail)
+        with pytest.raises(StorageFailed):
+            log.dirty_files()
+        assert log.is_failed
+
     def test_so_does_one_of_a_search_by_time(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 20)
         disk.fail_on = lambda operation, path: operation == "read" and path.endswith(".log")
