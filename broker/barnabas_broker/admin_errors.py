@@ -20,7 +20,7 @@ _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics",
     ErrorCode.TOPIC_ALREADY_EXISTS: "`barnabas topic describe NAME` shows it; --if-not-exists accepts it",
     ErrorCode.INVALID_REPLICATION_FACTOR: "`barnabas broker list` shows how many brokers are in service",
-    ErrorCode.INVALID_CONFIG: "`barnabas topic config NAME` shows the keys and what they mean",
+    ErrorCode.INVALID_CONFIG: "`barnabas topic config NAME` shows the keys, with -o json what they mean too",
     ErrorCode.NOT_CONTROLLER: "an election is under way: try again, or see `barnabas quorum status`",
     ErrorCode.REQUEST_TIMED_OUT: "see `barnabas cluster health`; the change may still happen",
     ErrorCode.BROKER_ID_NOT_REGISTERED: "`barnabas broker list` shows the brokers",

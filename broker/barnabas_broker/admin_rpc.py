@@ -51,7 +51,7 @@ from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
+from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 
 INTERNAL_TOPIC_PREFIX = "__"
@@ -458,7 +458,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         outcomes = await self._controller.delete_topics(topics, timeout_ms=remaining_ms(context))
         return admin_pb2.DeleteTopicsResponse(
             topics=[
-                admin_pb2.TopicOutcome(name=topic.name or "", id=str(topic.topic_id), error=detail_of(topic.error))
+                admin_pb2.TopicOutcome(
+                    name=topic.name or "",
+                    id="" if topic.topic_id == ZERO_UUID else str(topic.topic_id),
+                    error=detail_of(topic.error),
+                )
                 for topic in outcomes
             ]
         )

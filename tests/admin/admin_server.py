@@ -37,7 +37,7 @@ from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId
 from barnabas_wire.rpc.options import SERVER_OPTIONS
 from tests.admin.images import NOW_MS, FakeNode, uuid
 
@@ -88,7 +88,9 @@ class FakeController:
         self._take(topics)
         absent = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return [
-            DeletedTopic(name=topic.name, topic_id=uuid(77), error=absent if topic.name == "absent" else None)
+            DeletedTopic(name=topic.name, topic_id=ZERO_UUID, error=absent)
+            if topic.name == "absent"
+            else DeletedTopic(name=topic.name, topic_id=uuid(77))
             for topic in topics
         ]
 

@@ -15,6 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from barnabas_admin.commands import explain
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import errors_end_the_process
 from barnabas_admin.main import LazyGroup, cli
@@ -22,8 +23,9 @@ from barnabas_admin.output import ExitCode, print_error, size_text
 from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.rpc import explain_pb2
 from tests.admin.admin_server import AdminServer
-from tests.admin.images import make_image, make_quorum, make_voters
+from tests.admin.images import make_image, make_quorum, make_voters, uuid
 
 HEAVY = ("grpc", "google.protobuf", "rich", "asyncio", "prometheus_client", "cramjam", "barnabas_broker")
 
@@ -329,6 +331,8 @@ def test_delete_deletes_with_a_yes(admin_server: AdminServer, run: Run) -> None:
     assert "deleted" in run("topic", "delete", "t", "--yes").stdout
     run("topic", "delete", "absent", "--yes", exit_code=3)
     run("topic", "delete", "absent", "--yes", "--if-exists")
+    rows = run.json("topic", "delete", "t", "absent", "--yes", exit_code=3)["topics"]
+    assert isinstance(rows, list) and [row["id"] for row in rows] == [str(uuid(77)), None]
 
 
 def test_an_error_in_json_has_code_message_hint_and_retriable(admin_server: AdminServer, run: Run) -> None:
@@ -395,6 +399,15 @@ def test_a_key_cannot_be_set_and_removed_and_one_that_was_not_set_is_told(admin_
     done = run("topic", "alter", "t", "-d", "retention.ms", "-d", "nosuch")
     assert done.stdout == "t: set retention.ms (the default)\nt: set nosuch (the default)\n"
     assert done.stderr == "t: nosuch was not overridden\n"
+
+
+@pytest.mark.parametrize(("offsets", "is_turned"), [((-1, 3, 9, 12, -1), False), ((3, 12, 9), True)])
+def test_causes_that_stand_in_another_order_than_in_the_log_say_why(
+    offsets: tuple[int, ...], is_turned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    causes = [explain_pb2.Cause(what="it", offset=offset, timestamp_ms=1) for offset in offsets]
+    explain._print(explain_pb2.ExplainResponse(summary="so it is", causes=causes))
+    assert ("the cause first" in capsys.readouterr().out) is is_turned
 
 
 def test_a_hint_that_the_message_gives_already_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,6 +166,8 @@ def test_lines_go_in_and_come_out(commands: Cli) -> None:
     assert (first[0]["partition"], first[0]["offset"]) == (0, 0)
     assert len(commands.consumed("lines", "-p", "0", "--offset", "-5", "-e")) == 5
     assert commands.consumed("lines", "--offset", "end", "-e") == []
+    beyond = commands.run("topic", "consume", "lines", "-p", "0", "--offset", "999999", "-e")
+    assert beyond.stdout == b"" and b"lines-0: offset 999999 is not there; going on at the nearest" in beyond.stderr
     at_ms = min(record["timestamp_ms"] for record in records)
     assert len(commands.consumed("lines", "--offset", f"@{at_ms}", "-e")) == 2000
     assert commands.run("topic", "consume", "lines", "--offset", "@4102444800000", "-e").stdout == b""

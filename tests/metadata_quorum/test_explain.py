@@ -327,6 +327,11 @@ PARTITION_STATES = {
         "under-min-isr",
         "unclean election: broker 3 was neither in the ISR nor eligible; records may be lost",
     ),
+    "reassigned at once": (
+        [moved(leader=B2, isr=(B2, B1), replicas=(B2, B1))],
+        "healthy",
+        "an operator reassigned it",
+    ),
     "reassigning": (
         [moved(replicas=(B4, B1, B2, B3), adding_replicas=(B4,), removing_replicas=(B1, B2, B3))],
         "reassigning",

@@ -86,7 +86,9 @@ def _print(found: Any) -> None:
     print_line(found.summary)
     if found.causes:
         print_line("")
-        print_line("what happened (oldest first; of one decision the cause first, though the log has it last)")
+        offsets = [cause.offset for cause in found.causes if cause.offset >= 0]
+        is_turned = offsets != sorted(offsets)
+        print_line(f"what happened (oldest first{'; what was decided at once: the cause first' if is_turned else ''})")
     width = max((len(str(cause.offset)) for cause in found.causes if cause.offset >= 0), default=0)
     for cause in found.causes:
         place = f"offset {cause.offset:>{width}}  {local_time(cause.timestamp_ms)}  " if cause.offset >= 0 else ""

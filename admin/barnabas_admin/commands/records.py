@@ -410,6 +410,8 @@ class Consumer:
                     position = int(found[partition].offset) if found[partition].offset >= 0 else end
                 case _:
                     position = number
+                    if not start <= position <= end:
+                        talk(f"{partition}: offset {number} is not there; going on at the nearest of {start} to {end}")
             self._positions[partition.partition] = min(max(position, start), end)
             self._ends[partition.partition] = end
 

@@ -217,6 +217,7 @@ def _find(image: MetadataImage, topic_name: str, index: int) -> PlacedPartition:
     partition = None if topic is None else topic.partitions.get(index)
     if topic is None or partition is None:
         raise KafkaError.of(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_name}-{index} does not exist; `barnabas topic list`"
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{topic_name}-{index} does not exist; `barnabas topic list` shows the topics",
         )
     return PlacedPartition(topic, index, partition)

@@ -288,7 +288,12 @@ def _step_reason(step: PartitionStep, before: PartitionRegistration, after: Part
     if was_moving and not after.adding_replicas and not after.removing_replicas:
         is_done = set(before.adding_replicas) <= set(after.replicas)
         return ("the reassignment is complete" if is_done else "the reassignment was cancelled"), False
-    if (after.adding_replicas, after.removing_replicas) != (before.adding_replicas, before.removing_replicas):
+    # One that only takes replicas away or reorders them is over at once.
+    if (after.adding_replicas, after.removing_replicas, after.replicas) != (
+        before.adding_replicas,
+        before.removing_replicas,
+        before.replicas,
+    ):
         return "an operator reassigned it", False
     if before.leader != after.leader and after.leader == after.preferred_leader and before.has_leader:
         return "leadership was handed back to the preferred replica", True
