@@ -24,7 +24,6 @@ Sources: KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-394 (mem
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -39,7 +38,6 @@ from barnabas_broker.coordinator.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from barnabas_broker.coordinator.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from barnabas_broker.coordinator.group.messages import (
     NO_MEMBER,
     GroupDescription,
@@ -52,6 +50,14 @@ from barnabas_broker.coordinator.group.messages import (
     MemberRef,
     SyncOutcome,
     SyncRequest,
+)
+from barnabas_broker.coordinator.group.protocols import (
+    CONSUMER_PROTOCOL_TYPE,
+    Offer,
+    all_subscribed_topics,
+    choose_protocol,
+    common_protocols,
+    subscribed_topics,
 )
 from barnabas_broker.coordinator.group.records import (
     NO_TIMESTAMP,
@@ -111,7 +117,7 @@ class ClassicMember:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
+    protocols: Offer
     assignment: bytes = b""
     is_new: bool = False
     """Joined, but not yet told that it is in."""
@@ -166,7 +172,7 @@ class ClassicGroup:
             raise GroupMaxSizeReached(f"group {self.group_id} has {self.max_size} members")
         if not self._shares_a_protocol(request):
             raise InconsistentGroupProtocol(
-                f"group {self.group_id} speaks {self.protocol_type!r} with {sorted(self._common_protocols())}"
+                f"group {self.group_id} speaks {self.protocol_type!r} with {sorted(common_protocols(self._offers()))}"
             )
         if request.member_id == NO_MEMBER:
             self._join_unnamed(request, ticket, out, new_member_id, now_ms)
@@ -191,12 +197,11 @@ class ClassicGroup:
     def _shares_a_protocol(self, request: JoinRequest) -> bool:
         if not self.members:
             return bool(request.protocol_type) and bool(request.protocols)
-        common = self._common_protocols()
+        common = common_protocols(self._offers())
         return self.protocol_type == request.protocol_type and any(name in common for name, _ in request.protocols)
 
-    def _common_protocols(self) -> set[str]:
-        names = [{name for name, _ in member.protocols} for member in self.members.values()]
-        return set.intersection(*names) if names else set()
+    def _offers(self) -> list[Offer]:
+        return [member.protocols for member in self.members.values()]
 
     def _join_unnamed(
         self, request: JoinRequest, ticket: Ticket, out: CoordinatorResult, new_member_id: str, now_ms: int
@@ -288,7 +293,7 @@ class ClassicGroup:
 
         is_same = (
             self.state is GroupState.STABLE
-            and self._select_protocol() == self.protocol
+            and choose_protocol(self._offers()) == self.protocol
             and subscribed_topics(member.metadata(self.protocol)) == old_topics
         )
         if not is_same:
@@ -389,7 +394,7 @@ class ClassicGroup:
 
     def _start_generation(self, out: CoordinatorResult) -> None:
         self.generation += 1
-        self.protocol = self._select_protocol()
+        self.protocol = choose_protocol(self._offers())
         self.topics = self._subscribed_topics()
         self._move_to(GroupState.COMPLETING_REBALANCE)
         for member in self.members.values():
@@ -399,16 +404,6 @@ class ClassicGroup:
             out.arm(self._session_timer(member.member_id), member.session_timeout_ms)
         self.pending_sync = set(self.members)
         out.arm(self._timer(TimerKind.SYNC), self.rebalance_timeout_ms)
-
-    def _select_protocol(self) -> str:
-        """Each member votes for its first protocol that all share; most votes win, then the first member's preference."""
-        common = self._common_protocols()
-        votes = Counter(
-            next(name for name, _ in member.protocols if name in common) for member in self.members.values()
-        )
-        first = next(iter(self.members.values()))
-        preference = [name for name, _ in first.protocols if name in votes]
-        return max(preference, key=lambda name: (votes[name], -preference.index(name)))
 
     def _become_empty(self, out: CoordinatorResult, now_ms: int) -> None:
         value = GroupMetadataValue(
@@ -753,13 +748,7 @@ class ClassicGroup:
     def _subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
-        topics: set[str] = set()
-        for member in self.members.values():
-            told = subscribed_topics(member.metadata(self.protocol))
-            if told is None:
-                return None
-            topics |= told
-        return frozenset(topics)
+        return all_subscribed_topics(member.metadata(self.protocol) for member in self.members.values())
 
     def _joined_members(self) -> tuple[JoinedMember, ...]:
         return tuple(

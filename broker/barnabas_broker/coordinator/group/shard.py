@@ -21,7 +21,6 @@ from barnabas_broker.coordinator.errors import (
 )
 from barnabas_broker.coordinator.group import records as codec
 from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState, TimerKey
-from barnabas_broker.coordinator.group.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinator.group.messages import (
     NO_MEMBER,
     CommittedOffset,
@@ -35,6 +34,7 @@ from barnabas_broker.coordinator.group.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinator.group.offsets import GroupOffsets, commit_records, expired_offsets
+from barnabas_broker.coordinator.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
 from barnabas_wire.kafka.errors import ErrorCode
