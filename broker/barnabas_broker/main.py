@@ -53,6 +53,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if options.verb is None:
             raise  # of a node that runs: its log wants to know where
+        if isinstance(error, BrokenPipeError):
+            # Who read our output has gone (`… | head`). What is still buffered must not fail when the interpreter ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
         refusal = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error))  # names the path
     if getattr(options, "output", "text") == "json":
         fields = {

@@ -39,6 +39,11 @@ def test_moves_are_named_or_come_from_a_plan(run: Run, admin_server: AdminServer
     assert [row["status"] for row in done["partitions"]] == ["would begin"] * 2  # type: ignore[attr-defined]
     assert admin_server.controller.validate_only
     assert moves(admin_server) == [(0, (1, 2)), (1, (2, 1))]
+    plan.write_text(json.dumps({"version": 1, "partitions": []}))
+    asked = len(admin_server.controller.asked)
+    assert run("topic", "reassign", "apply", "--file", str(plan), "--throttle", "5").stdout == "nothing to do\n"
+    assert len(admin_server.controller.asked) == asked, "nobody is throttled for a move that is none"
+    assert run.json("topic", "reassign", "plan", "t")["partitions"] == []
     for broken in ("t=1", "t:0", "t:0=a", "t:0="):
         run("topic", "reassign", "apply", broken, exit_code=2)
 

@@ -22,6 +22,17 @@ def test_a_file_where_a_directory_is_meant_is_one_line(tmp_path: Path, capsys: p
     assert main(["quorum", "recover", str(report), "--inspect", "-o", "json"]) == EXIT_USAGE
     told = json.loads(capsys.readouterr().err)["error"]
     assert told.keys() == {"code", "name", "message", "hint", "retriable"} and str(report) in told["message"]
+    assert main(["log", "dump", "--metadata", str(tmp_path / "absent"), "-o", "json"]) == EXIT_USAGE
+    assert json.loads(capsys.readouterr().err)["error"]["name"] == "INVALID_REQUEST"
+
+
+def test_who_reads_only_the_beginning_makes_no_error() -> None:
+    code = "import sys; from barnabas_broker.main import main; sys.exit(main(['config-docs', '-o', 'json']))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
 
 
 def test_a_verb_loads_nothing_that_only_another_needs(tmp_path: Path) -> None:

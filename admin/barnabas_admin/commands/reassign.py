@@ -68,7 +68,11 @@ def plan(
         {"topic": topic, "partition": index, "replicas": list(wanted)} for (topic, index), wanted in moves.items()
     ]
     talk(f"{len(moves)} of {len(present)} partitions move")
-    print_line(json.dumps({"version": 1, "partitions": entries}))
+    planned = {"version": 1, "partitions": entries}
+    if invocation.is_json:
+        print_json(planned)
+    else:
+        print_line(json.dumps(planned))
 
 
 @reassign.command()
@@ -82,9 +86,9 @@ def plan(
 def apply(invocation: Invocation, moves: tuple[str, ...], path: str | None, throttle: int | None, dry: bool) -> None:
     """Begin to move partitions. A move that is under way takes the new target."""
     wanted = _parse_moves(moves) | (_read_plan(path) if path else {})
-    if not wanted:
+    if not wanted and path is None:
         raise click.UsageError("name a move like orders:0=2,3, or a plan with --file")
-    if throttle is not None and not dry:
+    if throttle is not None and wanted and not dry:
         _set_throttle(invocation, wanted, throttle)
     outcomes = invocation.admin.alter_reassignments(wanted, validate_only=dry)
     _print_outcomes(invocation, outcomes, done="would begin" if dry else "begun")

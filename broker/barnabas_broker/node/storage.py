@@ -31,7 +31,7 @@ from barnabas_broker.config.server import ServerConfig
 from barnabas_log.disk import Disk
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot, bootstrap_voters
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
 
 META_PROPERTIES = "meta.properties"
@@ -40,6 +40,8 @@ BOOTSTRAP_CHECKPOINT = "00000000000000000000-0000000000.checkpoint"
 
 class StorageError(KafkaError):
     """The directories do not say who this node is; the message names the command that mends it."""
+
+    code = ErrorCode.INVALID_REQUEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
