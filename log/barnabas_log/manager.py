@@ -472,19 +472,22 @@ class LogManager:
         self.request_flush(log)
 
     def on_recovery_point_lowered(self, log: UnifiedLog) -> None:
-        """See LogListener.on_recovery_point_lowered."""
+        """See LogListener.on_recovery_point_lowered. A log that starts over may have a lower start and high watermark, too."""
         directory = self._homes.get(log)
         if directory is None:
             return
         with directory.saving:
-            points = directory.saved_recovery_points
-            if points.get(log.topic_partition, 0) > log.flushed_end_offset:
-                points[log.topic_partition] = log.flushed_end_offset
-                path = directory.file(checkpoints.RECOVERY_POINTS_FILE)
-                try:
-                    checkpoints.write_offsets(self._disk, path, points)
-                except OSError as error:
-                    self._fail_directory(directory, error)
+            for name, saved, offset in (
+                (checkpoints.RECOVERY_POINTS_FILE, directory.saved_recovery_points, log.flushed_end_offset),
+                (checkpoints.LOG_START_OFFSETS_FILE, directory.saved_log_starts, log.log_start_offset),
+                (checkpoints.HIGH_WATERMARKS_FILE, directory.saved_high_watermarks, log.high_watermark),
+            ):
+                if saved.get(log.topic_partition, 0) > offset:
+                    saved[log.topic_partition] = offset
+                    try:
+                        checkpoints.write_offsets(self._disk, directory.file(name), saved)
+                    except OSError as error:
+                        self._fail_directory(directory, error)
 
     def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
         """See LogListener.on_storage_failed."""
@@ -549,7 +552,7 @@ class LogManager:
             except FileNotFoundError:
                 continue  # deleted meanwhile: its directory has another name
         with directory.saving:
-            # min: a truncation since the ends were taken; one from here on waits for the lock and writes after us
+            # min: a truncation since the ends were taken; one from here on waits for the lock and writes after us. So below.
             here = [(log, end, start) for log, end, start in ends if log in self._homes]
             points = {}
             for log, end, _ in here:
@@ -557,7 +560,7 @@ class LogManager:
                 if log.leader_epochs.is_dirty:
                     end = min(end, directory.saved_recovery_points.get(log.topic_partition, Offset(0)))
                 points[log.topic_partition] = min(end, log.flushed_end_offset)
-            starts = {log.topic_partition: start for log, _, start in here if start > 0}
+            starts = {log.topic_partition: min(start, log.log_start_offset) for log, _, start in here if start > 0}
             for name, offsets in (
                 (checkpoints.RECOVERY_POINTS_FILE, points),
                 (checkpoints.LOG_START_OFFSETS_FILE, starts),
@@ -579,7 +582,9 @@ class LogManager:
     def _write_high_watermarks(self, directory: _Directory, offsets: Sequence[tuple[UnifiedLog, Offset]]) -> None:
         """In a disk thread. Of a log that is deleted meanwhile nothing may be said: another may have its name already."""
         with directory.saving:
-            here = {log.topic_partition: offset for log, offset in offsets if log in self._homes}
+            here = {
+                log.topic_partition: min(offset, log.high_watermark) for log, offset in offsets if log in self._homes
+            }
             if here != directory.saved_high_watermarks:
                 checkpoints.write_offsets(self._disk, directory.file(checkpoints.HIGH_WATERMARKS_FILE), here)
                 directory.saved_high_watermarks = here

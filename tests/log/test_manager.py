@@ -313,6 +313,30 @@ async def test_a_truncation_below_the_saved_recovery_point_lowers_it_at_once(dis
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 4}
 
 
+@pytest.mark.parametrize("is_checkpoint_under_way", [False, True])
+async def test_a_log_that_starts_over_lower_is_not_cut_by_its_former_start(
+    disk: MemoryDisk, is_checkpoint_under_way: bool
+) -> None:
+    """As where a leader was elected uncleanly. What it took in since is flushed, and counted on."""
+    broker = await loaded(disk)
+    log = broker.log()
+    log.truncate_fully_and_start_at(Offset(500))
+    append(log, epoch=3)
+    log.update_high_watermark(Offset(501))
+    flush(log)
+    writing = asyncio.gather(broker.manager.write_checkpoints(), broker.manager.write_high_watermarks())
+    if is_checkpoint_under_way:
+        await asyncio.sleep(0)
+    else:
+        await writing
+    log.truncate_fully_and_start_at(Offset(0))
+    await writing
+    append(log, make_batch(20), epoch=5)
+    flush(log)
+    again = (await loaded(disk.crash(Random(1)))).manager.logs[A0]
+    assert (again.log_start_offset, again.high_watermark, again.log_end_offset) == (0, 0, 20)
+
+
 async def test_a_checkpoint_begun_before_a_truncation_does_not_undo_it(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     log = broker.log()
