@@ -48,22 +48,24 @@ def run_with_cluster(
             ) from None
         try:
             return await work(client)
-        except ConnectionRefusedError as error:
-            found = re.search(r"\('([^']+)', (\d+)", str(error))  # asyncio tells the address in words alone
-            where = f"{found[1]}:{found[2]}" if found else servers
-            raise AdminError(
-                f"no broker answers at {where}: connection refused", code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT
-            ) from error
-        except socket.gaierror as error:
-            raise AdminError(
-                f"no address is known for {servers}: {error.strerror}",
-                code=ErrorCode.NETWORK_EXCEPTION,
-                hint=BROKERS_HINT,
-            ) from error
+        except (ConnectionRefusedError, socket.gaierror) as error:
+            raise unreachable(error, servers) from error
         finally:
             await client.close()
 
     return asyncio.run(run())
+
+
+def unreachable(error: OSError, servers: str) -> AdminError:
+    """The error of a connection to one of `servers`, in words for who types commands."""
+    if isinstance(error, socket.gaierror):
+        told = f"no address is known for {servers}: {error.strerror}"
+    else:
+        found = re.search(r"\('([^']+)', (\d+)", str(error))  # asyncio tells the address in words alone
+        where = f"{found[1]}:{found[2]}" if found else servers
+        refused = isinstance(error, ConnectionRefusedError)
+        told = f"no broker answers at {where}: {'connection refused' if refused else error}"
+    return AdminError(told, code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
 
 
 async def is_topic_known(client: ClusterClient, topic: str) -> bool:

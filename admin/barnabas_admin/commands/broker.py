@@ -15,7 +15,7 @@ from barnabas_admin.commands.cluster import describe_broker, print_broker_table
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import ExitCode, print_json, print_line, print_table, size_text, talk
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 
 @click.command("list")
@@ -68,9 +68,8 @@ def _ask_log_directories(
     invocation: Invocation, brokers: list[int]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Rows, one for each directory; and who did not answer, with why."""
-    from barnabas_admin.kafka import run_with_cluster
+    from barnabas_admin.kafka import run_with_cluster, unreachable
     from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.kafka.errors import KafkaError
     from barnabas_wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
 
     async def ask(client: ClusterClient) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -80,7 +79,8 @@ def _ask_log_directories(
             try:
                 answer = await client.call(DescribeLogDirsRequest(topics=None), broker_id=broker)
             except (KafkaError, OSError) as error:
-                silent.append({"broker": broker, "error": str(error) or type(error).__name__})
+                told = unreachable(error, f"broker {broker}") if isinstance(error, OSError) else error
+                silent.append({"broker": broker, "error": told.message or told.code.name})
                 continue
             rows += [_log_directory(broker, found) for found in answer.results]
         return rows, silent
