@@ -611,7 +611,8 @@ class UnifiedLog:
     def truncate_to(self, offset: Offset) -> None:
         """Drop every batch that holds `offset` or a later one; the log then ends at that batch's base offset.
 
-        Nothing happens at or past the log end. Below the log start, the log becomes empty at `offset`.
+        Nothing happens at or past the log end. Below the log start, the log becomes empty at `offset`; within the batch of the
+        log start, empty there.
         Raises StorageFailed.
         """
         if offset >= self.log_end_offset:
@@ -632,6 +633,9 @@ class UnifiedLog:
                 self._forget_flush_of(active)
                 self._load_indexes(active)
             place = active.find(offset)
+            if place.base_offset < self.log_start_offset:
+                self.truncate_fully_and_start_at(self.log_start_offset)
+                return
             active.truncate_to(place)
             self._cuts += 1
             self._end_at(place.base_offset)

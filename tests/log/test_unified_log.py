@@ -461,6 +461,17 @@ class TestTruncation:
         again = open_log(disk, is_clean_shutdown=True, log_start_offset=Offset(500))
         assert (again.log_start_offset, again.log_end_offset) == (500, 501)
 
+    @pytest.mark.parametrize("offset", [1, 2])
+    def test_within_the_batch_of_the_log_start_it_leaves_nothing(self, log: UnifiedLog, offset: int) -> None:
+        """Of which DeleteRecords has let go of the first records: an epoch may seem to begin there."""
+        append(log, make_batch(3))
+        append(log)
+        log.update_high_watermark(Offset(4))
+        log.delete_records_before(Offset(1))
+        log.truncate_to(Offset(offset))
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes) == (1, 1, 1, 0)
+        assert append(log) == 1
+
     def test_starting_over_forgets_the_epochs_durably(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         """Else opening takes what the leader wrote in a lower epoch for a torn end, and cuts it though it was flushed."""
         fill(log, 3, epoch=18)
