@@ -19,13 +19,19 @@ from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 
 
 def refusal_of_new_log(
-    partition: PartitionRegistration, broker_id: BrokerId, *, online: Collection[Uuid], has_offline: bool
+    partition: PartitionRegistration,
+    broker_id: BrokerId,
+    *,
+    online: Collection[Uuid],
+    has_offline: bool,
+    is_of_this_life: bool = False,
 ) -> str | None:
     """Why no log may be made for this broker's replica; None when one may, in its directory if that works, else in any.
 
     Args:
         online: the ids of the log directories that work.
         has_offline: whether the broker has others, whose ids it may not be able to read.
+        is_of_this_life: whether the partition was made since this life of the broker began, which has no log of it.
     """
     directory = directory_of(partition, broker_id)
     if directory in online:
@@ -34,7 +40,7 @@ def refusal_of_new_log(
     if has_offline:
         if not is_reserved(directory):
             return f"it is in directory {directory}, which does not work here now; make that readable and restart"
-        is_new = partition.partition_epoch == 0
+        is_new = is_of_this_life or partition.partition_epoch == 0
         if is_new or (broker_id in partition.adding_replicas and not counts):
             return None
         return (

@@ -29,7 +29,7 @@ from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration, TopicsDelta
+from barnabas_quorum.image.topics import PartitionRegistration, TopicsDelta, TopicsImage
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
@@ -150,7 +150,8 @@ class ReplicaManager:
         self._sweep_at_ms = _NEVER_MS
         self._to_push: dict[Partition, None] = {}
         self._postponed: dict[TopicPartition, None] = {}
-        self._has_seen_itself = False
+        self._topics_at_start: TopicsImage | None = None
+        """Of the first image that knew this life of the broker."""
         self._has_looked_for_strays = False
         self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called after the partitions of a failed log directory were given up."""
@@ -543,6 +544,8 @@ class ReplicaManager:
         from the image.
         """
         before, self._image = self._image, image
+        if self._topics_at_start is None and self._is_present_life():
+            self._topics_at_start = image.topics
         now_ms = self.now_ms()
         if delta is not None:
             for gone in delta.deleted.values():
@@ -631,8 +634,15 @@ class ReplicaManager:
 
     def _knows_own_past(self) -> bool:
         """Whether an image was once that new. From then on each partition remembers its newest epoch by itself."""
-        self._has_seen_itself = self._has_seen_itself or self._is_present_life()
-        return self._has_seen_itself
+        return self._topics_at_start is not None
+
+    def _is_of_this_life(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition was made since this life of the broker began: no earlier one can have had a log of it."""
+        first, topic = self._topics_at_start, self._image.topics.get(topic_partition.topic)
+        if first is None or topic is None:
+            return False
+        then = first.get_by_id(topic.id)
+        return then is None or topic_partition.partition not in then.partitions
 
     def _lead(
         self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration, now_ms: int
@@ -741,7 +751,13 @@ class ReplicaManager:
         has_offline = bool(self._logs.offline_directories)
         if ZERO_UUID in online:
             return True  # directories without ids: nobody can have told where a replica is
-        refusal = refusal_of_new_log(registration, self.broker_id, online=online, has_offline=has_offline)
+        refusal = refusal_of_new_log(
+            registration,
+            self.broker_id,
+            online=online,
+            has_offline=has_offline,
+            is_of_this_life=self._is_of_this_life(topic_partition),
+        )
         is_present = self._is_present_life()
         # What is new in an older image may have been given a log since, in the directory that does not work now.
         if refusal is None and (is_present or not has_offline):

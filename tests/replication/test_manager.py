@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.disk import RealDisk
+from barnabas_log.manager import LogManager
+from barnabas_quorum.image.metadata import MetadataDelta
+from barnabas_quorum.records import PartitionChangeRecord, PartitionRecord, TopicRecord
+from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.errors import (
     InvalidRequiredAcks,
     NotEnoughReplicas,
@@ -16,10 +22,19 @@ from barnabas_replication.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition
-from tests.replication.fixtures import FSYNC, PAGE_CACHE, MiniCluster, batch, eventually, topic_id_of
+from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
+from tests.replication.fixtures import (
+    FSYNC,
+    PAGE_CACHE,
+    MemoryController,
+    MiniCluster,
+    batch,
+    eventually,
+    topic_id_of,
+)
 
 BOTH_MODES = pytest.mark.parametrize("log_config", [FSYNC, PAGE_CACHE], ids=["fsync", "page-cache"])
 MIN_TWO = LogConfig(flush_on_acks=FlushOnAcks.FSYNC, min_insync_replicas=2)
@@ -634,3 +649,59 @@ async def test_what_was_written_before_a_flush_was_asked_for_is_flushed_then(tmp
             manager.update_topic_config("t", FSYNC)
         cluster.cut_links.clear()
         assert (await produced).error is None
+
+
+async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_before_it_was_heard_of(
+    tmp_path: Path,
+) -> None:
+    """No earlier life can have had it. Refused, it had a leader that hosted nothing, and nobody took over. Seed 267513450."""
+    controller, good, bad = MemoryController(), str(tmp_path / "good"), str(tmp_path / "bad")
+    disk = RealDisk()
+    logs = LogManager(
+        disk=disk,
+        directories=[good, bad],
+        directory_ids={good: Uuid(b"g" * 16), bad: Uuid(b"b" * 16)},
+        offline={bad: OSError(5, "input/output error")},
+        default_config=FSYNC,
+        clock_ms=lambda: 0,
+    )
+    await logs.load()
+    controller.tells = False
+    controller.create("earlier", replicas=(1,))
+    controller.change("earlier", isr=(1,))
+    epoch = controller.register(1)
+    manager = ReplicaManager(
+        broker_id=BrokerId(1),
+        broker_epoch=lambda: epoch,
+        config=ReplicationConfig(),
+        logs=logs,
+        log_config=lambda topic, image: FSYNC,
+        controller=controller,
+        peers=lambda leader, endpoint: pytest.fail("it leads all"),
+        clock_ms=lambda: 0,
+        random=Random(1),
+    )
+    for told, image in controller.untold:
+        manager.apply_delta(told.topics, image)
+    delta = MetadataDelta(controller.image)
+    delta.replay(TopicRecord(name="t", topic_id=topic_id_of("t")))
+    for name, number in (("t", 0), ("earlier", 1)):
+        topic_id = topic_id_of(name)
+        delta.replay(
+            PartitionRecord(
+                topic_id=topic_id,
+                partition_id=number,
+                replicas=(BrokerId(1),),
+                directories=(ZERO_UUID,),
+                isr=(BrokerId(1),),
+                leader=BrokerId(1),
+                leader_epoch=Epoch(0),
+                partition_epoch=0,
+            )
+        )
+        delta.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=number, isr=(BrokerId(1),)))
+    manager.apply_delta(delta.topics, delta.apply(Offset(99), Epoch(1), 0))
+    hosted = sorted(str(partition.topic_partition) for partition in manager.partitions())
+    assert hosted == ["earlier-1", "t-0"], "of earlier-0 an earlier life may have a log in the bad directory"
+    await logs.close()
+    disk.close()

@@ -113,6 +113,10 @@ def test_a_log_that_one_directory_does_not_take_is_begun_in_another() -> None:
     run(6600037)  # its leader hosted nothing ever after; the others lost their disks, and nobody was left to lead
 
 
+def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_before_it_was_heard_of() -> None:
+    run(267513450)  # its leader hosted nothing, though no earlier life can have had a log of it
+
+
 def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:
     invariants = Cluster(1, steps=1).invariants
     stats = SimpleNamespace(hash_mismatches=0, hashes_compared=0)
