@@ -199,10 +199,11 @@ def _new_leader_names_an_older_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _high_watermark_checkpoint_is_ahead(patch: pytest.MonkeyPatch) -> None:
-    original = LogManager._write_high_watermarks
-
     def write(self: LogManager, directory: Any, offsets: Any) -> None:
-        original(self, directory, [(log, log.log_end_offset) for log, _ in offsets])
+        with directory.saving:
+            here = {log.topic_partition: log.log_end_offset for log, _ in offsets if log in self._homes}
+            checkpoints.write_offsets(self._disk, directory.file(checkpoints.HIGH_WATERMARKS_FILE), here)
+            directory.saved_high_watermarks = here
 
     patch.setattr(LogManager, "_write_high_watermarks", write)
 
