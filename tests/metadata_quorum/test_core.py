@@ -226,6 +226,22 @@ def test_uncertain_end_of_a_recovered_log_is_not_told_as_committed_before_the_ga
         reply = only_reply(core, FetchReply)
         assert (reply.high_watermark, reply.end_offset) == (told, 14)
 
+    assert core.snapshot_refusal(SnapshotId(Offset(10), Epoch(7))) is not None, "who begins with it lacks the gap"
+    assert core.snapshot_refusal(SnapshotId(Offset(13), recovered)) is None
+
+
+@pytest.mark.parametrize(("last_epoch", "may_campaign"), [(7, False), (7 + RECOVERY_EPOCH_GAP, True)])
+def test_former_voter_that_has_read_half_of_a_recovered_log_does_not_run(last_epoch: int, may_campaign: bool) -> None:
+    """It came back with an empty log; up to the recovery the log says that it votes, and so it says to the others."""
+    core = make_core(
+        state=HardState(Epoch(8 + RECOVERY_EPOCH_GAP), NO_BROKER, None),
+        starts=(EpochStart(Epoch(last_epoch), Offset(0)),),
+        end=5,
+    )
+    assert core.is_voter and core.may_campaign is may_campaign
+    core.tick(60_000)
+    assert any(isinstance(each, VoteRequest) for each in turn(core).send) is may_campaign
+
 
 def test_parked_fetch_is_answered_when_its_time_is_over() -> None:
     core = leader_alone()

@@ -56,6 +56,9 @@ def refusal(
         return f"snapshot {snapshot_id} is there already"
     if history.epoch_before(end_offset) != epoch:
         return f"snapshot {snapshot_id} names an epoch that did not write offset {end_offset - 1}"
+    if epoch < (recovered := history.recovered_epoch()):
+        # Whoever begins with it would have the uncertain end of the survivor's log without the gap behind it.
+        return f"snapshot {snapshot_id} ends before the quorum was recovered, in epoch {recovered}"
     return None
 
 
