@@ -59,6 +59,40 @@ async def test_only_who_has_not_shown_that_it_agrees_since_the_last_look_is_aske
     assert asked.take() == [9002, 9003, 9009], "who agreed before need not agree now"
 
 
+async def test_a_reply_to_the_former_incarnation_is_not_taken() -> None:
+    """It was on its way when this node heard that the quorum was recovered: records of it may be lost to the recovered one."""
+    own = IncarnationGuard(is_voter=lambda: False)
+
+    async def handle(request: Request) -> Reply:
+        assert own.hear(f"1:{KEYS[2].directory_id}") is None, "it goes over"
+        return FetchReply(
+            correlation=request.correlation,
+            source=KEYS[0],
+            target=request.source,
+            epoch=request.epoch,
+            leader_id=KEYS[0].id,
+            error=ReplyError.NONE,
+            high_watermark=Offset(9),
+            base_offset=Offset(0),
+            end_offset=Offset(0),
+        )
+
+    server = new_server()
+    QuorumServicer(cluster_id=CLUSTER_ID, handle=handle, incarnation=IncarnationGuard()).add_to(server)
+    leader = Voter(KEYS[0], "127.0.0.1", server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    transport = GrpcTransport(cluster_id=CLUSTER_ID, incarnation=own)
+    try:
+        with pytest.raises(PeerUnreachable, match="answered to incarnation first"):
+            await transport.call(
+                FetchRequest(1, KEYS[1], KEYS[0], Epoch(3), Offset(0), Epoch(0), Offset(0), 0), leader, timeout_s=5
+            )
+        assert own.take_agreeing() == set()
+    finally:
+        await transport.close()
+        await server.stop(None)
+
+
 async def test_a_fetch_that_was_served_shows_both_sides_that_they_agree_and_a_refused_one_neither() -> None:
     async def handle(request: Request) -> Reply:
         return FetchReply(

@@ -8,8 +8,8 @@ Read next:  barnabas_quorum/driver/incarnation.py; quorum_recovery.py.
 File `<metadata directory>/quorum-incarnation`, written to a temporary name, synced and renamed:
     {"incarnation": "1:<22 chars>",      empty = the first
      "superseded_by": "",                of a voter: the recovered quorum that it is not part of
-     "former_epoch": -1,                 this node went over to another incarnation with a log that ended in this epoch. While
-                                         it still does, it may hold what that incarnation lacks, and the next start begins
+     "former_epoch": -1,                 this node went over to another incarnation in this epoch. While its log ends in it or
+                                         before, it may hold what that incarnation lacks, and the next start begins
                                          with an empty one; a later epoch in it shows that it has been brought into line
      "is_unfinished": false,             a recovery was begun here and has not written all it must: the node does not start, or
                                          voters that hear of the new incarnation would stop for one that cannot lead
@@ -44,7 +44,7 @@ class StoredIncarnation:
     superseded_by: Incarnation = FIRST
     """FIRST = by none."""
     former_epoch: int = NO_EPOCH
-    """Last epoch of the log when this node went over; -1 = it did not, or its log is of this incarnation."""
+    """The epoch in which this node went over; -1 = it did not, or its log is of this incarnation."""
     is_unfinished: bool = False
     """A recovery was begun here and is not complete."""
 
@@ -84,7 +84,7 @@ def save_incarnation(disk: Disk, metadata_directory: str, stored: StoredIncarnat
 
 
 def go_over(disk: Disk, metadata_directory: str, incarnation: Incarnation, *, former_epoch: int) -> None:
-    """This node, which does not vote, follows another incarnation from now on; its log ends in `former_epoch` (WHOLE_LOG: in
+    """This node, which does not vote, follows another incarnation from now on; its log ends in `former_epoch` at most (WHOLE_LOG: in
     whichever). Durable on return. Blocks."""
     save_incarnation(disk, metadata_directory, StoredIncarnation(current=incarnation, former_epoch=former_epoch))
 

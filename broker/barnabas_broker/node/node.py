@@ -398,7 +398,7 @@ class _ControlSide:
         ]
         self._incarnation = IncarnationGuard(
             incarnation,
-            is_voter=lambda: self.quorum.is_voter,
+            is_voter=lambda: self.quorum.votes_or_leads,
             on_adopted=self._go_over,
             on_superseded=self._end_superseded,
             on_conflict=logger.error,
@@ -563,7 +563,8 @@ class _ControlSide:
         """The quorum was recovered, and this node does not vote: it follows the recovered one, after a restart too."""
         logger.warning("the quorum was recovered as incarnation %s; this node follows it from now on", incarnation)
         with contextlib.closing(RealDisk()) as disk:
-            former_epoch = self.quorum.describe_own().last_epoch
+            # Not that of its last record: a snapshot of the former leader may be about to take the log's place.
+            former_epoch = self.quorum.leader_and_epoch.epoch
             go_over(disk, self._storage.metadata_directory, incarnation, former_epoch=former_epoch)
 
     def _end_superseded(self, incarnation: Incarnation) -> None:

@@ -95,15 +95,22 @@ class GrpcTransport:
 
     async def call(self, request: Request, voter: Voter, *, timeout_s: float) -> Reply:
         """See Transport.call."""
+        asked_in = self._incarnation.current
+        reply = await self._call(request, voter, timeout_s=timeout_s)
+        if self._incarnation.current != asked_in:
+            raise PeerUnreachable(f"{voter} answered to incarnation {str(asked_in) or 'first'}, which is no more")
+        if isinstance(reply, FetchReply):
+            self._incarnation.note_agreeing(reply.source)
+        return reply
+
+    async def _call(self, request: Request, voter: Voter, *, timeout_s: float) -> Reply:
         stub = self._stub(voter)
         header = _call_header(request, self._cluster_id, str(self._incarnation.current))
         try:
             match request:
                 case FetchRequest():
                     answer = await stub.Fetch(_fetch_call(request, header), timeout=timeout_s)
-                    reply = _fetch_reply(answer, request)
-                    self._incarnation.note_agreeing(reply.source)
-                    return reply
+                    return _fetch_reply(answer, request)
                 case FetchSnapshotRequest():
                     answer = await stub.FetchSnapshot(_fetch_snapshot_call(request, header), timeout=timeout_s)
                     return _fetch_snapshot_reply(answer, request)

@@ -93,7 +93,8 @@ class IncarnationGuard:
         on_superseded: Callable[[Incarnation], None] = lambda found: None,
         on_conflict: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is told once for
+        """`is_voter`: it votes, or leads though it was removed: it must not lead on in an incarnation that is not its own.
+        `on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is told once for
         each incarnation that was recovered beside this one."""
         self.current = current
         self.superseded_by: Incarnation | None = None
@@ -129,8 +130,8 @@ class IncarnationGuard:
         verdict = judge(self.current, theirs, is_voter=self._is_voter())
         if self.superseded_by is None:
             if verdict is Verdict.SUPERSEDED:
-                self.superseded_by = theirs
                 self._on_superseded(theirs)
+                self.superseded_by = theirs  # not before it is durable: with a full disk the next word tries again
             elif verdict is Verdict.ADOPT:
                 self._on_adopted(theirs)
                 self._agreeing.clear()

@@ -376,6 +376,11 @@ class QuorumNode:
         return self._core.is_voter
 
     @property
+    def votes_or_leads(self) -> bool:
+        """Who was removed leads on until that is committed."""
+        return self._core.is_voter or self._core.is_leader
+
+    @property
     def voters(self) -> VoterSet:
         """The voter set that counts now: the last one in the log here, committed or not."""
         return self._core.voters
@@ -682,8 +687,8 @@ class QuorumNode:
             install.is_damaged = True
             return
         logger.info("snapshot %s has replaced the metadata log", install.snapshot_id)
-        if install.snapshot_id.end_offset > self._delivered_offset:
-            self._loading.begin(install.snapshot_id)
+        # Also where as much was delivered: after a recovery of the quorum it may have been other records.
+        self._loading.begin(install.snapshot_id)
 
     def _take_frozen(self, snapshot_id: SnapshotId) -> None:
         if self._core.snapshot_taken(snapshot_id, self._now_ms()):
