@@ -275,7 +275,9 @@ def plan_recovery(reports: Sequence[SurvivorReport], *, chosen: SurvivorReport, 
         missing_records=max(1, best.log_end_offset - chosen.log_end_offset) if best.rank > chosen.rank else 0,
         damaged_records=max(0, *(each.lost_end_offset - chosen.log_end_offset for each in ranked)),
         uncertain_records=chosen.log_end_offset - chosen.committed_offset,
-        can_have_lost=len(unasked) >= voters.majority,
+        # Half of an even set suffices: once a change that the survivors never saw has taken one of them out, or brought one in.
+        # Of an unfinished recovery the log may name the chosen one alone: who voted before is not known.
+        can_have_lost=2 * len(unasked) >= len(voters) or chosen.is_unfinished,
         given_up=given_up,
         incarnation=Incarnation(number, recovery_id),
         epoch=Epoch(epoch),

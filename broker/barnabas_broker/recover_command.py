@@ -178,9 +178,9 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
     if plan.missing_records:
         print(f"  AT LEAST {plan.missing_records} records that a better survivor above has and the chosen one lacks")
     if plan.can_have_lost:
-        names = ", ".join(plan.unasked)
+        names = ", ".join(plan.unasked) or "the voters before the recovery that was begun here"
         print(
-            f"  whatever these voters committed without the survivors after offset {chosen.log_end_offset}; nobody here knows:"
+            f"  whatever these voters committed without the survivors from offset {chosen.committed_offset} on; nobody here knows:"
         )
         print(f"    {names}")
     if plan.damaged_records:

@@ -66,7 +66,19 @@ PLANS = {
     # name: (reports, chosen, missing, can have lost)
     "one of three": ([report(1)], 1, 0, True),
     "two of five": ([report(1, of=5), report(2, of=5, end=90)], 1, 0, True),
-    "two of four: no majority without them": ([report(1, of=4), report(2, of=4)], 1, 0, False),
+    "two of four: the others are a majority once a change took one of these out": (
+        [report(1, of=4), report(2, of=4)],
+        1,
+        0,
+        True,
+    ),
+    "a damaged majority": (
+        [report(1, lost_epoch=5, lost_end_offset=120), report(2, lost_epoch=5, lost_end_offset=120)],
+        1,
+        0,
+        False,
+    ),
+    "one that was begun, whose log names the chosen one alone": ([report(1, of=1, is_unfinished=True)], 1, 0, True),
     "the poorer one is chosen": ([report(1, of=5), report(2, of=5, end=90)], 2, 10, True),
     "shorter but of a later epoch": ([report(1, of=5, epoch=6, end=80), report(2, of=5, end=90)], 2, 1, True),
 }
@@ -212,6 +224,22 @@ def test_a_superseded_voter_deals_with_nobody_of_the_recovered_quorum() -> None:
     assert guard.hear(f"1:{A}") is not None
     assert guard.hear(f"1:{A}") is not None
     assert (guard.current, told) == (FIRST, [Incarnation(1, A)])
+
+
+def test_a_superseded_voter_ends_though_its_full_disk_cannot_note_it_at_first() -> None:
+    told: list[Incarnation] = []
+
+    def note(found: Incarnation) -> None:
+        told.append(found)
+        if len(told) == 1:
+            raise OSError("no space left")
+
+    guard = IncarnationGuard(on_superseded=note)
+    with pytest.raises(OSError, match="no space"):
+        guard.hear(f"1:{A}")
+    for _ in range(2):
+        assert guard.hear(f"1:{A}") is not None
+    assert (told, guard.superseded_by) == ([Incarnation(1, A)] * 2, Incarnation(1, A))
 
 
 @pytest.mark.parametrize("text", ["x", "1:", "0:" + str(A), "1", "-1:" + str(A)])
