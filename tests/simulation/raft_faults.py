@@ -6,11 +6,11 @@ Invariants: intensities come from the swarm alone; in calm nothing goes wrong an
 Read next:  raft_simulator.py.
 
 Messages are lost, delayed, duplicated, overtaken in raft_simulator._send. Here: partitions, also in one direction and
-in rings of overlapping majorities; clogged links; a leader cut off at the moment of its election or of a voter change;
-pauses; clocks that drift and jump; fsyncs that fail; disks without space; bits that flip in what was flushed; crashes
-at random and, more often, right after a *telling moment* (a vote given, a log written but not flushed, a hard state
-saved, a snapshot frozen), with a restart within 20 ms so that the peers have noticed nothing. Uniform faults alone find
-neither a lost vote nor figure 8 of Raft.
+in rings of overlapping majorities; clogged links; a leader cut off at the moment of its election, of a voter change,
+or of a commit that a follower has not flushed, whose disk is slow from then on; pauses; clocks that drift and jump; fsyncs
+that fail; disks without space; bits that flip in what was flushed; crashes at random and, more often, right after a
+*telling moment* (a vote given, a log written but not flushed, a hard state saved, a snapshot frozen), with a restart within
+20 ms so that the peers have noticed nothing. Uniform faults alone find neither a lost vote nor figure 8 of Raft.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
+from barnabas_quorum.raft.roles import Candidate
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.raft_disk import SimulatedNode
@@ -30,7 +31,9 @@ VOTERS_MAX = 7
 TRIES_MAX = 10
 FROZEN_ONLY = 3
 """Stages of a Ready that are done when a snapshot is frozen and the log not yet restarted."""
-ASK = 5  # as in raft_simulator
+HOLLOW_RATE = 0.5
+"""Of the commits of what a follower has and has not flushed, which are rare, where flushes stall."""
+FLUSHED, ASK = 3, 5  # as in raft_simulator
 CRASH, PARTITION, HEAL, PAUSE, RESIGN, CLOG, CLOCK, SNAPSHOT, MEMBER, JOIN, DISK, FULL = range(9, 21)
 
 
@@ -43,6 +46,9 @@ class Faults:
         self._swarm = simulation.swarm
         self.doomed: SimulatedNode | None = None
         """Crashes as soon as the present event is over."""
+        self._stalled: SimulatedNode | None = None
+        """Whose flushes end only at `_stalled_until_us`."""
+        self._stalled_until_us = 0
         self._moments_left = NEVER_US
         self._disks = 100
         self._changes = 0
@@ -161,7 +167,7 @@ class Faults:
             and self._simulation.strikes("crash at a telling moment", node.id)
         ):
             self._simulation.figures.telling_crashes += 1
-            self.crash(node)
+            self.crash(node, keeps_unflushed=node is not self._stalled)
 
     def crash(self, node: SimulatedNode, *, keeps_unflushed: bool = True, may_finish_saving: bool = True) -> None:
         """The process dies, or the machine; what it finds afterwards may be damaged."""
@@ -186,8 +192,37 @@ class Faults:
             delay_us = int(random.expovariate(1.0) * self._swarm.restart_us)
         simulation.restart_later(node, delay_us)
 
+    def on_commit(self, leader: SimulatedNode) -> None:
+        """Cut a leader off that has just committed what a follower has not flushed, and let that flush take longer than the
+        follower waits for its leader: so it runs for election with what it has not flushed."""
+        simulation = self._simulation
+        if not leader.core.is_leader or simulation.is_calm:
+            return
+        for node in simulation.nodes:
+            is_hollow = node is not leader and node.durable_end < leader.core.high_watermark <= node.end
+            if is_hollow and node.is_alive and node.core.is_voter and self._random.random() < HOLLOW_RATE:
+                if simulation.strikes("leader of a stalled follower cut off", leader.id, node.id):
+                    timeout_us = self._swarm.config.fetch_timeout_ms * 1000
+                    self._isolate(leader, one_way=False)
+                    self._later(HEAL, 2 * timeout_us)
+                    self._stalled = node
+                    self._stalled_until_us = simulation.now_us + int((1 + self._random.random()) * timeout_us)
+                return
+
+    def on_saved(self, node: SimulatedNode) -> None:
+        """A hard state is. That of a candidate with unflushed records goes with a question for votes; it is without them when
+        it stands again."""
+        is_hollow = node is self._stalled and node.core.role.__class__ is Candidate and node.durable_end < node.end
+        if is_hollow and not self._simulation.is_calm and self._random.random() < 0.5:
+            self.doomed = node
+        else:
+            self.moment(node)
+
     def flush_fails(self, node: SimulatedNode) -> bool:
-        """An fsync error: the pages are gone, the journal is poisoned, the node stops."""
+        """An fsync error: the pages are gone, the journal is poisoned, the node stops. Or it has not ended yet."""
+        if node is self._stalled and self._stalled_until_us > self._simulation.now_us:
+            self._simulation.push_to(node, self._stalled_until_us - self._simulation.now_us, FLUSHED, node.flushing_to)
+            return True
         if node.full_until_us > self._simulation.now_us:
             # Where blocks are found only when the pages go to the disk, it is the flush that hears of it.
             self.disk_is_full(node)

@@ -324,6 +324,8 @@ class Simulation:
                 return
         if core.high_watermark != node.seen_high_watermark:
             invariants.on_high_watermark(node)
+            if self.swarm.flush_stall_rate:
+                self.faults.on_commit(node)
         invariants.on_boundary(node)
 
     # --- the driver's part --------------------------------------------------------------------------------------------
@@ -333,7 +335,7 @@ class Simulation:
         if ready.hard_state is not None and stages > 0:
             self.invariants.on_saved(node, ready.hard_state)
             node.hard_state = ready.hard_state
-            self.faults.moment(node)
+            self.faults.on_saved(node)
         if ready.truncate_to is not None and stages > 1:
             self.invariants.on_truncate(node, ready.truncate_to)
             assert node.flushing_to < 0, "a cut meets a flush in flight"

@@ -60,6 +60,7 @@ MUTANTS = (
     Mutant(name="vote_forgotten_by_pre_vote", bug="asking for pre-votes forgets the vote of the epoch"),
     Mutant(name="two_votes", bug="two votes in one epoch", test_seed=1),
     Mutant(name="no_up_to_date_check", bug="no up-to-date check on a vote", test_seed=1),
+    Mutant(name="vote_given_again_unseen", bug="a vote is given again without a look at the log"),
     Mutant(name="half_is_a_majority", bug="half of an even voter set is a majority"),
     Mutant(name="leader_resumes", bug="a leader runs again for its epoch after a restart"),
     Mutant(name="epoch_not_saved", bug="an epoch that was only heard of is not saved", needs_mechanisms=True),
