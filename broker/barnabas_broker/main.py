@@ -14,6 +14,8 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import NoReturn
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
@@ -32,10 +34,7 @@ _VERBS_ELSEWHERE = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the process's exit status."""
     words = sys.argv[1:] if arguments is None else arguments
-    parser = _parser(words)
-    options = parser.parse_args(words)
-    if options.verb is None and not options.config:
-        parser.error("name a properties file to run a node: barnabas-server -c server.properties")
+    options = argparse.Namespace(verb="")
     verbs = {
         None: _run,
         "format": _format,
@@ -47,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "log": _log,
     }
     try:
+        parser = _parser(words)
+        options = parser.parse_args(words)
+        if options.verb is None and not options.config:
+            parser.error("name a properties file to run a node: barnabas-server -c server.properties")
         return verbs[options.verb](options)
     except KafkaError as error:
         refusal = error
@@ -58,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         refusal = KafkaError.of(ErrorCode.KAFKA_STORAGE_ERROR, str(error))  # names the path
-    if getattr(options, "output", "text") == "json":
+    if getattr(options, "output", "") == "json" or _asks_for_json(words):
         fields = {
             "code": int(refusal.code),
             "name": refusal.code.name,
@@ -72,8 +75,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return EXIT_USAGE
 
 
+class _Parser(argparse.ArgumentParser):
+    """Raises wrong usage as what it is told as, in its sub-parsers too."""
+
+    def error(self, message: str) -> NoReturn:
+        """See ArgumentParser.error, which prints the usage and ends the process."""
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{message}; see `{self.prog} --help`")
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Found in the words themselves: of a line that is refused no option is known."""
+    pairs = {("-o", "json"), ("--output", "json")}
+    return not pairs.isdisjoint(pairwise(words)) or not {"-ojson", "--output=json"}.isdisjoint(words)
+
+
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="barnabas-server", description="Run a Barnabas node, or prepare its storage.")
+    parser = _Parser(prog="barnabas-server", description="Run a Barnabas node, or prepare its storage.")
     parser.add_argument("-c", "--config", help="the node's server.properties")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="set a property over the file"

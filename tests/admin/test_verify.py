@@ -183,7 +183,7 @@ def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) 
     dry = run(nodes, "quarantine", "sign-off", "30", "--reason", "why")
     assert dry.exit_code == 2 and not nodes[0].signed
     assert dry.stderr.startswith("offset 30: ") and "add --yes to do it" in dry.stderr
-    done = run(nodes, "quarantine", "sign-off", "30", "--reason", "why", "--yes", "-o", "json")
+    done = run(nodes, "quarantine", "sign-off", "30", "30", "--reason", "why", "--yes", "-o", "json")
     (request,) = nodes[0].signed
     assert (request.offset, request.digest) == (30, b"d" * 16) and request.reason.startswith("why (typed by ")
     assert json.loads(done.stdout)["signed"] == [{"offset": 30, "digest": (b"d" * 16).hex(), "signed_at_offset": 41}]

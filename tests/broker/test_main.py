@@ -26,6 +26,27 @@ def test_a_file_where_a_directory_is_meant_is_one_line(tmp_path: Path, capsys: p
     assert json.loads(capsys.readouterr().err)["error"]["name"] == "INVALID_REQUEST"
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "name a properties file to run a node: barnabas-server -c server.properties"),
+        (("nosuch",), "invalid choice: 'nosuch'"),
+        (("check", "--nosuch"), "unrecognized arguments: --nosuch"),
+        (("quorum", "recover", "-o", "json", "--nosuch"), "unrecognized arguments: --nosuch"),
+        (("config-docs", "--output=json", "-x"), "unrecognized arguments: -x"),
+        (("log", "dump", "-ojson"), "PATH"),
+    ],
+)
+def test_wrong_usage_is_one_line_in_the_form_that_was_asked_for(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == EXIT_USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    if any("json" in word for word in words):
+        line = "barnabas-server: " + json.loads(line)["error"]["message"]
+    assert line.startswith("barnabas-server: ") and told in line and line.endswith(" --help`")
+
+
 def test_who_reads_only_the_beginning_makes_no_error() -> None:
     code = "import sys; from barnabas_broker.main import main; sys.exit(main(['config-docs', '-o', 'json']))"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -105,7 +105,7 @@ def sign_off(invocation: Invocation, offsets: tuple[int, ...], reason: str, yes:
 
     views, silent = _ask(invocation)
     looked_at = []
-    for offset in sorted(offsets):
+    for offset in sorted(set(offsets)):
         found = {record.digest: record for view in views for record in _records(view) if record.offset == offset}
         able = sorted(view.node_id for view in views if view.applied_offset >= offset)
         if len(found) != 1 or (able and not next(iter(found.values())).is_in_snapshot):
