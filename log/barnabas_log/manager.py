@@ -269,6 +269,7 @@ class LogManager:
         for log in opened:
             assert isinstance(log, UnifiedLog), "what failed was raised"
             self._adopt(directory, log)
+            self.on_recovery_point_lowered(log)  # if less was found than the files say
             if broker_epoch is None:
                 self.stats.logs_recovered += 1
                 self.stats.recovery_scanned_bytes += log.recovery_report.scanned_bytes

@@ -313,6 +313,22 @@ async def test_a_truncation_below_the_saved_recovery_point_lowers_it_at_once(dis
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 4}
 
 
+async def test_a_start_that_finds_less_than_was_flushed_says_so_before_more_is_written(disk: MemoryDisk) -> None:
+    """Else the next start would believe what is written below the former point, and not yet flushed, unread."""
+    log = (broker := await loaded(disk)).log()
+    for _ in range(10):
+        append(log)
+    log.update_high_watermark(Offset(10))
+    flush(log)
+    await broker.manager.write_checkpoints()
+    await broker.manager.write_high_watermarks()
+    del disk.names["one/a-0/00000000000000000000.log"].content[-1:]
+    found = (await loaded(disk)).manager.logs[A0].log_end_offset
+    assert found == 9
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        assert checkpoints.read_offsets(disk, f"one/{name}") == {A0: 9}
+
+
 @pytest.mark.parametrize("is_checkpoint_under_way", [False, True])
 async def test_a_log_that_starts_over_lower_is_not_cut_by_its_former_start(
     disk: MemoryDisk, is_checkpoint_under_way: bool
