@@ -65,6 +65,10 @@ FORMAT_TIMEOUT_S = 30.0
 PROBE_TIMEOUT_S = 2.0
 PROBE_PAUSE_S = 0.03
 HOST = "127.0.0.1"
+PER_NODE_KEYS = frozenset(
+    ("node.id", "log.dirs", "listeners", "advertised.listeners", "admin.listeners", "metrics.listeners")
+)
+"""Two nodes with one value would be in each other's way."""
 
 
 class LocalCluster:
@@ -149,6 +153,9 @@ class LocalCluster:
     def find_refusal(self) -> str | None:
         """Why nodes would not start with these overrides, or None; asks `barnabas-server`, which knows the keys. It refuses
         unknown keys too, of which a node that has them in its file only warns. Writes nothing."""
+        own = sorted(PER_NODE_KEYS & self.overrides.keys())
+        if own and len(self.nodes) > 1:
+            return f"{own[0]}: each of {len(self.nodes)} nodes has its own"
         node = next(iter(self.nodes))
         words = [f"--override={key}={value}" for key, value in self.properties(node).items()]
         done = subprocess.run(server_command("check", "-o", "json", *words), capture_output=True, text=True)

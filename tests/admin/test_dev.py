@@ -123,6 +123,15 @@ def test_what_a_node_would_refuse_or_not_know_ends_it_before_anything_is_made(tm
     assert not (tmp_path / "d").exists()
 
 
+def test_what_each_node_has_of_its_own_is_not_set_for_all_of_them(tmp_path: Path) -> None:
+    arguments = ("--data", str(tmp_path / "d"), "--port", str(find_base_port()), "--set", "fake.die=3")
+    refused = dev(*arguments, "--set", "listeners=PLAINTEXT://127.0.0.1:1", exit_code=2)
+    assert "--set: listeners: each of 3 nodes has its own" in refused.stderr and not (tmp_path / "d").exists()
+    assert (
+        "exited with status 3" in dev("-n", "1", *arguments, "--set", "admin.listeners=127.0.0.1:1", exit_code=1).stderr
+    )
+
+
 def test_usage(tmp_path: Path) -> None:
     dev("--data", str(tmp_path), "--ephemeral", exit_code=2)
     dev("--exec", exit_code=2)
