@@ -324,11 +324,12 @@ def test_health_tells_that_nobody_leads_when_a_majority_is_gone(tmp_path: Path) 
         address = f"127.0.0.1:{cluster.nodes[left].admin_port}"
         with AdminClient(address, timeout_s=TIMEOUT_S) as admin:
             cluster.wait_until(lambda: "no_controller" in admin.describe_health().reasons, what="no_controller")
-            until_s = (
-                time.monotonic() + 4
-            )  # twice the time-out of its fetches, after which it looks for the leader anew
+            until_s = time.monotonic() + 4  # two time-outs of its fetches, after which it looks for the leader anew
             while time.monotonic() < until_s:
-                assert "no_controller" in admin.describe_health().reasons
+                assert "no leader of the metadata quorum is known" in cluster.http_get(left, "/readyz")[1]
+                assert "\nbarnabas_raft_leader_id -1.0\n" in cluster.http_get(left, "/metrics")[1]
+                time.sleep(0.02)
+            assert "no_controller" in admin.describe_health().reasons
         assert "barnabas explain leader" in Cli(address).json("cluster", "health", status=10)["next"]
         cluster.kill(left)
 
