@@ -18,6 +18,7 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteImageHash
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.controller_driver import ControllerDriver
+from barnabas_quorum.driver.quarantine import Quarantine
 from barnabas_quorum.explain.chain import Explanation, NextStep, told_of_hold
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
@@ -343,6 +344,11 @@ def test_a_node_stands_before_its_only_snapshot_however_many_of_its_records_are_
     log.read_by(loader)
     assert loader.hold is not None and recorder.offsets == [], "what is left of it is not known"
     assert loader.held_records == [loader.hold.record]
+    unused: Any = None
+    quarantine = Quarantine(unused)
+    quarantine.attach(loader)
+    with pytest.raises(KafkaError, match=r"no sign-off helps.*run the version"):
+        quarantine.sign_off(SignOffRecord(offset=Offset(4), digest=b"", reason="r"), principal="User:me", quorum=unused)
     Snapshot(log.end, config("a"), config("b")).load_into(loader)
     assert loader.hold is None and keys(loader) == {"a", "b"}
 

@@ -26,7 +26,7 @@ from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOff
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.quarantine import Hold
 from barnabas_quorum.record_codec import encode
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 
 
@@ -82,6 +82,8 @@ class Quarantine:
         NotController."""
         loader, controller = self._loader, self._controller
         assert loader is not None, "attach() comes before the first request"
+        if loader.hold is not None and not loader.can_be_signed_off:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"no sign-off helps: {loader.hold.record.error}")
         record = sign_off(
             request,
             held=loader.held_records,

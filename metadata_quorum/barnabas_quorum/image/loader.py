@@ -196,6 +196,11 @@ class MetadataLoader:
         return not self.is_in_transaction and self.hold is None and not self.divergence and self.image.offset >= 0
 
     @property
+    def can_be_signed_off(self) -> bool:
+        """Whether the image can go on without the records that hold it."""
+        return not self._bad_in_snapshot or self._behind_hold is not None
+
+    @property
     def read_offset(self) -> Offset:
         """Last committed record that came here, in the image or waiting."""
         return self._received
@@ -358,10 +363,9 @@ class MetadataLoader:
 
     def _take_image_behind_hold(self) -> bool:
         """Go on from the snapshot without its bad records, if all of them are known and signed off."""
-        can_go_on = self._behind_hold is not None
         while (
-            can_go_on
-            and self._bad_in_snapshot
+            self._bad_in_snapshot
+            and self.can_be_signed_off
             and (sign_off := self._sign_off_of(self._bad_in_snapshot[0])) is not None
         ):
             self._note_passed_over(self._bad_in_snapshot.pop(0), sign_off)
@@ -533,5 +537,8 @@ def _image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[Metadata
         else:
             return image, list(bad.values())
     first, *others = bad.values()
-    why = f"{first.error}; and so it is with {FOLLOWING_MAX} or more others, too many to sign off: only another snapshot helps"
+    why = (
+        f"{first.error}; and so it is with {FOLLOWING_MAX} or more others, too many to sign off: run the version of Barnabas that "
+        "wrote this snapshot, or have another node lead that has read it"
+    )
     return None, [replace(first, error=why), *others]
