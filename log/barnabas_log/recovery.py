@@ -103,6 +103,7 @@ def recover_log(
     epochs.truncate_from_start(start_offset)
     _remove_spare_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
     producers = load_producers(disk, directory, segments, end_offset=end_offset)
+    producers.date_by_records()
     return RecoveredLog(Segments(segments), epochs, producers, start_offset, end_offset, report)
 
 
@@ -121,7 +122,6 @@ def load_producers(disk: Disk, directory: str, segments: list[LogSegment], *, en
             if header.base_offset >= state.end_offset:
                 note_producer(state, header)
     state.end_offset = end_offset
-    state.date_by_records()
     return state
 
 

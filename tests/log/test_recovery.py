@@ -307,6 +307,18 @@ def test_a_power_cut_loses_nothing_that_was_flushed(seed: int) -> None:
         recovery_point = min(recovery_point, log.flushed_end_offset)
 
 
+def test_producers_are_silent_since_their_records_after_a_start_and_since_now_after_a_cut() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for sequence in range(20):
+        append(log, make_batch(timestamp_ms=1000, producer_id=4, producer_epoch=0, base_sequence=sequence))
+    log.truncate_to(Offset(5))
+    assert log.expire_producers(now_ms=NOW_MS, expiration_ms=1000) == 0
+    log.close()
+    again = open_log(disk, is_clean_shutdown=True)
+    assert again.expire_producers(now_ms=NOW_MS, expiration_ms=1000) == 1
+
+
 def test_a_start_keeps_the_newest_producer_snapshot_and_those_of_segments() -> None:
     """Each clean stop leaves one: a log that lives through many kept them all, though retention had long taken the records."""
     disk = MemoryDisk()
