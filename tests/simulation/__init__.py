@@ -40,6 +40,10 @@ C8  producer id blocks are disjoint                       controller_workload._a
 C9  no part of a metadata transaction is seen             controller_workload.judge
 C10 reassignments                                         invariants._check_move, judge_histories, unsettled; operators;
                                                           tests/metadata_quorum/test_controller_walk.py
+R18 a voter that the quorum was recovered without takes no part in the recovered one
+R19 a recovery tells what may be lost, takes no survivor for better than it is, and is whole when it says so
+R20 a survivor's uncertain end is told as committed only to who has the gap behind it
+                                                          controller_recovery.py
 L1  retention takes what the topic's settings let go, not what the broker's would
                                                           partition_model.retire; invariants.judge_histories
 D7  what a message promises is on disk when it leaves     raft_invariants.on_send

@@ -11,7 +11,8 @@ Outcome laws, which a client or an operator could see
   R13  a node that comes back has what it needs: its log opens, its snapshots load (whatever the code raises there)
   R17  after everything healed there is one active controller, all nodes have its image, and it takes new work
   C1   nodes with equal applied offset have equal image hashes, snapshots or not (with C2: a snapshot holds the whole image)
-  C3   the partition epoch that an accepted AlterPartition names is the present one, and rises by one with each change
+  C3   the partition epoch that an accepted AlterPartition names is the present one, and rises by one with each change; one
+       leader in each leader epoch
   C4   the leader is in the ISR, the ISR among the replicas; a fenced broker leads nothing
   C6   no acknowledged operation is ever absent later: topics, deletions, configs, ISRs, registrations
   C7   broker epochs rise; who speaks with an older one is refused
@@ -31,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import VoteReply
 from barnabas_quorum.raft.voters import VoterSet
-from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from tests.simulation.partition_model import LawBroken
 
 if TYPE_CHECKING:
@@ -47,12 +48,15 @@ class ControllerLaws:
         self._checks_mechanisms = checks_mechanisms
         self._leaders: dict[int, BrokerId] = {}
         self._high_watermarks: dict[tuple[BrokerId, int], int] = {}
-        self._hashes: dict[int, bytes] = {}
-        self._voter_sets: dict[int, VoterSet] = {}
+        self._hashes: dict[tuple[int, int], bytes] = {}
+        self._epochs: dict[tuple[int, bool], int] = {}
+        self._voter_sets: dict[bool, dict[int, VoterSet]] = {False: {}, True: {}}
+        """Of the quorum before it was recovered, and of the recovered one."""
         self._seen_sets: dict[tuple[BrokerId, int], tuple[int, int]] = {}
         self._topic_names: dict[Uuid, str] = {}
         self._partition_epochs: dict[tuple[Uuid, int, int], bytes] = {}
-        self._broker_epochs: dict[int, dict[Uuid, int]] = {}
+        self._leaders_of_partitions: dict[tuple[Uuid, int, int], BrokerId] = {}
+        self._broker_epochs: dict[tuple[int, bool], dict[Uuid, int]] = {}
         self._producer_blocks: list[tuple[int, int]] = []
         """(first id, one past the last) of every block that was handed out, in order."""
         self.newest: MetadataImage = MetadataImage.EMPTY
@@ -65,9 +69,12 @@ class ControllerLaws:
 
     def check(self) -> None:
         """After every turn of the loop."""
+        recovery = self._run.recovery
         for node in self._run.nodes:
             if not node.is_up:
                 continue
+            if recovery is not None:
+                recovery.check(node)
             leader = node.quorum.leader_and_epoch
             if leader.leader_id is not None:
                 known = self._leaders.setdefault(leader.epoch, leader.leader_id)
@@ -102,18 +109,22 @@ class ControllerLaws:
         self._seen_sets[key] = seen
         mine_at, mine = next((entry for entry in reversed(entries) if entry[0] < high_watermark), entries[0])
         ends = {each.end_offset - 1 for each in core.snapshots}
-        if mine_at >= 0 and mine_at not in ends:
-            self._voter_sets.setdefault(mine_at, mine)
-        theirs_at = max((offset for offset in self._voter_sets if offset < high_watermark), default=-1)
-        if theirs_at < 0 or self._voter_sets[theirs_at] == mine:
+        is_recovered = self._is_recovered(core.history.epoch_before(Offset(high_watermark)))
+        if is_recovered and self._run.recovery is not None and mine_at < self._run.recovery.begins_at:
             return
-        if mine_at > theirs_at and len(set(mine.keys) ^ set(self._voter_sets[theirs_at].keys)) <= 1:
+        known = self._voter_sets[is_recovered]
+        if mine_at >= 0 and mine_at not in ends:
+            known.setdefault(mine_at, mine)
+        theirs_at = max((offset for offset in known if offset < high_watermark), default=-1)
+        if theirs_at < 0 or known[theirs_at] == mine:
+            return
+        if mine_at > theirs_at and len(set(mine.keys) ^ set(known[theirs_at].keys)) <= 1:
             # Whoever committed the record crashed before a look at it, and only its snapshot tells: that binds the others.
-            self._voter_sets[mine_at] = mine
+            known[mine_at] = mine
         else:
             raise LawBroken(
                 "R11 one committed voter set",
-                f"node {node.id} has {mine} of offset {mine_at} below {high_watermark}, others {self._voter_sets[theirs_at]} "
+                f"node {node.id} has {mine} of offset {mine_at} below {high_watermark}, others {known[theirs_at]} "
                 f"of offset {theirs_at}",
             )
 
@@ -121,9 +132,16 @@ class ControllerLaws:
 
     def on_image(self, node: ControllerNode, image: MetadataImage) -> None:
         """A node has published one."""
-        known = self._hashes.setdefault(image.offset, image.content_hash())
-        if known != image.content_hash():
-            raise LawBroken("C1 equal images at equal offset", f"node {node.id} at offset {image.offset}")
+        recovery = self._run.recovery
+        is_recovered = self._is_recovered(image.epoch)
+        is_uncertain = recovery is not None and recovery.is_uncertain(node, image)
+        known = self._hashes.setdefault((image.offset, image.epoch), image.content_hash())
+        if known != image.content_hash() or (
+            not is_uncertain and self._epochs.setdefault((image.offset, is_recovered), image.epoch) != image.epoch
+        ):
+            raise LawBroken(
+                "C1 equal images at equal offset", f"node {node.id} at offset {image.offset} of epoch {image.epoch}"
+            )
         for topic in image.topics.sorted_topics():
             if self._topic_names.setdefault(topic.id, topic.name) != topic.name:
                 raise LawBroken("C11 a topic id names one topic", f"{topic.id}: {topic.name}")
@@ -135,18 +153,29 @@ class ControllerLaws:
                 leader = image.cluster.broker(partition.leader) if partition.has_leader else None
                 if partition.has_leader and (leader is None or leader.is_fenced):
                     raise LawBroken("C4 a fenced broker leads nothing", f"{topic.name}-{index}: {partition}")
+                if is_uncertain:
+                    continue
+                at = (topic.id, index, partition.leader_epoch)
+                if self._leaders_of_partitions.setdefault(at, partition.leader) != partition.leader:
+                    raise LawBroken("C3 one leader per leader epoch", f"{topic.name}-{index}: {partition}")
                 key = (topic.id, index, partition.partition_epoch)
                 state = repr((partition.isr, partition.leader, partition.leader_epoch)).encode()
                 if self._partition_epochs.setdefault(key, state) != state:
                     raise LawBroken("C3 one state per partition epoch", f"{topic.name}-{index}: {partition}")
         for broker in image.cluster.sorted_brokers():
-            epochs = self._broker_epochs.setdefault(broker.id, {})
+            epochs = self._broker_epochs.setdefault((broker.id, is_recovered), {})
             if epochs.setdefault(broker.incarnation_id, broker.epoch) != broker.epoch:
                 raise LawBroken("C7 one epoch per life of a broker", f"{broker}")
-        for asker in self._run.askers:
-            asker.judge(image, where=f"node {node.id} at offset {image.offset}")
-        if image.offset > self.newest.offset:
+        if is_recovered or recovery is None or recovery.plan is None:
+            for asker in self._run.askers:
+                asker.judge(image, where=f"node {node.id} at offset {image.offset}")
+        if (image.epoch, image.offset) > (self.newest.epoch, self.newest.offset):
             self.newest = image
+
+    def _is_recovered(self, epoch: int) -> bool:
+        """Whether a record of this epoch is of a recovered quorum."""
+        recovery = self._run.recovery
+        return recovery is not None and recovery.plan is not None and epoch >= recovery.first_epoch
 
     def on_producer_ids(self, first: int, count: int) -> None:
         """C8. A block was handed out: none of its ids may be in another."""
@@ -164,6 +193,9 @@ class ControllerLaws:
         down = [node.id for node in nodes if not node.is_up]
         if down:
             return f"nodes {down} are down"
+        recovery = self._run.recovery
+        if recovery is not None and (apart := [node.id for node in nodes if not recovery.is_followed_by(node)]):
+            return f"nodes {apart} do not follow the recovered quorum"
         active = [node for node in nodes if node.driver.is_active]
         if len(active) != 1:
             return f"{len(active)} controllers are active"

@@ -14,6 +14,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from barnabas_broker.node.incarnation_file import go_over, note_superseded, open_log, own_incarnation, superseded
+from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_log.disk import File
 from barnabas_quorum.config import QuorumConfig
@@ -21,15 +23,16 @@ from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
+from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.damage import LogEnd
-from barnabas_quorum.raft.voters import Voter, VoterSet
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import METADATA_TOPIC, Uuid
 from tests.simulation.controller_damage import flip_a_bit
+from tests.simulation.controller_recovery import FencedTransport
 from tests.simulation.disk import DiskFaults, SimulatedDisk
-from tests.simulation.network import SimulatedTransport
 from tests.simulation.nodes import NoProbe
 
 if TYPE_CHECKING:
@@ -104,11 +107,19 @@ class ControllerNode:
         self.is_starting = False
         self.disk_faults = replace(quorum.swarm.disks)
         self.disk = TellingDisk(self.disk_faults, quorum.random, lambda: quorum.at_disk(self))
+        self.directory = f"node-{self.id}"
+        self.cluster_id = CLUSTER_ID
+        self.is_kept_down = False
+        """Nobody starts it but who switched it off."""
+        self.guard = IncarnationGuard()
+        self.has_gone_over = False
+        """To a recovered quorum, in this life."""
         self.quorum: QuorumNode
         self.driver: ControllerDriver
         self.loader: MetadataLoader
         self._run = quorum
-        self._voters = voters
+        self.voters = voters
+        """With which its log was formatted."""
         self.missing: LogEnd | None = None
         """How far its log reached before a bit flipped, until it is as far again: the simulator's own account."""
         self._running: asyncio.Task[None] | None = None
@@ -117,6 +128,7 @@ class ControllerNode:
         """Begin a life; `is_up` follows when its log is read."""
         self.life += 1
         self.is_starting = True
+        self.has_gone_over = False
         self._running = asyncio.ensure_future(self._live())
         self._running.add_done_callback(self._on_end)
 
@@ -129,9 +141,24 @@ class ControllerNode:
             self._running.cancel()
             self._running = None
 
+    def replace_disk(self, directory_id: Uuid) -> None:
+        """The old one is lost, while it is down; this is another replica."""
+        self.disk = TellingDisk(self.disk_faults, self._run.random, lambda: self._run.at_disk(self))
+        self.member = self.member._replace(key=ReplicaKey(self.id, directory_id))
+        self.forget_log()
+
+    def forget_log(self) -> None:
+        """Its log is gone, and with it the voters that it was formatted with."""
+        self.voters = VoterSet.unknown()
+        self.missing = None
+
+    def clock_ms(self) -> int:
+        """Wall time, the same everywhere."""
+        return WALL_START_MS + int(self._run.loop.time() * 1000)
+
     def flip_a_bit(self) -> bool:
         """Of its log on the disk, while it is down. False when there was nothing to damage."""
-        missing = flip_a_bit(self.disk, f"node-{self.id}/{METADATA_TOPIC}-0", self._run.random)
+        missing = flip_a_bit(self.disk, f"{self.directory}/{METADATA_TOPIC}-0", self._run.random)
         if missing is None:
             return False
         self.missing = missing if self.missing is None else max(self.missing, missing)
@@ -147,30 +174,49 @@ class ControllerNode:
         return self.missing is not None
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
-        if self.disk.is_full and task is self._running and not task.cancelled() and task.exception() is not None:
-            self._run.stopped_without_space(self)
+        if task.cancelled() or (error := task.exception()) is None or task is not self._running:
             return
-        if not task.cancelled() and task.exception() is not None and task is self._running:
-            self._run.network.failures.append(task.exception())
+        recovery = self._run.recovery
+        if self.disk.is_full:
+            self._run.stopped_without_space(self)
+        elif recovery is None or not recovery.explains(self, error):
+            self._run.network.failures.append(error)
 
     async def _live(self) -> None:
         run = self._run
         loop = asyncio.get_running_loop()
         disk = self.disk
         random = Random(run.random.random())
+        clock_ms, directory = self.clock_ms, self.directory
+        disk.make_directory(directory)
+        incarnation = own_incarnation(disk, directory)
 
-        def clock_ms() -> int:
-            return WALL_START_MS + int(loop.time() * 1000)
+        async def open_it() -> MetadataLog:
+            return await MetadataLog.open(
+                disk=disk,
+                metadata_directory=directory,
+                now_ms=clock_ms(),
+                segment_bytes=SEGMENT_BYTES,
+                replica=self.member.key,
+                formatted_voters=self.voters,
+            )
 
-        disk.make_directory(f"node-{self.id}")
-        log = await MetadataLog.open(
-            disk=disk,
-            metadata_directory=f"node-{self.id}",
-            now_ms=clock_ms(),
-            segment_bytes=SEGMENT_BYTES,
-            replica=self.member.key,
-            formatted_voters=self._voters,
-        )
+        log, was_former = await open_log(directory, open_it=open_it, open_disk=lambda: disk)
+        if was_former:
+            self.forget_log()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def go(found: Incarnation) -> None:
+            go_over(disk, directory, found, former_epoch=quorum.leader_and_epoch.epoch)
+            self.has_gone_over = True
+            run.note("goes over", self.id, self.life)
+
+        def end(found: Incarnation) -> None:
+            note_superseded(disk, directory, found)
+            ended.set_exception(superseded(directory, found))
+
+        guard = IncarnationGuard(incarnation, is_voter=lambda: quorum.votes_or_leads, on_adopted=go, on_superseded=end)
+        transport = FencedTransport(run.network, self, guard)
         loader = MetadataLoader()
         validators = ConfigValidators(
             topic=lambda *_: None, broker=lambda *_: None, group=lambda *_: None, topic_as_whole=lambda *_: None
@@ -186,19 +232,32 @@ class ControllerNode:
         quorum = QuorumNode(
             config=config,
             replica=self.member.key,
-            voters=self._voters,
+            voters=self.voters,
             log=log,
-            transport=SimulatedTransport(run.network, self),  # type: ignore[arg-type]
+            transport=transport,
             clock_ms=clock_ms,
             random=Random(random.random()),
             listener=listener,
             endpoint=(self.member.host, self.member.port),
+            bootstrap_servers=run.bootstrap_servers,
         )
         loader.publishers = (driver, _Watcher(self))
         driver.attach(quorum, loader=loader)
-        self.loader, self.driver, self.quorum = loader, driver, quorum
+        self.loader, self.driver, self.quorum, self.guard = loader, driver, quorum, guard
         self.is_up, self.is_starting = True, False
+        watch = IncarnationWatch(
+            transport,
+            own_address=(self.member.host, self.member.port),
+            voters=lambda: quorum.voters,
+            addresses=run.bootstrap_servers,
+            take_agreeing=guard.take_agreeing,
+        )
+        if run.recovery is not None:
+            await watch.look()
         async with asyncio.TaskGroup() as tasks:
+            if run.recovery is not None:
+                tasks.create_task(watch.run())
+                tasks.create_task(_raise(ended))
             tasks.create_task(quorum.run())
             tasks.create_task(driver.run())
             tasks.create_task(self._count_snapshots(loader))
@@ -213,6 +272,10 @@ class ControllerNode:
     def on_image(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A new image is published here."""
         self._run.laws.on_image(self, image)
+
+
+async def _raise(ended: asyncio.Future[None]) -> None:
+    await ended
 
 
 class _Watcher:

@@ -76,6 +76,8 @@ class PlayedBroker:
     epoch_since: int = -1
     is_settled: bool = False
     """Nothing of a later registration is under way."""
+    is_of_island: bool = False
+    """Its epoch is of voters that the quorum was recovered without."""
 
 
 class Asker:
@@ -124,16 +126,17 @@ class Asker:
     async def _ask(self, request: Any) -> tuple[Any, int] | KafkaError | None:
         """(reply, offset applied by who gave it), the refusal, or None when nobody knows what came of it."""
         run = self._run
-        active = [node for node in run.nodes if node.is_up and node.driver.is_active]
-        node = run.random.choice(active if active and run.random.random() < 0.8 else run.nodes)
-        offsets: list[int] = []
+        reached = [node for node in run.nodes if run.network.is_open(self.id, node.id)]
+        active = [node for node in reached if node.is_up and node.driver.is_active]
+        node = run.random.choice(active if active and run.random.random() < 0.8 else reached)
+        offsets: list[tuple[int, int]] = []
 
         async def handle(target: ControllerNode) -> Any:
             try:
                 reply = await target.driver.handle(request, principal="User:simulated")
             except KafkaError as error:
                 return error
-            offsets.append(target.loader.image.offset)
+            offsets.append((target.loader.image.offset, target.loader.image.epoch))
             return reply
 
         try:
@@ -147,10 +150,33 @@ class Asker:
             return None if answer.code == ErrorCode.NOT_CONTROLLER else answer
         run.figures.acknowledged += 1
         run.after_answer(node)
-        return answer, offsets[0]
+        offset, epoch = offsets[0]
+        if run.recovery is not None and not run.recovery.is_of(epoch):
+            self._hear_from_island(request, answer)
+            return None
+        return answer, offset
+
+    def _hear_from_island(self, request: Any, reply: Any) -> None:
+        """Voters that the quorum was recovered without still promise: it is lost, but what they give must be nobody else's."""
+        if isinstance(request, AllocateProducerIds):
+            self._run.laws.on_producer_ids(reply.first, reply.count)
+        elif isinstance(request, RegisterBroker):
+            broker = next(each for each in self._brokers if each.id == request.broker_id)
+            broker.epoch, broker.is_of_island = reply.broker_epoch, True
+
+    def on_recovery(self, retained: int) -> None:
+        """The quorum was recovered from a survivor, and committed records from this offset on may be lost."""
+        for name, owed in list(self._owed.items()):
+            if max(owed.since_offset, owed.config_since) >= retained:
+                self._give_up(name)
+        for broker in self._brokers:
+            if broker.epoch_since >= retained:
+                broker.epoch, broker.is_settled = -1, False
 
     def _give_up(self, name: str) -> None:
         """The request may be on its way for long: nobody can say any more what is true of this name."""
+        if name not in self._owed:
+            return
         self._unique += 1
         fresh = f"topic-{self.number}-{self._unique}-again"
         self._names[self._names.index(name)] = fresh
@@ -265,9 +291,10 @@ class Asker:
         if not isinstance(answer, tuple):
             return
         epoch = answer[0].broker_epoch
-        if epoch <= broker.epoch:
+        if epoch <= broker.epoch and not broker.is_of_island:
             raise LawBroken("C7 broker epochs rise", f"broker {broker.id}: {broker.epoch} to {epoch}")
-        old, broker.epoch, broker.epoch_since, broker.is_settled = broker.epoch, epoch, answer[1], True
+        old = -1 if broker.is_of_island else broker.epoch
+        broker.epoch, broker.epoch_since, broker.is_settled, broker.is_of_island = epoch, answer[1], True, False
         if old >= 0 and self._run.random.random() < 0.5:
             await self._speak_from_the_past(broker, old)
         await self._beat(broker)
@@ -293,7 +320,7 @@ class Asker:
     async def _alter(self) -> None:
         """Shrink or grow an ISR, now and then from what an older image says."""
         random = self._run.random
-        image = self._run.laws.newest
+        image = self._newest()
         topic = image.topics.get(random.choice(self._names))
         if topic is None:
             return
@@ -323,6 +350,14 @@ class Asker:
                 raise LawBroken(
                     "C3 a change names the present partition epoch", f"{topic.name}-{index}: {epoch} gave {now}"
                 )
+
+    def _newest(self) -> MetadataImage:
+        """What this asker can have heard of: who is cut off with lost voters hears of nobody else."""
+        network = self._run.network
+        if not network.walls:
+            return self._run.laws.newest
+        heard = [node.loader.image for node in self._run.nodes if node.is_up and network.is_open(self.id, node.id)]
+        return max(heard, key=lambda image: (image.epoch, image.offset), default=MetadataImage.EMPTY)
 
     # -- judging ---------------------------------------------------------------------------------------------------
 

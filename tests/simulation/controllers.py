@@ -23,6 +23,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from random import Random
 
@@ -33,6 +34,7 @@ from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.controller_laws import ControllerLaws
 from tests.simulation.controller_node import ControllerNode
+from tests.simulation.controller_recovery import MajorityLoss, QuorumRecovery, format_disk
 from tests.simulation.controller_workload import FIRST_ASKER, Asker
 from tests.simulation.disk import DiskFaults
 from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, root_of, shrink
@@ -75,13 +77,18 @@ class ControllerSwarm:
     """Probability that a crash leaves a flipped bit in a flushed part of the log, where the others can bear it."""
     full_disk_every_s: float = 0.0
     full_disk_s: float = 0.0
+    loss: MajorityLoss | None = None
 
     @classmethod
     def draw(cls, random: Random) -> ControllerSwarm:
-        """A swarm member."""
+        """A swarm member. The loss of a majority is drawn beside: runs without one are what they were before there were any."""
         choose = random.choice
+        beside = copy(random)
+        beside.seed(beside.getrandbits(64))
+        loss = MajorityLoss.draw(beside)
+        voters = choose((1, 2, 3, 3, 3, 5))
         return cls(
-            voters=choose((1, 2, 3, 3, 3, 5)),
+            voters=max(voters, 2) if loss is not None else voters,
             observers=choose((0, 1, 2)),
             links=LinkFaults(
                 loss=choose((0.0, 0.0, 0.01, 0.05)),
@@ -109,6 +116,7 @@ class ControllerSwarm:
             flip=choose((0.0, 0.1, 0.5)),
             full_disk_every_s=choose((0.0, 0.0, 1.5, 5.0)),
             full_disk_s=choose((0.02, 0.3, 2.0)),
+            loss=loss,
         )
 
 
@@ -129,6 +137,8 @@ class ControllerFigures:
     flips: int = 0
     full_disks: int = 0
     """Nodes that stopped because a write found no space."""
+    recoveries: int = 0
+    """Of the quorum, from one survivor."""
     trace_hash: str = ""
 
     @property
@@ -165,12 +175,19 @@ class Quorum:
         count = self.swarm.voters + self.swarm.observers
         members = [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"node-{i}", 1) for i in range(1, count + 1)]
         voters = VoterSet(members[: self.swarm.voters], kraft_version=1)
+        self.recovery: QuorumRecovery | None = None
+        self.bootstrap_servers: list[tuple[str, int]] = []
         self.nodes = [ControllerNode(self, member, voters) for member in members]
         for node in self.nodes:
             self.network.nodes[node.id] = node  # type: ignore[assignment]
         self.laws = ControllerLaws(self, checks_mechanisms=not outcomes_only)
         self.network.on_quorum_reply = self.laws.on_quorum_reply  # type: ignore[assignment]
         self.askers = [Asker(self, number) for number in range(self.swarm.askers)]
+        if self.swarm.loss is not None:
+            self.recovery = QuorumRecovery(self, self.swarm.loss)
+            self.bootstrap_servers = [(member.host, member.port) for member in members]
+            for node in self.nodes:
+                format_disk(node)
 
     def run(self) -> ControllerFigures:
         """The whole run. Raises LawBroken, and whatever the real code raised where nothing explains it."""
@@ -213,6 +230,8 @@ class Quorum:
         ):
             if every_s:
                 self._trouble.append(asyncio.ensure_future(trouble(every_s)))
+        if self.recovery is not None:
+            self.recovery.begin()
         while self.loop.steps < self._steps:
             await asyncio.sleep(0.05)
         await self._calm()
@@ -231,9 +250,10 @@ class Quorum:
             return
         self.figures.crashes += 1
         self.note(kind, node.id, node.life)
-        self._stop(node)
+        self.stop(node)
 
-    def _stop(self, node: ControllerNode) -> None:
+    def stop(self, node: ControllerNode) -> None:
+        """Power off, and on again after a while."""
         node.crash()
         self._flip(node)
         delay_s = self.random.random() * self.swarm.restart_s + (RESTART_WITHOUT_SPACE_S if node.disk.is_full else 0.0)
@@ -268,14 +288,16 @@ class Quorum:
         """A write failed, so the process ended; whoever watches it starts it again, space or not."""
         self.figures.full_disks += 1
         self.note("stopped without space", node.id, node.life)
-        self._stop(node)
+        self.stop(node)
 
     def _restart(self, node: ControllerNode, life: int) -> None:
-        if node.life == life:
+        if node.life == life and not node.is_kept_down:
             node.start()
 
     def at_disk(self, node: ControllerNode) -> None:
         """Something has just become durable, or half of it."""
+        if self.recovery is not None:
+            self.recovery.at_disk(node)
         if self.swarm.crash_at_disk and not self.is_calm and self.random.random() < self.swarm.crash_at_disk:
             self.loop.call_soon(self.crash, node, "crash at the disk")
 
@@ -324,9 +346,10 @@ class Quorum:
                 change = VoterChange(VoterChangeKind.REMOVE, self.random.choice(voters.voters), 0)
             else:
                 continue
-            self._trouble.append(asyncio.ensure_future(self._change_voters(leader, change)))
+            self._trouble.append(asyncio.ensure_future(self.change_voters(leader, change)))
 
-    async def _change_voters(self, leader: ControllerNode, change: VoterChange) -> None:
+    async def change_voters(self, leader: ControllerNode, change: VoterChange) -> None:
+        """Ask a leader for another voter set, and count it when it agrees."""
         answer = await leader.quorum.change_voters(change)
         self.note(f"{change.kind.value} {answer.error.name}", leader.id, change.voter.key.id)
         self.figures.voter_changes += answer.error.value == 0
@@ -340,6 +363,8 @@ class Quorum:
         for task in self._trouble:
             task.cancel()
         self.network.heal()
+        if self.recovery is not None:
+            await self.recovery.finish()
         for node in self.nodes:
             node.disk_faults.slow = 0.0
             node.disk.is_full = False
@@ -471,6 +496,7 @@ def main(arguments: list[str] | None = None) -> int:
             "voter changes": figures.voter_changes,
             "bits flipped": figures.flips,
             "stops for want of space": figures.full_disks,
+            "quorums recovered": figures.recoveries,
         }.items():
             counts[name] = counts.get(name, 0) + value
         digest.update(figures.trace_hash.encode())

@@ -59,6 +59,8 @@ class Network:
         self.nodes: dict[BrokerId, SimulatedNode] = {}
         self.faults = LinkFaults()
         self.cut_links: set[tuple[BrokerId, BrokerId]] = set()
+        self.walls: set[tuple[int, int]] = set()
+        """Closed too, and not opened by `mend` or `heal`."""
         self.streams: list[SimulatedHeartbeats] = []
         self.failures: list[BaseException | None] = []
         """Errors that no protocol explains: the run fails with them."""
@@ -96,7 +98,7 @@ class Network:
 
     def is_open(self, source: BrokerId, target: BrokerId) -> bool:
         """Whether messages go from source to target."""
-        return (source, target) not in self.cut_links
+        return (source, target) not in self.cut_links and (source, target) not in self.walls
 
     def cut(self, links: Sequence[tuple[BrokerId, BrokerId]]) -> None:
         """Close directed links; streams over them break."""
@@ -201,7 +203,7 @@ class SimulatedTransport:
 
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await self._network.exchange(kind, self._node, voter.key.id, handle)
+                reply = await self._exchange(kind, voter, handle)
         except (Cut, TimeoutError) as error:
             raise PeerUnreachable(str(error)) from None
         reply = copy.copy(reply)
@@ -229,9 +231,12 @@ class SimulatedTransport:
     ) -> Any:
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._network.exchange(kind, self._node, voter.key.id, handle)
+                return await self._exchange(kind, voter, handle)
         except (Cut, TimeoutError) as error:
             raise PeerUnreachable(str(error)) from None
+
+    async def _exchange(self, kind: str, voter: Voter, handle: Callable[[SimulatedNode], Awaitable[Any]]) -> Any:
+        return await self._network.exchange(kind, self._node, voter.key.id, handle)
 
     async def close(self) -> None:
         """Nothing is kept open."""

@@ -25,7 +25,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.simulation import cluster, controllers, raft
 from tests.simulation.fault_list import FaultList, law_of, root_of
@@ -65,12 +65,25 @@ class Tally:
     cpu_s: float = 0.0
     void_runs: int = 0
     crashes: int = 0
+    recoveries: int = 0
+    """Of a quorum that had lost its majority."""
     ran_twice: int = 0
 
     def add(self, other: Tally) -> None:
         """Of another process."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class Run(NamedTuple):
+    """What one seed was worth."""
+
+    events: int
+    simulated_us: int
+    is_void: bool
+    crashes: int
+    recoveries: int
+    trace: str
 
 
 @dataclass(slots=True)
@@ -84,25 +97,25 @@ class Outcome:
     """A seed whose faults can be shrunk."""
 
 
-def _run_raft(seed: int, steps: int) -> tuple[int, int, bool, int, str]:
+def _run_raft(seed: int, steps: int) -> Run:
     figures = Simulation(seed, steps=steps, fault_list=FaultList(only_count=True)).run()
     trace = f"{figures.trace_hash & HASH_MASK:016x}"
-    return figures.events, figures.simulated_us, figures.is_void, figures.crashes, trace
+    return Run(figures.events, figures.simulated_us, figures.is_void, figures.crashes, 0, trace)
 
 
-def _run_controllers(seed: int, steps: int) -> tuple[int, int, bool, int, str]:
+def _run_controllers(seed: int, steps: int) -> Run:
     figures = controllers.Quorum(seed, steps=steps).run()
     trace = hashlib.blake2b(figures.trace_hash.encode(), digest_size=8).hexdigest()
-    return figures.events, figures.simulated_us, figures.is_void, figures.crashes, trace
+    return Run(figures.events, figures.simulated_us, figures.is_void, figures.crashes, figures.recoveries, trace)
 
 
-def _run_nodes(seed: int, steps: int) -> tuple[int, int, bool, int, str]:
+def _run_nodes(seed: int, steps: int) -> Run:
     figures = cluster.Cluster(seed, steps=steps).run()
     trace = hashlib.blake2b(figures.trace_hash.encode(), digest_size=8).hexdigest()
-    return figures.steps, int(figures.virtual_s * 1e6), figures.is_void, figures.crashes, trace
+    return Run(figures.steps, int(figures.virtual_s * 1e6), figures.is_void, figures.crashes, 0, trace)
 
 
-RUNS: dict[str, Callable[[int, int], tuple[int, int, bool, int, str]]] = {
+RUNS: dict[str, Callable[[int, int], Run]] = {
     "raft": _run_raft,
     "controllers": _run_controllers,
     "nodes": _run_nodes,
@@ -118,7 +131,7 @@ def run_task(name: str, first: int, count: int) -> Outcome:
     outcome = Outcome(name, tally)
     for seed in range(first, first + count):
         try:
-            events, simulated_us, is_void, crashes, trace = RUNS[name](seed, kind.steps)
+            ran = RUNS[name](seed, kind.steps)
         except Exception as error:
             outcome.failures.append(
                 f"{name} seed {seed}: {law_of(error)}: {root_of(error)}\n  again: {command_of(name, seed)} --trace"
@@ -126,16 +139,17 @@ def run_task(name: str, first: int, count: int) -> Outcome:
             outcome.first_failed = seed if outcome.first_failed is None else outcome.first_failed
             continue
         tally.seeds += 1
-        tally.events += events
-        tally.simulated_us += simulated_us
-        tally.void_runs += is_void
-        tally.crashes += crashes
+        tally.events += ran.events
+        tally.simulated_us += ran.simulated_us
+        tally.void_runs += ran.is_void
+        tally.crashes += ran.crashes
+        tally.recoveries += ran.recoveries
         if seed % TWICE_EVERY == 0:
             tally.ran_twice += 1
             other = trace_in_another_process(name, seed)
-            if other != trace:
+            if other != ran.trace:
                 outcome.failures.append(
-                    f"{name} seed {seed}: two runs differ, trace hashes {trace} and {other}\n  again: {command_of(name, seed)}"
+                    f"{name} seed {seed}: two runs differ, trace hashes {ran.trace} and {other}\n  again: {command_of(name, seed)}"
                 )
     tally.cpu_s = _cpu_s() - began_s
     return outcome
@@ -220,8 +234,8 @@ def _progress(tallies: dict[str, Tally], budget_s: float) -> str:
 
 def show(tallies: dict[str, Tally]) -> None:
     """The table of figures."""
-    heads = ("seeds", "events", "events/s", "sim h", "sim h/min", "crashes", "void", "twice", "CPU s")
-    widths = (7, 12, 9, 7, 9, 8, 5, 5, 7)
+    heads = ("seeds", "events", "events/s", "sim h", "sim h/min", "crashes", "recovered", "void", "twice", "CPU s")
+    widths = (7, 12, 9, 7, 9, 8, 9, 5, 5, 7)
     print(f"{'':12} " + " ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True)))
     whole = Tally()
     for tally in tallies.values():
@@ -231,7 +245,7 @@ def show(tallies: dict[str, Tally]) -> None:
         hours = tally.simulated_us / 3.6e9
         print(
             f"{name:12} {tally.seeds:7} {tally.events:12,} {tally.events / cpu_s:9,.0f} {hours:7.2f} {hours / cpu_s * 60:9.2f} "
-            f"{tally.crashes:8,} {tally.void_runs:5} {tally.ran_twice:5} {tally.cpu_s:7.1f}"
+            f"{tally.crashes:8,} {tally.recoveries:9,} {tally.void_runs:5} {tally.ran_twice:5} {tally.cpu_s:7.1f}"
         )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -136,15 +137,33 @@ def test_clean_controllers_keep_every_law() -> None:
     assert sum(each.snapshots_loaded for each in figures) > 0
 
 
+def test_quorums_that_lost_their_majority_are_recovered_and_keep_every_law() -> None:
+    losing = [seed for seed in range(1, 60) if controllers.ControllerSwarm.draw(Random(seed)).loss is not None]
+    figures = [controllers.Quorum(seed, steps=6_000).run() for seed in losing]
+    assert len(losing) > 10
+    assert sum(each.recoveries for each in figures) > len(losing) / 2
+
+
 def test_bit_flips_in_a_log_behind_whose_flushed_end_there_is_rubbish() -> None:
     controllers.Quorum(922386984, steps=6_000).run()  # the search for a batch to damage broke, and an asker with it
 
 
-def test_same_seed_gives_same_controllers_in_any_process() -> None:
+@pytest.mark.parametrize("seed", [3, 14], ids=["whole", "recovered"])
+def test_same_seed_gives_same_controllers_in_any_process(seed: int) -> None:
     hashes = set()
     for hash_seed in ("1", "4242"):
         ran = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "tests.simulation.controllers", "--seed", "3", "--steps", "3000"],
+            [
+                sys.executable,
+                "-W",
+                "ignore",
+                "-m",
+                "tests.simulation.controllers",
+                "--seed",
+                str(seed),
+                "--steps",
+                "6000",
+            ],
             cwd=REPOSITORY,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
             capture_output=True,

@@ -201,6 +201,49 @@ MUTANTS = (
         bug="a start does not read the voters in the log",
         simulation="controllers",
     ),
+    Mutant(
+        name="recovery_without_epoch_gap",
+        bug="a recovered quorum begins in the epoch after the survivor's",
+        simulation="controllers",
+        test_seed=1,
+    ),
+    Mutant(
+        name="recovery_without_producer_id_gap",
+        bug="a recovery leaves no producer ids out",
+        simulation="controllers",
+    ),
+    Mutant(
+        name="poorest_survivor_ranked_first",
+        bug="the poorest survivor is ranked first",
+        simulation="controllers",
+    ),
+    Mutant(
+        name="uncertain_end_told_as_committed",
+        bug="a survivor's uncertain end is told as committed",
+        simulation="controllers",
+        test_seed=1,
+    ),
+    Mutant(
+        name="loss_by_change_of_voters_not_told",
+        bug="a recovery denies what lost voters committed after a change of voters",
+        simulation="controllers",
+    ),
+    Mutant(
+        name="recovery_complete_before_it_is_written",
+        bug="a recovery counts as complete before it is written",
+        simulation="controllers",
+    ),
+    Mutant(
+        name="former_voter_not_fenced",
+        bug="a voter of the former quorum is dealt with",
+        simulation="controllers",
+        test_seed=1,
+    ),
+    Mutant(
+        name="log_of_former_quorum_kept",
+        bug="who follows a recovered quorum keeps the log that diverges",
+        simulation="controllers",
+    ),
 )
 
 

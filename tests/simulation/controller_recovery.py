@@ -1,0 +1,478 @@
+"""A majority of the voters is lost, and an operator recovers the quorum from a survivor with the code of `quorum recover`.
+
+May touch:  the simulated nodes' power, disks and links, as an operator can; their state read only, to judge.
+Must not touch: the rules of a recovery: broker/quorum_recovery.py has them.
+Invariants: a disk is lost for good only when the recovery is written; the lost voters come back before the run ends, with old
+            disks or empty ones; a node that was told that the quorum was recovered without it rejoins by hand.
+Read next:  controller_laws.py; barnabas_broker/quorum_recovery.py, barnabas_quorum/driver/incarnation.py.
+
+Lost voters are switched off, or run on as an island: a majority of the former set that elects and answers the askers on its
+side. What it promises from then on is lost, and so is what was committed without the survivors. How much must stay follows
+from Raft alone: a log whose last record is of epoch l has all that leaders of epochs up to l committed, as far as it reaches.
+
+Laws, of what an operator could see
+  R18  a voter of the former quorum takes no part in the recovered one, nor does who follows that lead in a former epoch
+  R19  the plan tells what is missing, and calls nothing committed that was not; the best survivor has all that any has; a
+       recovery that is complete is on the disk whole
+  R20  what may have been decided otherwise is told as committed only to who has the gap too
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from barnabas_broker.node.incarnation_file import load_incarnation
+from barnabas_broker.node.snapshot_files import BOOTSTRAP_ID, checkpoint_name
+from barnabas_broker.node.storage import META_PROPERTIES, MetaProperties, StorageError
+from barnabas_broker.quorum_recovery import (
+    RecoveryPlan,
+    SurvivorReport,
+    carry_out,
+    inspect,
+    plan_recovery,
+    rank,
+    rejoin,
+)
+from barnabas_quorum.driver.incarnation import FIRST, IncarnationGuard
+from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
+from barnabas_quorum.raft.voters import Voter
+from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
+from tests.log.memory_disk import MemoryDisk
+from tests.simulation.fault_list import root_of
+from tests.simulation.network import Cut, Network, SimulatedTransport
+from tests.simulation.partition_model import LawBroken
+
+if TYPE_CHECKING:
+    from tests.simulation.controller_node import ControllerNode
+    from tests.simulation.controllers import Quorum
+
+SHARE = 0.25
+"""Of the seeds, those that lose a majority."""
+TRIES_MAX = 6
+POWER_CUTS_MAX = 3
+MOMENTS_MAX = 14
+"""Of the disk, while a recovery is written."""
+GROW_S = 0.3
+CALL_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MajorityLoss:
+    """When and how a run loses a majority of its voters."""
+
+    at_s: float
+    stand_s: float
+    """From the loss to the recovery."""
+    apart_s: float
+    """From the recovery to the return of the lost."""
+    island: float
+    """Probability that a lost voter runs on, cut off; the others are switched off."""
+    wiped: float
+    """Of those that are switched off, whose disks are lost for good."""
+    power_cut: float
+    """Probability that the power fails while a recovery is written."""
+    poorer: float
+    """Probability that the operator does not take the best survivor."""
+
+    @classmethod
+    def draw(cls, random: Random) -> MajorityLoss | None:
+        """Most runs lose none."""
+        choose = random.choice
+        if random.random() >= SHARE:
+            return None
+        return cls(
+            at_s=choose((0.3, 1.0, 2.0)),
+            stand_s=choose((0.05, 0.3, 1.0)),
+            apart_s=choose((0.0, 0.5, 2.0)),
+            island=choose((0.0, 1.0, 1.0, 0.7)),
+            wiped=choose((0.0, 0.5, 1.0)),
+            power_cut=choose((0.0, 0.5, 0.9)),
+            poorer=choose((0.0, 0.0, 0.3)),
+        )
+
+
+class Refusal(NamedTuple):
+    """What who is of another incarnation answers instead."""
+
+    incarnation: str
+
+
+class FencedTransport(SimulatedTransport):
+    """Says with each call which incarnation it is from, and finds peers by their address, as GrpcTransport does."""
+
+    def __init__(self, network: Network, node: ControllerNode, guard: IncarnationGuard) -> None:
+        super().__init__(network, node)  # type: ignore[arg-type]
+        self._guard = guard
+
+    async def _exchange(self, kind: str, voter: Voter, handle: Callable[[Any], Awaitable[Any]]) -> Any:
+        mine = str(self._guard.current)
+
+        async def fenced(node: ControllerNode) -> Any:
+            try:
+                is_refused = node.guard.hear(mine) is not None
+            except OSError as error:  # it could not write down what it heard
+                raise Cut(f"{node.id} failed: {error}") from None
+            return Refusal(str(node.guard.current)) if is_refused else await handle(node)
+
+        target = BrokerId(int(voter.host.removeprefix("node-")))
+        answer = await self._network.exchange(kind, self._node, target, fenced)  # type: ignore[arg-type]
+        if isinstance(answer, Refusal):
+            self._guard.hear(answer.incarnation)
+            raise Cut(f"{target} is of another incarnation")
+        if str(self._guard.current) != mine:
+            raise Cut(f"{target} answered to a former incarnation")
+        return answer
+
+
+def format_disk(node: ControllerNode) -> None:
+    """As `storage format` leaves it."""
+    meta = MetaProperties(cluster_id=node.cluster_id, node_id=node.id, directory_id=node.member.key.directory_id)
+    directory = f"{node.directory}/{METADATA_TOPIC}-0"
+    node.disk.make_directory(directory)
+    files = {f"{node.directory}/{META_PROPERTIES}": meta.encode()}
+    if node.voters.voters:
+        files[f"{directory}/{checkpoint_name(BOOTSTRAP_ID)}"] = bootstrap_snapshot(node.voters)
+    for path, data in files.items():
+        MemoryDisk.write_file_atomically(node.disk, path, data)
+
+
+class QuorumRecovery:
+    """The loss, the operator, and what must hold afterwards, in one run."""
+
+    def __init__(self, run: Quorum, loss: MajorityLoss) -> None:
+        self.plan: RecoveryPlan | None = None
+        """Since the recovery is complete."""
+        self.first_epoch = 0
+        """From this epoch on records are of the recovered quorum."""
+        self.begins_at = 0
+        """Where the survivor's log ended: its new voters stand from here on."""
+        self.retained = 0
+        """Everything that was committed below is in the survivor's log."""
+        self._run = run
+        self._loss = loss
+        self._random = run.random
+        self._committed: dict[int, int] = {}
+        """By epoch, how far its leader committed."""
+        self._away: list[ControllerNode] = []
+        """Lost: off or on the island."""
+        self._hurry = asyncio.Event()
+        self._work: asyncio.Future[None] | None = None
+        self._writer: ControllerNode | None = None
+        self._moments_left = 0
+        self._writing: asyncio.Future[None] | None = None
+        self._is_cut = False
+
+    # -- the operator ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Let it happen."""
+        self._work = asyncio.ensure_future(self._happen())
+
+    async def finish(self) -> None:
+        """Bring to an end what has begun: the lost come back."""
+        self._hurry.set()
+        assert self._work is not None, "it has begun"
+        await self._work
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    async def _happen(self) -> None:
+        await self._rest(self._loss.at_s)
+        while not self._lose():
+            if self._hurry.is_set():
+                return
+            await self._rest(0.1)
+        await self._rest(self._random.expovariate(1 / self._loss.stand_s))
+        is_recovered = not self._hurry.is_set() and await self._recover()
+        if is_recovered:
+            await self._rest(self._random.expovariate(1 / self._loss.apart_s) if self._loss.apart_s else 0.0)
+        self._come_back()
+        if is_recovered:
+            await self._grow()
+
+    def _lose(self) -> bool:
+        run, random = self._run, self._random
+        leaders = [node for node in run.nodes if node.is_up and node.driver.is_active]
+        if not leaders:
+            return False
+        voters = random.choice(leaders).quorum.voters
+        if len(voters) < 2 or not run.strikes("majority lost", voters.voters[0].key.id):
+            return False
+        count = random.randint(len(voters) - voters.majority + 1, len(voters) - 1)
+        lost = set(random.sample([voter.key.id for voter in voters], count))
+        island: set[int] = set()
+        for node in run.nodes:
+            is_voter = voters.by_id(node.id) is not None
+            if node.id in lost or (not is_voter and random.random() < 0.5):
+                self._away.append(node)
+                if random.random() < self._loss.island:
+                    island.add(node.id)
+                else:
+                    run.note("switched off", node.id, node.life)
+                    self._switch_off(node)
+        askers = {asker.id for asker in run.askers if random.random() < 0.5} if island & lost else set()
+        inside = island | askers
+        outside = {node.id for node in run.nodes} | {asker.id for asker in run.askers}
+        outside -= inside
+        run.note("majority lost", min(lost), len(island))
+        run.network.walls.update(
+            (a, b) for pair in ((inside, outside), (outside, inside)) for a in pair[0] for b in pair[1]
+        )
+        return True
+
+    def _switch_off(self, node: ControllerNode) -> None:
+        node.crash()
+        node.is_kept_down = True
+
+    async def _recover(self) -> bool:
+        """False when the code refuses: then nothing needs to be given up, or nobody that is left votes."""
+        survivors = [node for node in self._run.nodes if node not in self._away]
+        known = {node.id: self._flushed_by(node) for node in survivors}
+        for node in survivors:
+            self._switch_off(node)
+        first: RecoveryPlan | None = None
+        done: RecoveryPlan | None = None
+        cuts_left = POWER_CUTS_MAX
+        for _ in range(TRIES_MAX):
+            for node in survivors:
+                node.disk.is_full = False
+            try:
+                reports = [await self._inspect(node) for node in survivors]
+                plan = plan_recovery(
+                    reports, chosen=self._choose(reports), recovery_id=Uuid(self._random.randbytes(16))
+                )
+                if first is None:
+                    first = plan
+                    self._judge(plan, known)
+                is_cut = cuts_left > 0 and self._random.random() < self._loss.power_cut
+                cuts_left -= is_cut
+                if await self._carry_out(plan, is_cut=is_cut):
+                    done = plan
+                    break
+            except StorageError as error:
+                if first is not None:
+                    raise LawBroken("R19 a recovery can be given again", str(error)) from error
+                self._run.note("recovery refused", 0, 0)
+                self._start(survivors)
+                return False
+            except OSError:
+                continue
+        if first is None or done is None:
+            raise LawBroken("R19 a recovery can be given again", f"not after {TRIES_MAX} times")
+        await self._begin_anew(first, done)
+        self._start(survivors)
+        return True
+
+    def _start(self, nodes: list[ControllerNode]) -> None:
+        for node in nodes:
+            node.is_kept_down = False
+            node.start()
+
+    def _flushed_by(self, node: ControllerNode) -> tuple[int, int] | None:
+        """(last epoch, flushed end) as the node knows them itself, of which its disk loses nothing."""
+        if not node.is_up or node.lacks_records:
+            return None
+        own = node.quorum.describe_own()
+        return own.last_epoch, own.flushed_end_offset
+
+    async def _inspect(self, node: ControllerNode) -> SurvivorReport:
+        while True:
+            try:
+                return await inspect(node.directory, open_disk=lambda: node.disk, clock_ms=node.clock_ms)
+            except OSError:
+                if not node.disk.is_full:
+                    raise
+                node.disk.is_full = False
+
+    def _choose(self, reports: list[SurvivorReport]) -> SurvivorReport:
+        voters = [report for report in rank(reports) if report.is_voter]
+        if not voters:
+            raise StorageError("nobody that is left votes")
+        begun = [report for report in voters if report.is_unfinished]
+        if begun:
+            return begun[0]
+        return self._random.choice(voters) if self._random.random() < self._loss.poorer else voters[0]
+
+    async def _carry_out(self, plan: RecoveryPlan, *, is_cut: bool) -> bool:
+        """Whether it came to its end; the power fails at some moment of the disk, or afterwards."""
+        node = self._node(plan)
+        disk = node.disk
+        self._writer, self._is_cut = node, False
+        self._moments_left = self._random.randint(1, MOMENTS_MAX) if is_cut else 0
+        self._writing = asyncio.ensure_future(carry_out(plan, open_disk=lambda: disk, clock_ms=node.clock_ms))
+        try:
+            await asyncio.wait((self._writing,))
+        finally:
+            self._writer = None
+        if self._is_cut:
+            return False
+        self._writing.result()
+        if self._random.random() < 0.5:
+            node.disk = node.disk.after_power_cut(self._random)
+        return True
+
+    def at_disk(self, node: ControllerNode) -> None:
+        """Something has just become durable, or half of it; the power may fail here."""
+        if node is not self._writer or self._moments_left == 0:
+            return
+        self._moments_left -= 1
+        if self._moments_left == 0 and self._writing is not None:
+            self._is_cut = True
+            self._run.note("power fails in the recovery", node.id, node.life)
+            node.disk = node.disk.after_power_cut(self._random)
+            self._writing.cancel()  # what it still does goes to the disk that is no more
+
+    async def _begin_anew(self, first: RecoveryPlan, done: RecoveryPlan) -> None:
+        run = self._run
+        found = await self._inspect(self._node(done))
+        told = (found.incarnation, found.voters, found.last_epoch, found.is_unfinished)
+        if told != (str(done.incarnation), str(done.voters), done.epoch, False):
+            raise LawBroken("R19 a recovery that is complete is on the disk", f"{told} after {done}")
+        self.first_epoch, self.begins_at, self.plan = first.epoch, first.chosen.log_end_offset, done
+        run.figures.recoveries += 1
+        run.note("recovered", self._node(done).id, self.retained)
+        for asker in run.askers:
+            asker.on_recovery(self.retained)
+
+    def _come_back(self) -> None:
+        """With the old disk, or a new one."""
+        self._run.network.walls.clear()
+        for node in self._away:
+            if not node.is_kept_down:
+                continue
+            if self.plan is not None and self._random.random() < self._loss.wiped:
+                self._run.note("new disk", node.id, node.life)
+                node.replace_disk(Uuid(self._random.randbytes(16)))
+                format_disk(node)
+            node.is_kept_down = False
+            node.start()
+
+    async def _grow(self) -> None:
+        """Until there are as many voters as before."""
+        run = self._run
+        assert self.plan is not None, "the recovery is complete"
+        while not self._hurry.is_set():
+            await self._rest(GROW_S)
+            ours = [node for node in run.nodes if node.is_up and node.guard.current == self.plan.incarnation]
+            leader = next((node for node in ours if node.driver.is_active), None)
+            if leader is None or len(leader.quorum.voters) >= run.swarm.voters:
+                continue
+            joining = [node for node in ours if leader.quorum.voters.by_id(node.id) is None]
+            if joining:
+                change = VoterChange(VoterChangeKind.ADD, self._random.choice(joining).member, 0)
+                try:
+                    async with asyncio.timeout(CALL_TIMEOUT_S):
+                        await run.change_voters(leader, change)
+                except TimeoutError:
+                    continue
+
+    # -- nodes that end --------------------------------------------------------------------------------------------
+
+    def explains(self, node: ControllerNode, error: BaseException) -> bool:
+        """Whether a node had to end; it is brought back."""
+        if load_incarnation(node.disk, node.directory).superseded_by != FIRST:
+            self._run.note("superseded", node.id, node.life)
+            node.crash()
+            self._run.loop.call_later(self._random.random() * self._run.swarm.restart_s, self._rejoin, node, node.life)
+            return True
+        # who had applied what is lost stops once, and begins with an empty log
+        own = node.quorum.describe_own()
+        is_behind = own.high_watermark > self.retained and own.last_epoch < self.first_epoch
+        if node.has_gone_over and is_behind and isinstance(root_of(error), AssertionError):
+            self._run.note("stops for what is lost", node.id, node.life)
+            self._run.stop(node)
+            return True
+        return False
+
+    def _rejoin(self, node: ControllerNode, life: int) -> None:
+        if node.life != life or node.is_kept_down:
+            return
+        node.disk.is_full = False
+        rejoin(node.disk, node.directory)
+        node.forget_log()
+        node.start()
+
+    def _node(self, plan: RecoveryPlan) -> ControllerNode:
+        return next(node for node in self._run.nodes if node.id == plan.chosen.node_id)
+
+    # -- the laws --------------------------------------------------------------------------------------------------
+
+    def is_of(self, epoch: int) -> bool:
+        """Whether a record of this epoch is of the quorum that counts."""
+        return self.plan is None or epoch >= self.first_epoch
+
+    def _holds(self, last_epoch: int, end_offset: int) -> int:
+        """How far a log with this end has all that was committed, by Raft's rules."""
+        return min(end_offset, max((end for epoch, end in self._committed.items() if epoch <= last_epoch), default=0))
+
+    def _judge(self, plan: RecoveryPlan, known: dict[BrokerId, tuple[int, int] | None]) -> None:
+        """R19, before anything is written. `known`: by node, what it had flushed as it knew itself."""
+        holds = {
+            each.node_id: max(
+                self._holds(*each.end),
+                self._holds(*(known[BrokerId(each.node_id)] or (0, 0))),
+                each.committed_offset,
+            )
+            for each in plan.ranked
+        }
+        chosen = plan.chosen
+        best, committed = max(holds.values()), max(self._committed.values(), default=0)
+        self.retained = holds[chosen.node_id] if plan.missing_records else best
+        told = f"{plan} with {holds} of {self._committed}"
+        if holds[chosen.node_id] < self.retained:
+            raise LawBroken("R19 the plan tells what a better survivor has", told)
+        if self.retained < committed and not (plan.can_have_lost or plan.missing_records or plan.damaged_records):
+            raise LawBroken("R19 the plan tells what may be lost", told)
+        if chosen.committed_offset > committed:
+            raise LawBroken("R19 nothing is called committed that was not", told)
+        if chosen.log_end_offset - plan.uncertain_records != chosen.committed_offset:
+            raise LawBroken("R19 the plan tells what is uncertain", told)
+
+    def check(self, node: ControllerNode) -> None:
+        """R18, after every turn, of a node that is up."""
+        leader = node.quorum.leader_and_epoch
+        leads = leader.leader_id == node.id
+        if leads:
+            self._committed[leader.epoch] = node.quorum.high_watermark
+        if self.plan is None:
+            return
+        is_ours = node.guard.current == self.plan.incarnation
+        if leader.epoch >= self.first_epoch and not is_ours:
+            raise LawBroken("R18 a former voter takes no part in the recovered quorum", f"node {node.id}: {leader}")
+        if leads and is_ours and leader.epoch < self.first_epoch:
+            raise LawBroken("R18 nobody of the recovered quorum leads in a former epoch", f"node {node.id}: {leader}")
+
+    def is_followed_by(self, node: ControllerNode) -> bool:
+        """Whether what the node shows is of the recovered quorum."""
+        if self.plan is None:
+            return True
+        return node.guard.current == self.plan.incarnation and node.loader.image.epoch >= self.first_epoch
+
+    def is_uncertain(self, node: ControllerNode, image: MetadataImage) -> bool:
+        """R20. Whether others may have decided otherwise what this image of a node of the recovered quorum shows."""
+        if self.plan is None or image.epoch >= self.first_epoch or image.offset < self.retained:
+            return False
+        if node.guard.current != self.plan.incarnation:
+            return False
+        core = node.quorum._core
+        # It may still load what the former quorum had told it.
+        was_committed = any(
+            image.epoch <= epoch < self.first_epoch and image.offset < end for epoch, end in self._committed.items()
+        )
+        if core.history.last_epoch < self.first_epoch and not was_committed:
+            raise LawBroken(
+                "R20 what is uncertain is told only with the gap",
+                f"node {node.id} at {image.offset} of {image.epoch}, its log {core.history.starts()}",
+            )
+        return True
