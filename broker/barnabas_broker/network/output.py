@@ -189,7 +189,7 @@ class OutputGate:
         if parts:
             return False
         if self._is_corked:
-            self._cork(False)
+            self._socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, True)
         return True
 
     def _send_one_range(self) -> None:
@@ -212,7 +212,7 @@ class OutputGate:
         total = 0
         send = self._socket.send
         if not self._is_corked:
-            self._cork(True)
+            self._cork()
         try:
             total = send(head)  # type: ignore[arg-type]
             if total < len(head):
@@ -238,13 +238,15 @@ class OutputGate:
             self.queued_bytes -= total
             self._stats.bytes_out += total
 
-    def _cork(self, is_on: bool) -> None:
-        """While corked, the kernel sends full segments only: framing, records and framing travel as one stream of them.
+    def _cork(self) -> None:
+        """From the first range on the kernel sends full segments only: framing, records and framing travel as one stream.
 
-        Without it the three bytes behind the records are a packet, and a wake-up of the client, of their own.
+        Without it the three bytes behind the records are a packet, and a wake-up of the client, of their own. What is left
+        when all was given is pushed by TCP_NODELAY, which does so under TCP_CORK too: one call, where taking the cork out
+        and putting it in again would be two.
         """
-        self._is_corked = is_on
-        self._socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CORK, is_on)
+        self._is_corked = True
+        self._socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_CORK, True)
 
     def _send_bytes(self) -> int:
         """One send of the byte parts at the head; returns the bytes taken.
@@ -260,7 +262,7 @@ class OutputGate:
                 part = parts[0]
                 if type(part) is FileRange:
                     if not self._is_corked:
-                        self._cork(True)
+                        self._cork()
                     break
                 run.append(part)
                 size += len(part)
@@ -302,14 +304,17 @@ class OutputGate:
         return sent
 
     def _is_cold(self, descriptor: int, part: FileRange, size: int) -> bool:
-        """Whether the first or last byte of a range would have to be read from the disk."""
+        """Whether a range would have to be read from the disk, as its first page and the one before its last tell.
+
+        Not the last: the log has just looked at the batch behind the range, most often in that very page.
+        """
         position = part.position
+        near_end = max(position, position + size - 1 - mmap.PAGESIZE)
         # A reader goes on where it stopped, most often in a page of which the beginning was sent a moment ago.
-        if position == self._sent_end and part.file is self._sent_file and position % mmap.PAGESIZE:
-            return not _is_cached(descriptor, position + size - 1)
-        if not _is_cached(descriptor, position):
+        is_begun = position == self._sent_end and part.file is self._sent_file and position % mmap.PAGESIZE
+        if not is_begun and not _is_cached(descriptor, position):
             return True
-        return size > mmap.PAGESIZE and not _is_cached(descriptor, position + size - 1)
+        return size > mmap.PAGESIZE and not _is_cached(descriptor, near_end)
 
     def _read_ahead(self, file: File, position: int, size: int) -> None:
         """Bring a range into the page cache by a thread, then go on. The file is held meanwhile."""
