@@ -40,11 +40,6 @@ class OffsetIndex(SparseIndex):
         entry = self.floor(offset - self.base_offset, column=0)
         return entry[1] if entry is not None else 0
 
-    def boundary_at_or_before(self, position: int) -> int:
-        """The last indexed batch boundary at or before `position`; 0 when there is none."""
-        entry = self.floor(position, column=1)
-        return entry[1] if entry is not None else 0
-
     def truncate_to_position(self, position: int) -> None:
         """Drop the entries of batches that start at `position` or later."""
         self.truncate_from(position, column=1)

@@ -44,6 +44,9 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX
 DELETED_SUFFIX = ".deleted"
 _NO_TIMESTAMP = -1
 
+_new_tuple = tuple.__new__
+"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
+
 
 class BatchPlace(NamedTuple):
     """Where a batch is in its segment."""
@@ -322,7 +325,7 @@ class LogSegment:
         """The batch that holds `offset`, which is at least the base offset; the end of the file if none does."""
         position = self._boundaries.get(offset)
         if position is not None:
-            return BatchPlace(position, Offset(offset))
+            return _new_tuple(BatchPlace, (position, offset))
         next_offset = self.base_offset
         for position, header in self.headers(self.offset_index.position_at_or_before(offset)):
             if header.last_offset >= offset:
@@ -337,9 +340,9 @@ class LogSegment:
         The index answers without a look at the log; where it is too coarse, the headers after `start` do.
         """
         limit = min(start + bytes_max, end)
-        boundary = self.offset_index.boundary_at_or_before(limit)
-        if boundary > start:
-            return boundary
+        entry = self.offset_index.floor(limit, column=1)
+        if entry is not None and entry[1] > start:
+            return entry[1]
         boundary = start
         for position, header in self.headers(start):
             if position + header.size_bytes > limit:

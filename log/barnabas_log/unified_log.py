@@ -51,7 +51,7 @@ from barnabas_log.retention import SegmentFacts, deletable_count
 from barnabas_log.segment import LogSegment
 from barnabas_log.validator import check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated
-from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
     CRC_START,
     LOG_APPEND_TIME_FLAG,
@@ -80,14 +80,6 @@ _ATTRIBUTES_AT = 21 - CRC_START
 _MAX_TIMESTAMP_AT = 35 - CRC_START
 
 
-class LogOffset(NamedTuple):
-    """An offset and where it is; position -1 when unknown."""
-
-    offset: Offset
-    segment_base: Offset
-    position: int
-
-
 class AppendResult(NamedTuple):
     """What became of an append. For an empty one: last_offset = first_offset - 1."""
 
@@ -107,8 +99,8 @@ class LogRead(NamedTuple):
 
     parts: tuple[FileRange, ...]
     size_bytes: int
-    start: LogOffset
-    """The first batch, which holds the asked offset."""
+    base_offset: Offset
+    """Of the first batch, which holds the asked offset; the asked offset when there is nothing."""
     next_offset: Offset
     """Where to read on: the offset after the last batch, or the asked offset when there is nothing."""
 
@@ -527,43 +519,37 @@ class UnifiedLog:
             self.write_pending()
             end = min(end, self.written_end_offset)
         if offset >= end:
-            return LogRead((), 0, LogOffset(offset, NO_OFFSET, -1), offset)
+            return LogRead((), 0, offset, offset)
         try:
-            return self._read_written(offset, bytes_max, end, at_least_one_batch)
+            segment = self._active
+            if offset < segment.base_offset:
+                segment = self._segments.floor(offset)
+                segment_end = self._segments.end_offset(segment, log_end_offset=self.log_end_offset)
+            else:
+                segment_end = self.written_end_offset
+            file = segment.file
+            position, base_offset = segment.find(offset)
+            if end >= segment_end:
+                end_position, next_offset = file.size_bytes, segment_end
+            else:
+                end_position, next_offset = segment.find(end)
+            size = end_position - position
+            if size > bytes_max:
+                cut = segment.cut(position, bytes_max=bytes_max, end=end_position)
+                if cut == position and at_least_one_batch:
+                    cut = position + segment.header_at(position).size_bytes
+                size = cut - position
+                if cut < end_position and size > 0:
+                    next_offset = int.from_bytes(file.read(cut, 8), "big")  # type: ignore[assignment]
+            if size <= 0:
+                return LogRead((), 0, base_offset, offset)
+            segment.remember(next_offset, position + size)
+            file.acquire()
+            return _new_tuple(
+                LogRead, ((_new_tuple(FileRange, (file, position, size)),), size, base_offset, next_offset)
+            )
         except OSError as error:
             raise self._fail(error) from error
-
-    def _read_written(self, offset: Offset, bytes_max: int, end: Offset, at_least_one_batch: bool) -> LogRead:
-        segment = self._active
-        if offset < segment.base_offset:
-            segment = self._segments.floor(offset)
-            segment_end = self._segments.end_offset(segment, log_end_offset=self.log_end_offset)
-        else:
-            segment_end = self.written_end_offset
-        file = segment.file
-        position, start_offset = segment.find(offset)
-        if end >= segment_end:
-            end_position, next_offset = file.size_bytes, segment_end
-        else:
-            end_position, next_offset = segment.find(end)
-        size = end_position - position
-        if size > bytes_max:
-            cut = segment.cut(position, bytes_max=bytes_max, end=end_position)
-            if cut == position and at_least_one_batch:
-                cut = position + segment.header_at(position).size_bytes
-            size = cut - position
-            if cut < end_position and size > 0:
-                next_offset = Offset(int.from_bytes(file.read(cut, 8), "big"))
-        if size <= 0:
-            return LogRead((), 0, LogOffset(start_offset, segment.base_offset, position), offset)
-        segment.remember(next_offset, position + size)
-        file.acquire()
-        return LogRead(
-            (FileRange(file, position, size),),
-            size,
-            LogOffset(start_offset, segment.base_offset, position),
-            next_offset,
-        )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[Offset, int] | None:
         """(offset, timestamp) of the first record at or after the time; None if there is none. Opens one batch or few.

@@ -376,7 +376,7 @@ class ReplicaManager:
         self, request: FetchSpec, partitions: FetchPartitionSpecs, *, is_first_look: bool
     ) -> tuple[list[FetchOutcome], int, bool]:
         """Read all partitions: outcomes, bytes found, and whether one of them cannot wait (error, divergence)."""
-        now_ms = self.now_ms()
+        now_ms = int(self._loop.time() * 1000)
         get = self._partitions.get
         limit = request.max_bytes
         if request.replica_id < 0:

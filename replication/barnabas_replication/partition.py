@@ -74,6 +74,8 @@ from barnabas_wire.kafka.ids import (
 
 logger = logging.getLogger(__name__)
 
+_new_tuple = tuple.__new__
+"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
@@ -571,8 +573,10 @@ class Partition:
         bytes_max: what is left of the whole answer. is_one_batch_due: give one batch even if it is larger. is_first_look:
         False when a parked fetch is looked at again; only the first look tells where the follower is.
         """
+        known_epoch = spec.current_leader_epoch
         try:
-            self.check_leader(spec.current_leader_epoch)
+            if not self.is_leader or self.storage_error or known_epoch not in (self.leader_epoch, NO_EPOCH):
+                self.check_leader(known_epoch)  # says why not
             if spec.topic_id != self.topic_id and spec.topic_id != ZERO_UUID:
                 raise InconsistentTopicId(f"{self.topic_partition} has topic id {self.topic_id}")
             return self._read(spec, request, bytes_max, is_one_batch_due, is_first_look, now_ms)
@@ -645,19 +649,9 @@ class Partition:
         bytes_max = min(bytes_max, spec.max_bytes)
         if offset >= end or (bytes_max <= 0 and not is_one_batch_due):
             return FetchOutcome(topic, self.topic_id, partition, None, high_watermark, high_watermark, log_start)
-        read = log.read(offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due)
-        return FetchOutcome(
-            topic,
-            self.topic_id,
-            partition,
-            None,
-            high_watermark,
-            high_watermark,
-            log_start,
-            None,
-            read.parts,
-            read.size_bytes,
-        )
+        parts, size, _, _ = log.read(offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due)
+        marks = (high_watermark, high_watermark, log_start)
+        return _new_tuple(FetchOutcome, (topic, self.topic_id, partition, None, *marks, None, parts, size, None))
 
     def _note_follower(self, request: FetchSpec, fetch_offset: Offset, log_start_offset: Offset, now_ms: int) -> None:
         replica_id = request.replica_id

@@ -50,7 +50,8 @@ def test_offset_look_ups_equal_a_scan(moves: list[tuple[int, int]], is_unloaded:
     for asked in range(99, offset + 2):
         assert index.position_at_or_before(asked) == max((p for o, p in entries if o <= asked), default=0)
     for asked in {0, *(p + d for _, p in entries for d in (-1, 0, 1))}:
-        assert index.boundary_at_or_before(asked) == max((p for _, p in entries if p <= asked), default=0)
+        below = [entry for entry in entries if entry[1] <= asked]
+        assert index.floor(asked, column=1) == (None if not below else (below[-1][0] - index.base_offset, below[-1][1]))
 
 
 @given(steps, st.integers(0, 400), st.booleans())

@@ -263,7 +263,7 @@ class TestRead:
                 assert not got
             assert read.next_offset == (got[-1][1] + 1 if got else offset)
             if got:
-                assert read.start.offset == got[0][0]
+                assert read.base_offset == got[0][0]
 
     def test_a_read_of_everything_that_fits_is_not_cut_short(self, log: UnifiedLog) -> None:
         fill(log, 8)

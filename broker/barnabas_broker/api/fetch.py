@@ -45,10 +45,12 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         slot.fill(*encode_fetch_response(slot.correlation_id, version, (), error_code=code))
         return
     answer = _Answer(services, slot, version, request.isolation_level == READ_COMMITTED)
+    partitions: list[FetchPartitionSpec] = []
     if version >= TOPIC_IDS_FROM:
         partitions = answer.admit(request.partitions)
     else:
-        partitions = [_new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])) for asked in request.partitions]
+        for asked in request.partitions:
+            partitions.append(_new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])))
     if not partitions:
         answer.respond([])
         return
