@@ -306,7 +306,11 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is not None:
             if log.topic_id == ZERO_UUID:
-                log.set_topic_id(topic_id)
+                try:
+                    log.set_topic_id(topic_id)
+                except OSError as error:
+                    self.on_storage_failed(log, error)
+                    raise StorageFailed(f"{log.directory}: {error}") from error
             elif log.topic_id != topic_id:
                 raise InconsistentTopicId(f"{log.directory} is of topic id {log.topic_id}, not {topic_id}")
             log.update_config(config)

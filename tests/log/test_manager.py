@@ -282,6 +282,17 @@ async def test_a_failed_write_takes_the_directory_offline_and_the_last_leaves_no
         broker.log(B1)
 
 
+async def test_a_topic_id_that_cannot_be_written_fails_the_directory(disk: MemoryDisk) -> None:
+    """Else its leader would host nothing, and the cluster would not hear of it."""
+    append((await loaded(disk)).log())
+    del disk.names["one/a-0/partition.metadata"]
+    broker = await loaded(disk)
+    disk.fail_on = lambda operation, path: operation == "append" and path.endswith("partition.metadata")
+    with pytest.raises(StorageFailed):
+        broker.log()
+    assert broker.failed == ["one"]
+
+
 async def test_checkpoints_say_what_is_flushed_and_epochs_come_first(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     log = broker.log()
