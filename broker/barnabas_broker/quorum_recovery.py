@@ -334,7 +334,8 @@ def rejoin(disk: Disk, directory: str) -> str | None:
             "`barnabas quorum remove-voter` and `add-voter`"
         )
     aside = set_log_aside(disk, directory, before=stored.superseded_by)
-    save_incarnation(disk, directory, StoredIncarnation())
+    # Of the quorum that it was told of: with its old name and an empty log it would vote for whoever of the former one asks.
+    save_incarnation(disk, directory, StoredIncarnation(current=stored.superseded_by))
     return aside
 
 

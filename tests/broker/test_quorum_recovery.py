@@ -19,15 +19,15 @@ from barnabas_broker.node.incarnation_file import (
     save_incarnation,
 )
 from barnabas_broker.node.metadata_log import MetadataLog
-from barnabas_broker.node.storage import StorageError
-from barnabas_broker.quorum_recovery import SurvivorReport, lost_voters, plan_recovery, rank
+from barnabas_broker.node.storage import MetaProperties, StorageError
+from barnabas_broker.quorum_recovery import SurvivorReport, lost_voters, plan_recovery, rank, rejoin
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard, Verdict, judge
 from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.records import EPOCHS_PER_RECOVERY
-from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 
 A, B = Uuid(b"a" * 16), Uuid(b"b" * 16)
 IDS = {number: str(Uuid(bytes([number]) * 16)) for number in range(1, 6)}
@@ -267,6 +267,15 @@ def test_the_file_keeps_what_a_node_belongs_to(disk: RealDisk, tmp_path: Path) -
     (tmp_path / "quorum-incarnation").write_text("{")
     with pytest.raises(StorageError, match="damaged"):
         load_incarnation(disk, directory)
+
+
+def test_who_rejoins_has_no_vote_for_the_former_quorum(disk: RealDisk, tmp_path: Path) -> None:
+    """Its log is empty and its name the old one: a former voter that reaches it before the recovered quorum does would be elected."""
+    meta = MetaProperties(cluster_id="c", node_id=BrokerId(1), directory_id=A)
+    (tmp_path / "meta.properties").write_bytes(meta.encode())
+    note_superseded(disk, str(tmp_path), Incarnation(3, B))
+    rejoin(disk, str(tmp_path))
+    assert own_incarnation(disk, str(tmp_path)) == Incarnation(3, B)
 
 
 @pytest.mark.parametrize(("epochs", "is_set_aside"), [((1, 5), True), ((1, 5, 1_000_007), False), ((), False)])
