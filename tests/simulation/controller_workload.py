@@ -47,6 +47,8 @@ PARTITIONS_MAX = 9
 TIMEOUT_S = 1.5
 ALLOCATIONS_AT_ONCE = (1, 1, 2, 4)
 CONFIG = "retention.ms"
+ALTER_APART = 0.6
+"""While voters are lost, how often an ISR is changed: both sides do so, of the same partitions."""
 FIRST_BROKER = 100
 FIRST_ASKER = 1000
 
@@ -115,6 +117,8 @@ class Asker:
                 await self._register(random.choice(self._brokers))
             elif random.random() < 0.25:
                 await self._beat(random.choice(self._brokers))
+            elif self._run.network.walls and random.random() < ALTER_APART:
+                await self._alter()
             else:
                 await random.choice(kinds)()
         while not await self._configure_default():

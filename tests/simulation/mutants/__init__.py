@@ -240,6 +240,16 @@ MUTANTS = (
         test_seed=1,
     ),
     Mutant(
+        name="snapshot_before_the_recovery_taken",
+        bug="a snapshot of a survivor's uncertain end is taken",
+        simulation="controllers",
+    ),
+    Mutant(
+        name="rejoin_to_the_former_quorum",
+        bug="who rejoins votes in the former quorum with an empty log",
+        simulation="controllers",
+    ),
+    Mutant(
         name="log_of_former_quorum_kept",
         bug="who follows a recovered quorum keeps the log that diverges",
         simulation="controllers",
