@@ -20,6 +20,10 @@ The disk. All nodes write to one, so at RF 3 it takes every byte three times; pa
 durable run the disk alone is measured (disk.py) with as many files as the run writes: a share of it that the cluster uses is
 printed, and where the disk itself is too slow for a demand, how much it allows. The demand stays what it is.
 
+How long. A run takes a quarter of a second or more: at RF 1 with 400 MB it took 0.14 s on a fast machine, in which a durable
+one had hardly begun (2.1 GB/s; 2.8 with 800 MB, and the disk alone 2.2 and 2.8). Nor much longer, or the disk has had its
+burst: at RF 3 with 1,200 MB it takes 1.3 GB/s in place of 5.
+
 Each run waits until the files of the one before are removed and the disk is quiet: their removal (segment.delete.delay) and the
 file system's discard of their blocks otherwise fall into the next run and stop every fdatasync for 40 to 60 ms.
 
@@ -71,6 +75,8 @@ same bytes and the same process, about constant while a connection lives; with r
 connections are used, floor and broker in turn, and the median one counts. The broker asks for reno to its own host; the
 floor takes what the kernel gives it."""
 IDLE_S = 10.0
+ALONE = 2
+"""A lone broker is so many times faster, and is given so much more."""
 
 
 @dataclass(slots=True)
@@ -126,9 +132,11 @@ class Bench:
         """Whether --only lets the case run."""
         return self.only in name
 
-    def requests(self, load: Load, value_bytes: int) -> int:
+    def requests(self, load: Load, value_bytes: int, *, replicas: int = 1) -> int:
         """How many requests a run of this load sends."""
         total = (200e6 if load.batch_bytes == SMALL else 400e6) * self.scale
+        if replicas == 1:
+            total *= ALONE
         return max(60, int(total / value_bytes) // 3 * 3)
 
     # ---- the floor
@@ -217,7 +225,7 @@ class Bench:
         topic, leaders = cluster.create_topic(partitions=partitions, replicas=replicas, durability=durability)
         frames = [make_produce(load, topic, leader.partition, acks=-1) for leader in leaders]
         targets = [Target(leader.host, leader.port, frame) for leader, frame in zip(leaders, frames, strict=True)]
-        requests = self.requests(load, frames[0].value_bytes)
+        requests = self.requests(load, frames[0].value_bytes, replicas=replicas)
         settle(targets)
         return topic, targets, requests
 
