@@ -82,3 +82,17 @@ def test_a_setting_that_this_version_does_not_know_neither_shortens_a_log_nor_ta
     limited = (TOPIC, "t", "retention.ms", "5000"), (TOPIC, "t", "retention.bytes", "5000")
     unknown = settings().log_config("t", image_of(*limited, (TOPIC, "t", "cleanup.policy", "of-a-newer-node")))
     assert (unknown.retention_ms, unknown.retention_bytes) == (-1, -1), "nobody knows what it meant for old records"
+
+
+def test_what_groups_have_committed_is_never_shortened() -> None:
+    name = "__consumer_offsets"
+    own = settings(**{"log.cleanup.policy": "delete"})
+    compact, delete = (TOPIC, name, "cleanup.policy", "compact"), (TOPIC, name, "cleanup.policy", "delete")
+    for image in (image_of(compact), image_of(), image_of(delete)):  # the key may be taken away, or older metadata say so
+        assert not own.log_config(name, image).is_retention_on
+    own.validate_topic(name, "cleanup.policy", "compact")
+    for value in ("delete", "compact,delete"):
+        with pytest.raises(KafkaError, match=r"leave cleanup\.policy=compact") as refused:
+            own.validate_topic(name, "cleanup.policy", value)
+        assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert own.log_config("__of_a_user", image_of()).is_retention_on

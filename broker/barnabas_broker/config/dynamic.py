@@ -20,7 +20,7 @@ from barnabas_broker.config.topic_keys import (
     check_group_key,
     check_together,
 )
-from barnabas_log.config import TOPIC_KEYS, FlushOnAcks, LogConfig, broker_defaults
+from barnabas_log.config import TOPIC_KEYS, CleanupPolicy, FlushOnAcks, LogConfig, broker_defaults
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ConfigResourceType
@@ -32,13 +32,14 @@ from barnabas_replication.throttle import (
     parse_throttled_replicas,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import INTERNAL_TOPICS, BrokerId
 
 logger = logging.getLogger(__name__)
 
 INTERNAL_TOPIC_PREFIX = "__"
 CONTROLLER_KEYS = frozenset({UNCLEAN_LEADER_ELECTION})
 """Topic and broker keys that only the controller reads: logs know nothing of them."""
+CLEANUP_POLICY = "cleanup.policy"
 NOT_OF_LOGS = CONTROLLER_KEYS | THROTTLED_REPLICAS_KEYS | ACCEPTED_TOPIC_KEYS.keys()
 """Topic keys that logs know nothing of."""
 
@@ -62,7 +63,9 @@ class TopicSettings:
         is_internal = topic.startswith(INTERNAL_TOPIC_PREFIX)
         try:
             overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in NOT_OF_LOGS}
-            return LogConfig.from_overrides(defaults, overrides, is_internal=is_internal)
+            config = LogConfig.from_overrides(defaults, overrides, is_internal=is_internal)
+            # Also where an operator took the key away: the default would forget what groups committed seven days ago.
+            return replace(config, cleanup_policy=CleanupPolicy.COMPACT) if topic in INTERNAL_TOPICS else config
         except KafkaError as error:
             logger.error("topic %s is kept whole and without the settings that are invalid here: %s", topic, error)
             sound = {key: value for key, value in (defaults | overrides).items() if _is_sound(key, value)}
@@ -103,6 +106,11 @@ class TopicSettings:
         if key in THROTTLED_REPLICAS_KEYS:
             parse_throttled_replicas(key, value)
             return
+        if topic in INTERNAL_TOPICS and key == CLEANUP_POLICY and value != CleanupPolicy.COMPACT.value:
+            raise KafkaError.of(
+                ErrorCode.INVALID_CONFIG,
+                f"{topic} is never shortened, it holds what groups have committed: leave {CLEANUP_POLICY}={CleanupPolicy.COMPACT.value}",
+            )
         if key not in TOPIC_KEYS:
             meant = nearest(key, (*TOPIC_KEYS, *NOT_OF_LOGS))
             if meant is not None:
