@@ -88,7 +88,8 @@ def test_what_groups_have_committed_is_never_shortened() -> None:
     name = "__consumer_offsets"
     own = settings(**{"log.cleanup.policy": "delete"})
     compact, delete = (TOPIC, name, "cleanup.policy", "compact"), (TOPIC, name, "cleanup.policy", "delete")
-    for image in (image_of(compact), image_of(), image_of(delete)):  # the key may be taken away, or older metadata say so
+    # The key may be taken away, and older metadata may say anything.
+    for image in (image_of(compact), image_of(), image_of(delete)):
         assert not own.log_config(name, image).is_retention_on
     own.validate_topic(name, "cleanup.policy", "compact")
     for value in ("delete", "compact,delete"):
