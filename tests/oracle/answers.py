@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from barnabas_wire.client.blocking import BlockingConnection
-from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.frame import close_frame, decode_response_header, request_head
 from barnabas_wire.kafka.ids import ZERO_UUID, Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -124,10 +123,6 @@ class Side:
             configs=[CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()],
         )
         created: CreateTopicsResponse = self.call(CreateTopicsRequest(topics=[topic]))
-        if created.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS and name not in self.topic_ids:
-            # On a busy machine: Kafka's broker asks its controller again when the answer is late, and tells the second one.
-            self.find_topic(name, partitions)
-            return name
         assert created.topics[0].error_code == 0, (self.name, created)
         self.topic_ids[name] = created.topics[0].topic_id
         self.wait_for_topic(name, partitions)

@@ -364,13 +364,12 @@ def commit_as_member(side: Side) -> Iterator[tuple[str, Any]]:
     yield "delete, unknown topic", delete(group, 0, topic="nowhere")
     yield "delete, unknown group", delete("nobody-at-all", 0)
     yield "delete, no group", delete("", 0)
-    if "grow" not in side.topic_ids:
-        side.topic("grow")
-    commit(side, group, "grow", member=member, generation=generation)
-    yield "delete, subscribed", delete(group, 0, topic="grow")
+    other = side.topic("commits-elsewhere")
+    commit(side, group, other, member=member, generation=generation)
+    yield "delete, subscribed", delete(group, 0, topic=other)
     yield "delete group, not empty", side.call(DeleteGroupsRequest([group]))
     leave(side, group, member)
-    yield "delete, subscribed by nobody now", delete(group, 0, topic="grow")
+    yield "delete, subscribed by nobody now", delete(group, 0, topic=other)
 
 
 # ---- groups as a whole -----------------------------------------------------------------------------------------------
