@@ -30,6 +30,7 @@ from barnabas_quorum.controller.requests_partitions import (
     ReplicaPlacement,
     UnregisterBroker,
 )
+from barnabas_quorum.image.directories import DOUBTED_DIRECTORY
 from barnabas_quorum.records import ConfigResourceType, LeaderRecoveryState, PartitionChangeRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
@@ -381,6 +382,46 @@ def test_where_a_replica_was_may_be_unknown_then_all_directories_must_be_there_s
     assert (cluster.partition("t").leader, cluster.partition("t").elr) == (-1, ids(2))
     assert place(cluster, topic_id, 1, 503) is None
     assert cluster.partition("t").leader == -1
+
+
+def test_a_directory_that_comes_back_costs_no_replica_that_was_made_without_it() -> None:
+    cluster = DecidedCluster(min_insync_replicas=2)
+    working, every = (uuid(501), uuid(502)), (uuid(501), uuid(502), uuid(503))
+    cluster.start_broker(1, directories=working, has_offline_directories=True)
+    cluster.start_brokers(2)
+    cluster.create("t", [1, 2])
+    cluster.fence(2)
+    cluster.fence(1)
+    assert cluster.partition("t").elr == ids(1, 2)
+    cluster.start_broker(1, incarnation=77, directories=every)
+    assert (cluster.partition("t").leader, cluster.partition("t").directories[0]) == (1, uuid(1)), "not told yet"
+    cluster.start_broker(1, incarnation=78, directories=working, has_offline_directories=True)
+    assert (cluster.partition("t").leader, cluster.partition("t").elr) == (-1, ids(2)), (
+        "it may have been in that one since"
+    )
+
+
+@pytest.mark.parametrize(
+    ("directories", "has_offline", "leader"),
+    [((502,), True, 1), ((502,), False, -1), ((502, 501), False, -1), ((502, 503), True, -1)],
+)
+def test_a_replica_that_may_have_been_in_the_failed_directory_is_kept_while_nothing_can_have_taken_its_place(
+    directories: tuple[int, ...], has_offline: bool, leader: int
+) -> None:
+    cluster = DecidedCluster()
+    cluster.start_broker(1, directories=(uuid(501), uuid(502)))
+    topic_id = cluster.create("t", [1])
+    lose(cluster, 1, 501)
+    assert (cluster.partition("t").leader, cluster.partition("t").directories) == (1, (DOUBTED_DIRECTORY,))
+    records = len(cluster.log)
+    lose(cluster, 1, 501)
+    assert len(cluster.log) == records, "it is doubted already"
+    cluster.start_broker(
+        1, incarnation=77, directories=tuple(map(uuid, directories)), has_offline_directories=has_offline
+    )
+    assert cluster.partition("t").leader == leader
+    assert place(cluster, topic_id, 1, 502) is None
+    assert (cluster.partition("t").leader, cluster.partition("t").directories) == (leader, (uuid(502),))
 
 
 def test_a_proposal_that_names_the_life_before_the_disk_was_replaced_is_refused() -> None:

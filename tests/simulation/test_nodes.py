@@ -117,6 +117,10 @@ def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_before_it
     run(267513450)  # its leader hosted nothing, though no earlier life can have had a log of it
 
 
+def test_a_directory_that_comes_back_costs_no_replica_that_was_made_without_it() -> None:
+    run(7000029)  # it was struck from the eligible ones, for it might have been in a directory that was replaced
+
+
 def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:
     invariants = Cluster(1, steps=1).invariants
     stats = SimpleNamespace(hash_mismatches=0, hashes_compared=0)

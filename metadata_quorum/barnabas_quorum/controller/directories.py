@@ -22,8 +22,9 @@ from barnabas_quorum.controller.requests_partitions import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.cluster import BrokerRegistration
-from barnabas_quorum.image.directories import LOST_DIRECTORY, directory_of, is_reserved
+from barnabas_quorum.image.directories import DOUBTED_DIRECTORY, LOST_DIRECTORY, directory_of, is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
@@ -32,18 +33,25 @@ from barnabas_wire.kafka.ids import BrokerId, Uuid
 def fail_directories(
     image: MetadataImage, broker: BrokerRegistration, offline: Collection[Uuid], *, rules: PartitionRules
 ) -> list[Record]:
-    """The broker says that these directories failed: replicas in them leave their ISRs and lead nothing, then the
-    directories leave the registration. No records when all of that is known."""
+    """The broker says that these directories failed: replicas in them leave their ISRs and lead nothing, those of which it has
+    not said where they are are doubted, then the directories leave the registration. No records when all of that is known."""
     failed = [directory for directory in broker.directories if directory in offline]
     if not failed:
         return []
     records: list[Record] = []
     for placed in held_partitions(image, broker.id):
-        partition = placed.partition
-        if directory_of(partition, broker.id) in failed:
+        directory = directory_of(placed.partition, broker.id)
+        if directory in failed:
             change = _leave(image, placed, broker.id, rules=rules)
             if change is not None:
                 records.append(change)
+        elif is_reserved(directory) and directory not in (LOST_DIRECTORY, DOUBTED_DIRECTORY):
+            directories = _moved(placed.partition, broker.id, DOUBTED_DIRECTORY)
+            records.append(
+                PartitionChangeRecord(
+                    topic_id=placed.topic.id, partition_id=placed.partition_id, directories=directories
+                )
+            )
     left = tuple(directory for directory in broker.directories if directory not in failed)
     records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, directories=left))
     return records
@@ -87,10 +95,7 @@ def _assign(
     before = directory_of(partition, broker.id)
     if before == placement.directory_id:
         return None
-    directories = tuple(
-        placement.directory_id if replica == broker.id else directory_of(partition, replica)
-        for replica in partition.replicas
-    )
+    directories = _moved(partition, broker.id, placement.directory_id)
     gone: tuple[BrokerId, ...] = ()
     if placement.directory_id not in broker.directories:
         # it failed before the broker could tell that the replica was there
@@ -113,6 +118,13 @@ def _assign(
     if change is None:
         return PartitionChangeRecord(topic_id=topic.id, partition_id=index, directories=directories)
     return replace(change, directories=directories)
+
+
+def _moved(partition: PartitionRegistration, broker_id: BrokerId, directory: Uuid) -> tuple[Uuid, ...]:
+    """The replicas' directories, with another one for this broker's."""
+    return tuple(
+        directory if replica == broker_id else directory_of(partition, replica) for replica in partition.replicas
+    )
 
 
 def _leave(

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import allows_unclean_election
-from barnabas_quorum.image.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, directory_of, is_reserved
+from barnabas_quorum.image.directories import (
+    DOUBTED_DIRECTORY,
+    LOST_DIRECTORY,
+    UNASSIGNED_DIRECTORY,
+    directory_of,
+    is_reserved,
+)
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
@@ -83,8 +89,15 @@ def is_replica_gone(
     directory = directory_of(partition, broker_id)
     if not is_reserved(directory):
         return directory not in now and not has_offline
-    # nobody has told where it was: in any of them, so all must be there still
-    return directory == LOST_DIRECTORY or set(before) != set(now)
+    if directory == LOST_DIRECTORY:
+        return True
+    if (
+        directory == DOUBTED_DIRECTORY
+    ):  # in one of those before, or in the one that failed and must not be replaced by another
+        return set(before) != set(now) or not has_offline
+    # Nobody has told where it is: in any of them, so all must be there still. In no other: who registers without one of
+    # those it had loses the replica here, and with one that fails later it is doubted.
+    return not set(before) <= set(now)
 
 
 def is_directory_online(image: MetadataImage, partition: PartitionRegistration, broker_id: BrokerId) -> bool:

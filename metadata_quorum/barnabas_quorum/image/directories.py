@@ -17,6 +17,9 @@ UNASSIGNED_DIRECTORY = Uuid((1).to_bytes(16, "big"))
 """The directory of a replica whose broker has more than one and has not said which (KIP-858)."""
 LOST_DIRECTORY = Uuid((2).to_bytes(16, "big"))
 """The directory of a replica that is known to be in none that works (KIP-858)."""
+DOUBTED_DIRECTORY = Uuid((3).to_bytes(16, "big"))
+"""The directory of a replica whose broker had not said which when one of them failed: it may have been that. Kafka has no such id:
+there the broker must tell first, and one that dies before it has is taken to have the replica still."""
 
 
 def directory_of(partition: PartitionRegistration, broker_id: BrokerId) -> Uuid:
