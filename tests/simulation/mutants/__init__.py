@@ -8,6 +8,9 @@ Read next:  ../raft_simulator.py and ../controllers.py, which are searched; __ma
 A simulator that finds nothing proves nothing until it has found these. Bugs of the core are hunted in the simulation of the
 core; those of snapshots on disk, recovery, images and decisions in the one of whole controllers. "Outcome laws" look only at
 what a user or a disk could see; a bug that hurts nobody by itself is marked, and found by the mechanism it breaks.
+
+Not among them, for random seeds need luck: "who rejoins votes in the former quorum with an empty log" fell after 51 CPU s from
+one start and not within 600 from another. tests/broker/test_quorum_recovery.py holds it.
 """
 
 from __future__ import annotations
@@ -242,11 +245,6 @@ MUTANTS = (
     Mutant(
         name="snapshot_before_the_recovery_taken",
         bug="a snapshot of a survivor's uncertain end is taken",
-        simulation="controllers",
-    ),
-    Mutant(
-        name="rejoin_to_the_former_quorum",
-        bug="who rejoins votes in the former quorum with an empty log",
         simulation="controllers",
     ),
     Mutant(
