@@ -91,9 +91,8 @@ def is_replica_gone(
         return directory not in now and not has_offline
     if directory == LOST_DIRECTORY:
         return True
-    if (
-        directory == DOUBTED_DIRECTORY
-    ):  # in one of those before, or in the one that failed and must not be replaced by another
+    if directory == DOUBTED_DIRECTORY:
+        # In one of those before, or in the one that failed: another must not have taken its place.
         return set(before) != set(now) or not has_offline
     # Nobody has told where it is: in any of them, so all must be there still. In no other: who registers without one of
     # those it had loses the replica here, and with one that fails later it is doubted.
