@@ -568,9 +568,32 @@ class UnifiedLog:
         return None
 
     def offset_of_max_timestamp(self) -> tuple[Offset, int] | None:
-        """(offset, timestamp) of the first record with the greatest time (ListOffsets -3, KIP-734); None if undated."""
-        greatest_ms = max(segment.max_timestamp[0] for segment in self._segments)
-        return self.offset_for_timestamp(greatest_ms) if greatest_ms >= 0 else None
+        """(offset, timestamp) of the first record with the greatest time (ListOffsets -3, KIP-734); None if undated.
+
+        Raises CorruptBatch or StorageFailed.
+        """
+        try:
+            greatest_ms = max(segment.max_timestamp[0] for segment in self._segments)
+            found = self.offset_for_timestamp(greatest_ms) if greatest_ms >= 0 else None
+            if found is None and greatest_ms >= 0 and (greatest_ms := self._greatest_time_left()) >= 0:
+                found = self.offset_for_timestamp(greatest_ms)
+        except OSError as error:
+            raise self._fail(error) from error
+        return found
+
+    def _greatest_time_left(self) -> int:
+        """From the log start on, where the greatest of a segment may have been deleted; -1 if undated."""
+        start, left_ms = self.log_start_offset, [-1]
+        for segment in self._segments:
+            if segment.base_offset >= start:
+                left_ms.append(segment.max_timestamp[0])
+                continue
+            for position, header in segment.headers(segment.offset_index.position_at_or_before(start)):
+                if header.base_offset >= start:
+                    left_ms.append(header.max_timestamp_ms)
+                elif header.last_offset >= start:
+                    left_ms += [each.timestamp_ms for each in segment.records_at(position) if each.offset >= start]
+        return max(left_ms)
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 

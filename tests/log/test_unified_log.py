@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -26,7 +28,7 @@ from barnabas_log.errors import (
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
-from barnabas_wire.records.batch import CorruptBatch, iterate_records, read_header
+from barnabas_wire.records.batch import CorruptBatch, Record, build_batch, iterate_records, read_header
 from barnabas_wire.records.crc32c import crc32c
 from tests.log.log_fixture import (
     DIRECTORY,
@@ -528,6 +530,19 @@ class TestTimestamps:
         assert log.offset_for_timestamp(asked) == wanted
         assert log.offset_of_max_timestamp() == (times.index(max(times)), max(times))
 
+    @given(st.lists(st.lists(st.integers(-1, 60), min_size=1, max_size=3), min_size=1, max_size=30), st.integers(0, 60))
+    @settings(max_examples=150, deadline=None)
+    def test_the_greatest_time_is_that_of_what_was_not_deleted(self, batches: list[list[int]], start: int) -> None:
+        log = open_log(MemoryDisk(), config=make_config(segment_bytes=700, index_interval_bytes=100))
+        for times in batches:
+            append(log, build_batch([Record(n, time, b"k", b"v" * 50) for n, time in enumerate(times)]))
+        log.update_high_watermark(log.log_end_offset)
+        log.delete_records_before(Offset(min(start, log.log_end_offset)))
+        left = list(enumerate(time for times in batches for time in times))[log.log_start_offset :]
+        greatest = max((time for _, time in left), default=-1)
+        wanted = next((each for each in left if each[1] == greatest), None) if greatest >= 0 else None
+        assert log.offset_of_max_timestamp() == wanted
+
     def test_a_deleted_start_is_not_found(self, log: UnifiedLog) -> None:
         fill(log, 3)
         log.update_high_watermark(log.log_end_offset)
@@ -627,6 +642,26 @@ class TestDurability:
         with pytest.raises(StorageFailed):
             log.offset_for_timestamp(NOW_MS)
         assert log.is_failed
+
+    def test_so_does_any_of_a_search_for_the_greatest_time(self) -> None:
+        for failing in range(100):
+            disk, reads = MemoryDisk(), itertools.count()
+            log = open_log(disk)
+            append(log, make_batch(timestamp_ms=NOW_MS + 9))
+            fill(log, 3)
+            log.update_high_watermark(log.log_end_offset)
+            log.delete_records_before(Offset(2))
+
+            def is_nth_read(operation: str, path: str, reads: Iterator[int] = reads, nth: int = failing) -> bool:
+                return operation == "read" and next(reads) == nth
+
+            disk.fail_on = is_nth_read
+            try:
+                assert log.offset_of_max_timestamp() == (2, NOW_MS + 1)
+                break
+            except StorageFailed:
+                assert log.is_failed
+        assert failing > 1
 
     def test_a_read_error_fails_the_storage(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 20)
