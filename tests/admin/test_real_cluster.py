@@ -155,6 +155,9 @@ def test_lines_go_in_and_come_out(commands: Cli) -> None:
     lines = b"".join(b"k%d|value %d\n" % (number % 7, number) for number in range(2000))
     written = commands.json("topic", "produce", "lines", "-k", "|", "-H", "source=test", "-z", "lz4", stdin=lines)
     assert written["records"] == 2000
+    for nothing_or_something in (b"", b"lost\n"):
+        refused = commands.run("topic", "produce", "lines", "-p", "99", stdin=nothing_or_something, status=3)
+        assert b"lines has no partition 99" in refused.stderr
     records = commands.consumed("lines", "-e")
     assert sorted(record["value"] for record in records) == sorted(f"value {number}" for number in range(2000))
     assert records[0]["headers"] == [{"name": "source", "value": "test"}]

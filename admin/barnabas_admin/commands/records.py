@@ -117,6 +117,8 @@ def produce(
     async def work(client: ClusterClient) -> Producer:
         producer = Producer(client, topic, acks=ACKS[acks], compression=compression)
         await producer.start(is_creating=is_creating)
+        if partition is not None:
+            producer.check_partition(partition)  # also when there is nothing to write
         rest = b""
         async for data in read_input():
             *lines, rest = (rest + data).split(b"\n")
@@ -209,6 +211,15 @@ class Producer:
                 raise KafkaError.of(known_code(given.error_code), "asking for a producer id")
             self._producer_id, self._producer_epoch = given.producer_id, given.producer_epoch
 
+    def check_partition(self, index: int) -> None:
+        """Raises AdminError when the topic does not have it."""
+        if index not in self._partitions:
+            raise AdminError(
+                f"{self._topic} has no partition {index}",
+                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                hint=f"it has {len(self._partitions)}, counted from 0",
+            )
+
     async def send(self, lines: Sequence[Line]) -> None:
         """Write the lines; returns when all are acknowledged. Records without a key change partition with every call."""
         if not lines:
@@ -224,12 +235,7 @@ class Producer:
         from barnabas_admin.kafka import partition_for_key
 
         if line.partition is not None:
-            if line.partition not in self._partitions:
-                raise AdminError(
-                    f"{self._topic} has no partition {line.partition}",
-                    code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    hint=f"it has {len(self._partitions)}, counted from 0",
-                )
+            self.check_partition(line.partition)
             return line.partition
         if line.key is None:
             return self._partitions[self._keyless_at]
