@@ -19,6 +19,22 @@ from barnabas_wire.rpc.server import new_server
 KEYS = [ReplicaKey(BrokerId(node_id), Uuid(bytes([node_id]) * 16)) for node_id in (1, 2, 3)]
 VOTERS = [Voter(key, "127.0.0.1", 9000 + key.id) for key in KEYS]
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+FETCH = FetchRequest(1, KEYS[1], KEYS[0], Epoch(3), Offset(0), Epoch(0), Offset(0), 0)
+
+
+def nothing_new(request: Request) -> FetchReply:
+    """What the leader, controller 1, answers to a fetch when there is nothing to give."""
+    return FetchReply(
+        correlation=request.correlation,
+        source=KEYS[0],
+        target=request.source,
+        epoch=request.epoch,
+        leader_id=KEYS[0].id,
+        error=ReplyError.NONE,
+        high_watermark=Offset(0),
+        base_offset=Offset(0),
+        end_offset=Offset(0),
+    )
 
 
 class Asked(GrpcTransport):
@@ -65,17 +81,7 @@ async def test_a_reply_to_the_former_incarnation_is_not_taken() -> None:
 
     async def handle(request: Request) -> Reply:
         assert own.hear(f"1:{KEYS[2].directory_id}") is None, "it goes over"
-        return FetchReply(
-            correlation=request.correlation,
-            source=KEYS[0],
-            target=request.source,
-            epoch=request.epoch,
-            leader_id=KEYS[0].id,
-            error=ReplyError.NONE,
-            high_watermark=Offset(9),
-            base_offset=Offset(0),
-            end_offset=Offset(0),
-        )
+        return nothing_new(request)
 
     server = new_server()
     QuorumServicer(cluster_id=CLUSTER_ID, handle=handle, incarnation=IncarnationGuard()).add_to(server)
@@ -84,9 +90,7 @@ async def test_a_reply_to_the_former_incarnation_is_not_taken() -> None:
     transport = GrpcTransport(cluster_id=CLUSTER_ID, incarnation=own)
     try:
         with pytest.raises(PeerUnreachable, match="answered to incarnation first"):
-            await transport.call(
-                FetchRequest(1, KEYS[1], KEYS[0], Epoch(3), Offset(0), Epoch(0), Offset(0), 0), leader, timeout_s=5
-            )
+            await transport.call(FETCH, leader, timeout_s=5)
         assert own.take_agreeing() == set()
     finally:
         await transport.close()
@@ -95,17 +99,7 @@ async def test_a_reply_to_the_former_incarnation_is_not_taken() -> None:
 
 async def test_a_fetch_that_was_served_shows_both_sides_that_they_agree_and_a_refused_one_neither() -> None:
     async def handle(request: Request) -> Reply:
-        return FetchReply(
-            correlation=request.correlation,
-            source=KEYS[0],
-            target=request.source,
-            epoch=request.epoch,
-            leader_id=KEYS[0].id,
-            error=ReplyError.NONE,
-            high_watermark=Offset(0),
-            base_offset=Offset(0),
-            end_offset=Offset(0),
-        )
+        return nothing_new(request)
 
     server, guard = new_server(), IncarnationGuard()
     QuorumServicer(cluster_id=CLUSTER_ID, handle=handle, incarnation=guard).add_to(server)
@@ -114,10 +108,9 @@ async def test_a_fetch_that_was_served_shows_both_sides_that_they_agree_and_a_re
 
     async def fetch(own: IncarnationGuard) -> Reply:
         transport = GrpcTransport(cluster_id=CLUSTER_ID, incarnation=own)
-        request = FetchRequest(1, KEYS[1], KEYS[0], Epoch(3), Offset(0), Epoch(0), Offset(0), 0)
         try:
             async with asyncio.timeout(10):
-                return await transport.call(request, leader, timeout_s=5)
+                return await transport.call(FETCH, leader, timeout_s=5)
         finally:
             await transport.close()
 
