@@ -315,6 +315,23 @@ async def test_peer_that_refuses_with_nonsense_is_unreachable() -> None:
     await server.stop(None)
 
 
+async def test_peer_with_an_ipv6_address_is_called_by_it_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without them gRPC takes the port for the address's last part."""
+    called: list[str] = []
+    real = grpc.aio.insecure_channel
+
+    def open_channel(target: str, **options: Any) -> grpc.aio.Channel:
+        called.append(target)
+        return real(target, **options)
+
+    monkeypatch.setattr(grpc.aio, "insecure_channel", open_channel)
+    transport = GrpcTransport(cluster_id="any")
+    with pytest.raises(PeerUnreachable):
+        await transport.describe(Voter(ReplicaKey(BrokerId(2), Uuid(bytes(16))), "::1", 1), timeout_s=5)
+    await transport.close()
+    assert called == ["[::1]:1"]
+
+
 async def test_peer_on_the_other_side_of_the_world_is_reached(tmp_path: Path) -> None:
     """A connection stands after two round trips (TCP, then SETTINGS): its time-out must not be that of one in the same rack."""
     one_way_s = 0.7
