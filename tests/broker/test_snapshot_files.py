@@ -20,6 +20,7 @@ from barnabas_quorum.driver.snapshot_content import (
 )
 from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, SnapshotId
+from barnabas_quorum.raft.snapshots import SnapshotFile, next_log_start
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from tests.log.memory_disk import MemoryDisk
@@ -209,6 +210,26 @@ async def test_a_damaged_snapshot_gives_way_to_an_older_one_and_to_an_error_when
     assert f"{DIRECTORY}/{checkpoint_name(at(20, 1))} is damaged at byte " in why
     steps = ["is lost here", f"move {DIRECTORY} away", "quorum remove-voter", "quorum add-voter", "quorum recover"]
     assert [step for step in steps if step not in why] == []
+
+
+@pytest.mark.parametrize("bytes_left", [None, 0, 60])
+async def test_a_snapshot_that_is_gone_or_cut_is_the_first_to_go(bytes_left: int | None) -> None:
+    """Looking at the retention ended the node."""
+    disk = MemoryDisk()
+    log = await opened(disk)
+    log.append(batches(0, 40))
+    await log.flush()
+    for end_offset in (20, 30):
+        await write(log, at(end_offset, 1))
+        await log.freeze_snapshot(at(end_offset, 1))
+    path = f"{DIRECTORY}/{checkpoint_name(at(20, 1))}"
+    if bytes_left is None:
+        disk.remove(path)
+    else:
+        del disk.names[path].content[bytes_left:]
+    files = log.snapshot_files()
+    assert files == [SnapshotFile(at(20, 1), 0, 0), SnapshotFile(at(30, 1), len(content(1)), 77)]
+    assert next_log_start(files, log_bytes=0, now_ms=99, bytes_max=-1, age_ms_max=50) == at(30, 1)
 
 
 async def test_a_gap_below_the_log_start_is_not_taken_for_the_end() -> None:

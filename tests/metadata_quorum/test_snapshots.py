@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -121,6 +124,16 @@ def rot(directory: Path, name: str) -> None:
     path.write_bytes(data)
 
 
+def vanish(directory: Path, name: str) -> None:
+    (path,) = directory.rglob(name)
+    path.unlink()
+
+
+def cut(directory: Path, name: str, *, share: float) -> None:
+    (path,) = directory.rglob(name)
+    os.truncate(path, int(path.stat().st_size * share))
+
+
 class Forgetful(Broken):
     """Has thrown away the first snapshot that was asked for, after its first slice."""
 
@@ -235,8 +248,11 @@ async def test_a_snapshot_that_rots_while_it_is_written_ends_nothing(tmp_path: P
 
 
 @pytest.mark.parametrize("is_only", [True, False])
-async def test_a_snapshot_that_rots_on_the_leader_is_noticed_and_replaced(tmp_path: Path, is_only: bool) -> None:
-    """Whoever is behind would download it for ever, while the leader has all that is in it."""
+@pytest.mark.parametrize("damage", [rot, vanish, partial(cut, share=0), partial(cut, share=0.5)])
+async def test_a_snapshot_that_rots_on_the_leader_is_noticed_and_replaced(
+    tmp_path: Path, is_only: bool, damage: Callable[[Path, str], None]
+) -> None:
+    """Whoever is behind would ask for it for ever, while the leader has all that is in it."""
     config = SMALL if is_only else dataclasses.replace(SMALL, retention_bytes=-1)
     async with Cluster(tmp_path, voters=1, observers=1, config=config, segment_bytes=2_000) as cluster:
         late = cluster.members[1]
@@ -246,7 +262,7 @@ async def test_a_snapshot_that_rots_on_the_leader_is_noticed_and_replaced(tmp_pa
         leader.node._snapshots.want()
         await until(lambda: log.snapshots()[-1].end_offset == log.end_offset and (len(log.snapshots()) == 1) is is_only)
         rotten = log.snapshots()[-1]
-        rot(tmp_path, checkpoint_name(rotten))
+        damage(tmp_path, checkpoint_name(rotten))
         await late.start()
         await until(lambda: leader.node.snapshot_stats.rotten == 1)
         await cluster.commit(leader, [b"more"])

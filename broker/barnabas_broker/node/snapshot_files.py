@@ -15,6 +15,7 @@ The end offset is exclusive; the epoch is that of the record before it.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 
@@ -23,7 +24,7 @@ from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, SnapshotHea
 from barnabas_quorum.raft.messages import SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile
 from barnabas_wire.kafka.ids import Epoch, Offset
-from barnabas_wire.records.batch import HEADER_BYTES, read_header
+from barnabas_wire.records.batch import HEADER_BYTES, CorruptBatch, read_header
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 PART_SUFFIX = ".part"
@@ -51,7 +52,7 @@ class SnapshotFiles:
         self._directory = directory
         self._parts: dict[SnapshotId, File] = {}
         self._doomed: list[str] = []
-        self._timestamps_ms: dict[SnapshotId, int] = {}
+        self._files: dict[SnapshotId, SnapshotFile] = {}
         self.ids = ids
         """Ascending, without the bootstrap checkpoint."""
 
@@ -87,13 +88,17 @@ class SnapshotFiles:
 
     def files(self) -> list[SnapshotFile]:
         """The whole snapshots with their sizes and ages: the time of the last record in each (as Kafka counts)."""
-        return [SnapshotFile(each, self.read(each, 0, 0)[0], self._timestamp_ms(each)) for each in self.ids]
+        return [self._file(each) for each in self.ids]
 
-    def _timestamp_ms(self, snapshot_id: SnapshotId) -> int:
-        found = self._timestamps_ms.get(snapshot_id)
+    def _file(self, snapshot_id: SnapshotId) -> SnapshotFile:
+        found = self._files.get(snapshot_id)
         if found is None:
-            header = read_header(self.read(snapshot_id, 0, HEADER_BYTES)[1])
-            found = self._timestamps_ms[snapshot_id] = header.max_timestamp_ms
+            try:
+                size_bytes, header = self.read(snapshot_id, 0, HEADER_BYTES)
+                found = SnapshotFile(snapshot_id, size_bytes, read_header(header).max_timestamp_ms)
+            except (FileNotFoundError, CorruptBatch):
+                found = SnapshotFile(snapshot_id, 0, 0)  # gone, or cut: of no use, so the first to go
+            self._files[snapshot_id] = found
         return found
 
     def write_part(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
@@ -136,10 +141,11 @@ class SnapshotFiles:
         """Take snapshots out of the listing; `remove_retired` unlinks them. Whoever reads one has its file open."""
         self.ids = [each for each in self.ids if each not in ids]
         for each in ids:
-            self._timestamps_ms.pop(each, None)
+            self._files.pop(each, None)
             doomed = self.path(each) + DELETED_SUFFIX
-            self._disk.rename(self.path(each), doomed)
-            self._doomed.append(doomed)
+            with contextlib.suppress(FileNotFoundError):  # somebody else has removed it
+                self._disk.rename(self.path(each), doomed)
+                self._doomed.append(doomed)
         if ids:
             await self.flush_directory()
 

@@ -572,6 +572,8 @@ class QuorumNode:
         answer.set_result(reply)
 
     def _read_slice(self, reply: FetchSnapshotReply) -> None:
+        if reply.position == 0:
+            self._prover.want(reply.snapshot_id)
         try:
             reply.size, reply.payload = self._log.read_snapshot(reply.snapshot_id, reply.position, reply.bytes_max)
         except FileNotFoundError:
@@ -581,8 +583,6 @@ class QuorumNode:
             reply.error = ReplyError.POSITION_OUT_OF_RANGE
             return
         self._cleaner.on_slice_served(reply.snapshot_id, now_ms=self._now_ms())
-        if reply.position == 0:
-            self._prover.want(reply.snapshot_id)
         if reply.position + len(reply.payload) >= reply.size:
             self.snapshot_stats.sent += 1
 

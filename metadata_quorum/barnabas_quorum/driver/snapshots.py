@@ -207,8 +207,8 @@ class SnapshotWriter:
 
 
 class SnapshotProver:
-    """Proves the snapshots that others download: a disk may give back other bytes than it was given, and whoever is behind the
-    log's start would load the same bad file for ever. `run` is its one task."""
+    """Proves the snapshots that others download: a disk may give back other bytes than it was given, or none, and whoever is
+    behind the log's start would ask for the same bad file for ever. `run` is its one task."""
 
     def __init__(self, *, log: RaftLog, on_rotten: Callable[[SnapshotId], None], stats: SnapshotStats) -> None:
         """`on_rotten` is told of each that is not whole."""
@@ -236,13 +236,14 @@ class SnapshotProver:
         try:
             for _ in LoadedSnapshot(self._log, snapshot_id).groups():
                 await asyncio.sleep(SLICE_PAUSE_S)
-        except DamagedSnapshot as error:
+        except (DamagedSnapshot, FileNotFoundError) as error:
+            if snapshot_id not in self._log.snapshots():
+                logger.info("snapshot %s was cleaned up while somebody downloaded it", snapshot_id)
+                return
             logger.error(
-                "%s: the disk gives back other bytes than were written, and nobody can load it. Others get an older one, or a "
+                "%s: the disk does not give back what was written, and nobody can load it. Others get an older one, or a "
                 "new one that is made of this node's metadata; have the disk looked at",
                 error,
             )
             self._stats.rotten += 1
             self._on_rotten(snapshot_id)
-        except FileNotFoundError:
-            logger.info("snapshot %s was cleaned up while somebody downloaded it", snapshot_id)
