@@ -12,6 +12,7 @@ from barnabas_broker.node.bootstrap import QuorumIdentity, choose_quorum
 from barnabas_broker.node.incarnation_file import (
     StoredIncarnation,
     go_over,
+    guard_incarnation,
     load_incarnation,
     note_superseded,
     open_log,
@@ -24,7 +25,9 @@ from barnabas_broker.quorum_recovery import SurvivorReport, lost_voters, plan_re
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard, Verdict, judge
+from barnabas_quorum.driver.snapshot_content import snapshot_batches
 from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
+from barnabas_quorum.raft.messages import LeaderAndEpoch, SnapshotId
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_quorum.records import EPOCHS_PER_RECOVERY
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
@@ -240,6 +243,58 @@ def test_a_superseded_voter_ends_though_its_full_disk_cannot_note_it_at_first() 
     for _ in range(2):
         assert guard.hear(f"1:{A}") is not None
     assert (told, guard.superseded_by) == ([Incarnation(1, A)] * 2, Incarnation(1, A))
+
+
+class Place:
+    """A replica in epoch 7."""
+
+    leader_and_epoch = LeaderAndEpoch(BrokerId(1), Epoch(7))
+
+    def __init__(self, *, votes_or_leads: bool) -> None:
+        self.votes_or_leads = votes_or_leads
+
+
+async def test_a_snapshot_of_the_former_leader_that_lands_after_the_news_is_set_aside_too(tmp_path: Path) -> None:
+    """Its download was complete when the node heard that the quorum was recovered, and its epoch is above that of the log."""
+    directory = str(tmp_path)
+    adopted: list[Incarnation] = []
+    guard = guard_incarnation(
+        FIRST,
+        directory,
+        place=lambda: Place(votes_or_leads=False),
+        on_adopted=adopted.append,
+        on_superseded=lambda error: pytest.fail(str(error)),
+    )
+
+    async def open_it() -> MetadataLog:
+        return await MetadataLog.open(disk=RealDisk(), metadata_directory=directory, now_ms=0)
+
+    log = await open_it()
+    log.append([data_batch([b"x"], base_offset=Offset(0), epoch=Epoch(5), timestamp_ms=0)])
+    assert guard.hear(f"1:{A}") is None and adopted == [Incarnation(1, A)]
+    late = SnapshotId(Offset(9), Epoch(7))
+    log.write_snapshot_part(late, 0, b"".join(snapshot_batches((), epoch=late.epoch, timestamp_ms=0, voters=None)))
+    await log.install_snapshot(late)
+    await log.close()
+    log, was_former = await open_log(directory, open_it=open_it)
+    assert was_former and (log.end_offset, list(log.snapshots())) == (0, [])
+    await log.close()
+
+
+def test_who_leads_though_it_was_removed_does_not_go_over_but_ends(disk: RealDisk, tmp_path: Path) -> None:
+    ended: list[StoredIncarnation] = []
+    guard = guard_incarnation(
+        FIRST,
+        str(tmp_path),
+        place=lambda: Place(votes_or_leads=True),
+        on_adopted=lambda found: pytest.fail(f"goes over to {found}"),
+        on_superseded=lambda error: ended.append(load_incarnation(disk, str(tmp_path))),
+    )
+    assert guard.hear(f"1:{A}") is not None
+    assert ended == [StoredIncarnation(superseded_by=Incarnation(1, A))], "durable before it is told"
+    assert guard.current == FIRST
+    with pytest.raises(StorageError, match="recovered without this voter"):
+        own_incarnation(disk, str(tmp_path))
 
 
 @pytest.mark.parametrize("text", ["x", "1:", "0:" + str(A), "1", "-1:" + str(A)])

@@ -173,6 +173,19 @@ async def test_a_change_asked_for_while_a_removed_leader_steps_down_reaches_the_
             assert again.error is ReplyError.VOTER_NOT_FOUND, again.reason
 
 
+async def test_a_leader_that_was_removed_counts_as_one_until_it_steps_down(tmp_path: Path) -> None:
+    """Were the quorum recovered meanwhile, it would lead on in an incarnation that is not its own."""
+    async with Cluster(tmp_path, voters=2) as cluster, asyncio.TaskGroup() as tasks:
+        leader = await cluster.leader()
+        await cluster.commit(leader, [b"known to both"])
+        await next(member for member in cluster.members if member is not leader).kill()
+        asking = tasks.create_task(change(leader, VoterChangeKind.REMOVE, leader.voter))
+        await until(lambda: not leader.node.is_voter)
+        assert leader.node.votes_or_leads
+        await until(lambda: not leader.node.votes_or_leads)
+        assert (await asking).error is not ReplyError.NONE
+
+
 async def test_a_leader_that_is_too_new_for_a_change_makes_it_when_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,9 +16,10 @@ import pytest
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.snapshot_files import checkpoint_name
 from barnabas_quorum.driver.grpc_transport import Transport
+from barnabas_quorum.driver.snapshot_content import snapshot_batches
 from barnabas_quorum.errors import PeerUnreachable
-from barnabas_quorum.raft.messages import FetchSnapshotReply, FetchSnapshotRequest, ReplyError, SnapshotId
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_quorum.raft.messages import FetchReply, FetchSnapshotReply, FetchSnapshotRequest, ReplyError, SnapshotId
+from barnabas_wire.kafka.ids import BrokerId, Epoch
 from tests.metadata_quorum.quorum_cluster import FAST, Cluster, Member, until
 
 SMALL = dataclasses.replace(
@@ -183,6 +184,52 @@ async def test_the_download_of_a_leader_that_changed_is_not_mixed_with_another(t
         for start in range(80, 120, 4):
             await cluster.commit(other, RECORDS[start : start + 4])
         await until(lambda: all(member.listener.records == RECORDS for member in cluster.members))
+
+
+class Recovered:
+    """Reaches the leader until `snapshot` is there; from then on a leader of that epoch which has nothing but this snapshot."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.snapshot: tuple[SnapshotId, bytes] | None = None
+        self.describe = inner.describe
+        self.change_voters = inner.change_voters
+        self.close = inner.close
+
+    async def call(self, request: Any, voter: Any, *, timeout_s: float) -> Any:
+        if self.snapshot is None:
+            return await self.inner.call(request, voter, timeout_s=timeout_s)
+        snapshot_id, data = self.snapshot
+        end = snapshot_id.end_offset
+        told = (request.correlation, voter.key, request.source, snapshot_id.epoch, voter.key.id, ReplyError.NONE)
+        if isinstance(request, FetchSnapshotRequest):
+            return FetchSnapshotReply(*told, snapshot_id, len(data), request.position, data[request.position :])
+        await asyncio.sleep(0.01)
+        if request.last_epoch == snapshot_id.epoch:
+            return FetchReply(*told, end, end, end)
+        return FetchReply(*told, end, request.fetch_offset, request.fetch_offset, snapshot_id=snapshot_id)
+
+
+async def test_a_snapshot_of_a_recovered_quorum_replaces_as_many_records_that_are_lost_to_it(tmp_path: Path) -> None:
+    """The observer had delivered just as many: it kept an image that nobody else has."""
+    async with Cluster(tmp_path, voters=1, observers=1) as cluster:
+        observer = cluster.members[1]
+        await observer.kill()
+        made: list[Recovered] = []
+
+        def wrap(transport: Transport, node_id: BrokerId) -> Transport:
+            made.append(Recovered(transport))
+            return made[-1]
+
+        cluster.wrap = wrap
+        leader = await cluster.leader()
+        await observer.start()
+        await cluster.commit(leader, [b"kept", b"lost"])
+        await until(lambda: observer.listener.records == [b"kept", b"lost"])
+        snapshot_id = SnapshotId(observer.node.log_end_offset, Epoch(1_000))
+        batches = snapshot_batches([[b"kept", b"other"]], epoch=snapshot_id.epoch, timestamp_ms=0, voters=None)
+        made[0].snapshot = snapshot_id, b"".join(batches)
+        await until(lambda: observer.listener.records == [b"kept", b"other"])
 
 
 async def test_nothing_is_taken_while_the_listener_has_nothing_to_give(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from barnabas_broker.node.incarnation_file import go_over, note_superseded, open_log, own_incarnation, superseded
+from barnabas_broker.node.incarnation_file import guard_incarnation, open_log, own_incarnation
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_log.disk import File
@@ -206,16 +206,18 @@ class ControllerNode:
             self.forget_log()
         ended: asyncio.Future[None] = loop.create_future()
 
-        def go(found: Incarnation) -> None:
-            go_over(disk, directory, found, former_epoch=quorum.leader_and_epoch.epoch)
+        def note(found: Incarnation) -> None:
             self.has_gone_over = True
             run.note("goes over", self.id, self.life)
 
-        def end(found: Incarnation) -> None:
-            note_superseded(disk, directory, found)
-            ended.set_exception(superseded(directory, found))
-
-        guard = IncarnationGuard(incarnation, is_voter=lambda: quorum.votes_or_leads, on_adopted=go, on_superseded=end)
+        guard = guard_incarnation(
+            incarnation,
+            directory,
+            place=lambda: quorum,
+            on_adopted=note,
+            on_superseded=ended.set_exception,
+            open_disk=lambda: disk,
+        )
         transport = FencedTransport(run.network, self, guard)
         loader = MetadataLoader()
         validators = ConfigValidators(

@@ -23,11 +23,13 @@ import json
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import StorageError
 from barnabas_log.disk import Disk, RealDisk
-from barnabas_quorum.driver.incarnation import FIRST, Incarnation
+from barnabas_quorum.driver.incarnation import FIRST, Incarnation, IncarnationGuard
+from barnabas_quorum.raft.messages import LeaderAndEpoch
 from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_EPOCH
 
 INCARNATION_FILE = "quorum-incarnation"
@@ -126,6 +128,53 @@ def superseded(metadata_directory: str, by: Incarnation) -> StorageError:
         "holds and the recovered quorum lacks is lost to the cluster; keep it if you want to look at it. To let this node "
         f"come back, set its log aside with `barnabas-server quorum rejoin {metadata_directory}`, start it, and give it its "
         "vote with `barnabas quorum add-voter`"
+    )
+
+
+class QuorumPlace(Protocol):
+    """This node's place in the quorum."""
+
+    @property
+    def votes_or_leads(self) -> bool:
+        """Who was removed leads on until that is committed, and must not do so in an incarnation that is not its own."""
+        ...
+
+    @property
+    def leader_and_epoch(self) -> LeaderAndEpoch:
+        """The epoch in which it is."""
+        ...
+
+
+def guard_incarnation(
+    current: Incarnation,
+    metadata_directory: str,
+    *,
+    place: Callable[[], QuorumPlace],
+    on_adopted: Callable[[Incarnation], None],
+    on_superseded: Callable[[StorageError], None],
+    on_conflict: Callable[[str], None] = lambda reason: None,
+    open_disk: Callable[[], Disk] = RealDisk,
+) -> IncarnationGuard:
+    """The guard of a node of that directory. `on_adopted` is told when the node goes over, `on_superseded` ends it; both once
+    that is durable. For `on_conflict` see IncarnationGuard."""
+
+    def adopt(found: Incarnation) -> None:
+        with contextlib.closing(open_disk()) as disk:
+            # Not the epoch of its last record: a snapshot of the former leader may be about to take the log's place.
+            go_over(disk, metadata_directory, found, former_epoch=place().leader_and_epoch.epoch)
+        on_adopted(found)
+
+    def end(found: Incarnation) -> None:
+        with contextlib.closing(open_disk()) as disk:
+            note_superseded(disk, metadata_directory, found)
+        on_superseded(superseded(metadata_directory, found))
+
+    return IncarnationGuard(
+        current,
+        is_voter=lambda: place().votes_or_leads,
+        on_adopted=adopt,
+        on_superseded=end,
+        on_conflict=on_conflict,
     )
 
 

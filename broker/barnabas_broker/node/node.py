@@ -13,7 +13,6 @@ Data lane:    data logs, replication, coordinators, the Kafka listeners.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -53,10 +52,9 @@ from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_file import (
     WHOLE_LOG,
     go_over,
-    note_superseded,
+    guard_incarnation,
     open_log,
     own_incarnation,
-    superseded,
 )
 from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.metadata_log import MetadataLog
@@ -74,7 +72,7 @@ from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener, TcpProbe
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
-from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
+from barnabas_quorum.driver.incarnation import Incarnation
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
@@ -396,11 +394,15 @@ class _ControlSide:
         bootstrap_servers = [
             split_address(address, "controller.quorum.bootstrap.servers") for address in server.quorum_bootstrap_servers
         ]
-        self._incarnation = IncarnationGuard(
+        self._incarnation = guard_incarnation(
             incarnation,
-            is_voter=lambda: self.quorum.votes_or_leads,
-            on_adopted=self._go_over,
-            on_superseded=self._end_superseded,
+            storage.metadata_directory,
+            place=lambda: self.quorum,
+            on_adopted=lambda found: logger.warning(
+                "the quorum was recovered as incarnation %s; this node, which does not vote, follows it from now on",
+                found,
+            ),
+            on_superseded=self.fail,
             on_conflict=logger.error,
         )
         transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=self._incarnation)
@@ -558,21 +560,6 @@ class _ControlSide:
         assert self._lifecycle is not None, "only a broker has a data lane that applies metadata"
         self._lifecycle.on_metadata_published(offset)
         self._applied.advance(offset)
-
-    def _go_over(self, incarnation: Incarnation) -> None:
-        """The quorum was recovered, and this node does not vote: it follows the recovered one, after a restart too."""
-        logger.warning("the quorum was recovered as incarnation %s; this node follows it from now on", incarnation)
-        with contextlib.closing(RealDisk()) as disk:
-            # Not that of its last record: a snapshot of the former leader may be about to take the log's place.
-            former_epoch = self.quorum.leader_and_epoch.epoch
-            go_over(disk, self._storage.metadata_directory, incarnation, former_epoch=former_epoch)
-
-    def _end_superseded(self, incarnation: Incarnation) -> None:
-        """The quorum was recovered without this voter: it ends, and does not start again."""
-        directory = self._storage.metadata_directory
-        with contextlib.closing(RealDisk()) as disk:
-            note_superseded(disk, directory, incarnation)
-        self.fail(superseded(directory, incarnation))
 
     def fail(self, error: BaseException) -> None:
         """Metadata could not be applied: the node must stop rather than serve half of it."""
