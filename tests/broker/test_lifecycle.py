@@ -286,7 +286,7 @@ async def test_a_broker_that_was_replaced_registers_anew() -> None:
 
 
 @on_virtual_time
-async def test_a_second_process_waits_for_the_first_one_to_go() -> None:
+async def test_a_second_process_waits_for_the_first_one_to_go(caplog: pytest.LogCaptureFixture) -> None:
     async with living(elect=1) as life:
         await life.begin()
         driver = life.controllers.active()
@@ -301,6 +301,8 @@ async def test_a_second_process_waits_for_the_first_one_to_go() -> None:
         await asyncio.sleep(10)
         assert second.broker_epoch == -1 and not life.is_fenced()
         assert driver.controller.committed.cluster.brokers[BrokerId(7)].incarnation_id == uuid(1007)
+        told = [entry.message for entry in caplog.records if "is not registered yet" in entry.message]
+        assert len(told) == 1 and "another process is running as broker 7" in told[0], "it asks 40 times"
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -134,6 +134,13 @@ def test_a_data_directory_that_cannot_be_read_is_offline_and_that_of_the_metadat
     assert is_formatted(disk, server(tmp_path)) == (what == "unreadable")
 
 
+def test_a_directory_that_cannot_be_made_is_named_with_its_key() -> None:
+    disk = RealDisk()
+    with pytest.raises(StorageError, match=r"/proc/nowhere/a cannot be written .*log\.dirs"):
+        format_node(disk, server(Path("/proc/nowhere"), roles=("broker",)))
+    disk.close()
+
+
 def test_a_broker_has_no_voters(disk: RealDisk, tmp_path: Path) -> None:
     assert format_node(disk, server(tmp_path, roles=("broker",))).voters is None
 

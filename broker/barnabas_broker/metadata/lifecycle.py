@@ -240,7 +240,7 @@ class BrokerLifecycle:
                 is_over = asyncio.get_running_loop().time() >= deadline
                 if not is_held and (error.code not in _RETRIED_CODES or is_over):
                     raise
-                if not is_held or str(error) != told:
+                if str(error) != told:
                     logger.warning("broker %d is not registered yet: %s", identity.broker_id, error)
                 told = str(error)
                 await asyncio.sleep((HELD_RETRY_MS if is_held else REGISTRATION_RETRY_MS) / 1000)

@@ -144,10 +144,13 @@ def format_storage(
     for path in server.all_directories:
         if path in formatted:
             continue
-        disk.make_directory(path)
         directory_id = metadata_id if path == server.metadata_directory else new_uuid()
         meta = MetaProperties(cluster_id=cluster_id, node_id=server.id, directory_id=directory_id)
-        disk.write_file_atomically(os.path.join(path, META_PROPERTIES), meta.encode())
+        try:
+            disk.make_directory(path)
+            disk.write_file_atomically(os.path.join(path, META_PROPERTIES), meta.encode())
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written ({error}): mend it, or correct log.dirs") from error
     return load_storage(disk, server)
 
 
