@@ -1,7 +1,7 @@
 """The context: where the running `barnabas dev` cluster is, so that later commands on this host need no address.
 
 May touch:  one JSON file below the user's state directory.     Must not touch: network.
-Invariants: the newest `dev` wins; a `dev` removes only the context that it wrote.
+Invariants: the newest `dev` wins; a `dev` removes only the context that it wrote, and another that runs then writes its own.
 Read next:  invocation.py, which falls back to it.
 
 The file is $BARNABAS_CONTEXT, else $XDG_STATE_HOME/barnabas/context.json, else ~/.local/state/barnabas/context.json:

@@ -13,6 +13,8 @@ Not obvious
   did would forget its vote). That is why the identity is written before anything is formatted.
 - A node gets its own session, so that Ctrl-C in a terminal reaches only the parent, which then stops nodes in order.
 - The lock descriptor is inherited by every node: while one lives, no second cluster can start on its files.
+- Every node's standard input is a pipe that only this process can write, and nobody does: when this process ends, by SIGKILL
+  too, the pipe does, and the nodes stop (PR_SET_PDEATHSIG would stop them with the thread that started them).
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ class LocalCluster:
         self.base_port = base_port
         self.overrides = dict(overrides or {})
         self._lock: IO[bytes] | None = None
+        self._lifeline: tuple[int, int] | None = None
+        """The pipe that is the nodes' standard input: (what they read, what nobody writes)."""
         if not 0 < base_port <= 65536 - PORTS_SPAN:
             raise LocalClusterError(
                 f"port {base_port} leaves no room for the {PORTS_SPAN} ports of a cluster",
@@ -183,6 +187,7 @@ class LocalCluster:
         """start() without the wait."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._take_lock()
+        self._lifeline = os.pipe()
         try:
             self._check_ports()
             self._write_files()
@@ -205,6 +210,10 @@ class LocalCluster:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+        if self._lifeline is not None:
+            for end in self._lifeline:
+                os.close(end)
+            self._lifeline = None
         return killed
 
     def wait_until_healthy(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -472,11 +481,11 @@ class LocalCluster:
     def _spawn(self, node: LocalNode) -> None:
         node.stderr_start = prepare_output(node.stderr_file)
         node.stdout_start = prepare_output(node.stdout_file)
-        assert self._lock is not None, "the directory is locked before a node starts"
+        assert self._lock is not None and self._lifeline is not None, "the directory is locked before a node starts"
         with node.stdout_file.open("ab") as stdout, node.stderr_file.open("ab") as stderr:
             node.process = subprocess.Popen(
-                server_command("-c", str(node.properties_file)),
-                stdin=subprocess.DEVNULL,
+                server_command("-c", str(node.properties_file), "--until-stdin-ends"),
+                stdin=self._lifeline[0],
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=True,

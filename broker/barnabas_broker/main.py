@@ -12,15 +12,25 @@ import importlib
 import json
 import logging
 import os
+import signal
+import socket
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 
+if TYPE_CHECKING:
+    from barnabas_broker.config.server import ServerConfig
+
+EXIT_FAILED = 1
 EXIT_USAGE = 2
+ORPHAN_STOP_S = 15.0
+"""A node whose parent has gone and that has not stopped in order after this time ends at once."""
 _VERBS_ELSEWHERE = {
     "quorum": (
         "barnabas_broker.recover_command",
@@ -95,6 +105,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="set a property over the file"
     )
+    parser.add_argument(
+        "--until-stdin-ends",
+        action="store_true",
+        help="stop, too, when standard input ends: as a pipe does whose other end was held by a process that is gone",
+    )
     verbs = parser.add_subparsers(dest="verb")
     format_verb = verbs.add_parser("format", help="write meta.properties and, for a controller, the first voters")
     format_verb.add_argument("-c", "--config", required=True)
@@ -154,7 +169,47 @@ def _run(options: argparse.Namespace) -> int:
         stream=sys.stderr,
     )
     logging.getLogger("grpc").setLevel(logging.WARNING)  # at DEBUG it writes a line for every call
-    return run_node(node_config(_properties(options)))
+    if sys.platform != "linux":
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"a node needs Linux (sendfile, fdatasync); this is {sys.platform}"
+        )
+    config = node_config(_properties(options))
+    _refuse_taken_ports(config.server)
+    if options.until_stdin_ends:
+        threading.Thread(target=_stop_when_stdin_ends, name="parent", daemon=True).start()
+    return run_node(config)
+
+
+def _refuse_taken_ports(server: ServerConfig) -> None:
+    """Before a directory is formatted or opened. Raises ConfigError that names the key."""
+    from barnabas_broker.config.keys import ConfigError
+    from barnabas_broker.config.server import split_address
+
+    controller = server.controller_endpoint()
+    wanted = [("listeners", point.host, point.port) for point in server.kafka_endpoints()]
+    wanted += [("listeners", controller.host, controller.port)] if controller else []
+    wanted += [("admin.listeners", *split_address(address, "admin.listeners")) for address in server.admin_listeners]
+    wanted += [("metrics.listeners", *split_address(text, "metrics.listeners")) for text in server.metrics_listeners]
+    for key, host, port in wanted:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+        except OSError as error:
+            raise ConfigError(
+                f"{key}: cannot listen on {host}:{port}: {error.strerror}; stop what listens there (this node, already?), "
+                f"or correct {key}"
+            ) from error
+
+
+def _stop_when_stdin_ends() -> None:
+    """As SIGTERM does, but never for longer than ORPHAN_STOP_S: nobody is left who would kill a node that hangs."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(ORPHAN_STOP_S)
+    os._exit(EXIT_FAILED)
 
 
 def _format(options: argparse.Namespace) -> int:

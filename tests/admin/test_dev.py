@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,9 +113,33 @@ def test_ctrl_c_stops_every_node(tmp_path: Path) -> None:
     assert not Path(ready["directory"]).exists()
 
 
-def test_a_cluster_that_cannot_start_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    result = dev("-n", "1", "--ephemeral", "--port", str(find_base_port()), "--set", "fake.die=3", exit_code=1)
+def test_a_cluster_that_cannot_start_is_an_error_whose_hint_names_what_the_node_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    words = ("--set", "fake.die=3", "--set", "fake.words=my last words")
+    result = dev("-n", "1", "--ephemeral", "--port", str(find_base_port()), *words, exit_code=1)
     assert "node 1 exited with status 3 before the cluster was ready" in result.stderr
+    named = result.stderr.rpartition("its whole output is ")[2].strip()
+    assert Path(named).read_text() == "my last words\n"
+
+
+def test_a_context_that_a_later_dev_took_with_it_is_written_again(tmp_path: Path, context_file: Path) -> None:
+    later = [sys.executable, "-c", RUN_WITH_FAKE_SERVER, "dev", "-n", "1", "--ephemeral"]
+    later += ["--port", str(find_base_port()), "--exec", f"cp {context_file} {tmp_path}/later"]
+    seen = f"for _ in $(seq 100); do cp {context_file} {tmp_path}/after 2>&- && exit 0; sleep 0.05; done; exit 1"
+    dev(
+        "-n",
+        "1",
+        "--ephemeral",
+        "--port",
+        str(port := find_base_port()),
+        "--exec",
+        f"{shlex.join(later)} && {{ {seen}; }}",
+    )
+    assert json.loads((tmp_path / "later").read_text())["brokers"] != f"127.0.0.1:{port}"
+    assert json.loads((tmp_path / "after").read_text())["brokers"] == f"127.0.0.1:{port}"
+    assert not context_file.exists()
 
 
 def test_what_a_node_would_refuse_or_not_know_ends_it_before_anything_is_made(tmp_path: Path) -> None:

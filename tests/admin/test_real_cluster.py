@@ -395,6 +395,33 @@ def test_dev_keeps_its_data_on_another_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("dev_environment")
+def test_nodes_stop_in_order_when_their_dev_is_killed_and_the_directory_is_free_again(tmp_path: Path) -> None:
+    words = ["dev", "-n", "2", "--data", str(tmp_path / "d"), "--port", str(find_base_port())]
+    with subprocess.Popen([*BARNABAS, *words, "-o", "json"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        nodes = json.loads(process.stdout.readline())["nodes"]
+        process.kill()
+    until_s = time.monotonic() + TIMEOUT_S
+    while left := [node["pid"] for node in nodes if Path(f"/proc/{node['pid']}").exists()]:
+        assert time.monotonic() < until_s, f"nodes {left} outlive `barnabas dev`"
+        time.sleep(0.05)
+    assert all("has stopped cleanly" in Path(node["log"]).read_text().splitlines()[-1] for node in nodes)
+    subprocess.run([*BARNABAS, *words, "--exec", "true"], capture_output=True, check=True, timeout=TIMEOUT_S)
+
+
+def test_a_stop_that_is_asked_for_twice_at_once_is_in_order(tmp_path: Path) -> None:
+    """As `timeout` does, and whatever signals a process and its whole group."""
+    with LocalCluster(tmp_path, nodes=1, base_port=find_base_port()) as cluster:
+        (node,) = cluster.nodes.values()
+        assert node.process is not None
+        for _ in range(3):
+            node.process.terminate()
+            time.sleep(0.02)
+        assert node.process.wait(TIMEOUT_S) == 0
+        assert "has stopped cleanly" in cluster.last_words(node.id).splitlines()[-1]
+
+
+@pytest.mark.usefixtures("dev_environment")
 @pytest.mark.parametrize("output", ["text", "json"])
 def test_dev_knows_the_key_that_a_mistyped_one_means(tmp_path: Path, output: str) -> None:
     words = ["dev", "--data", str(tmp_path / "d"), "--port", str(find_base_port()), "-o", output]

@@ -4,6 +4,7 @@ what only another needs."""
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,24 @@ def test_a_key_typed_on_the_command_line_must_be_known(tmp_path: Path, capsys: p
     )
     assert main(["check", "-c", str(properties), "--override", "node.id=-1", "-o", "json"]) == EXIT_USAGE
     assert json.loads(capsys.readouterr().err)["error"]["message"].startswith("node.id=-1")
+
+
+@pytest.mark.parametrize("key", ["listeners", "admin.listeners", "metrics.listeners"])
+def test_a_taken_port_is_one_line_that_names_its_key_before_anything_is_made(key: str, tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        free = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "admin.listeners": "127.0.0.1:0",
+            "metrics.listeners": "127.0.0.1:0",
+        }
+        properties = free | {key: free[key].replace("127.0.0.1:0", taken)}
+        properties |= {"process.roles": "broker", "node.id": "1", "log.dirs": str(tmp_path / "data")}
+        properties["controller.quorum.bootstrap.servers"] = "127.0.0.1:1"
+        file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        words = [sys.executable, "-m", "barnabas_broker.main", "-c", str(file)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == EXIT_USAGE and not (tmp_path / "data").exists()
+    told = f"barnabas-server: {key}: cannot listen on {taken}: Address already in use; stop what listens there"
+    assert done.stderr.startswith(told) and done.stderr.count("\n") == 1

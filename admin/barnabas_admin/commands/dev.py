@@ -1,7 +1,7 @@
 """`barnabas dev`: a local cluster of real processes in the foreground.
 
 May touch:  signals, the context file, LocalCluster.    Must not touch: the nodes' files.
-Invariants: no node outlives the command; a node that dies is reported and the rest goes on.
+Invariants: no node outlives the command, however it ends; a node that dies is reported and the rest goes on.
 Read next:  ../local_cluster.py.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from barnabas_admin.context_file import Context, data_home, remove_context, write_context
+from barnabas_admin.context_file import Context, data_home, read_context, remove_context, write_context
 from barnabas_admin.errors import LocalClusterError
 from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.local_cluster import DEFAULT_PORT, LocalCluster
@@ -40,7 +40,9 @@ class _Stopped(Exception):
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-n", "--nodes", type=click.IntRange(1, 10), help="Nodes, each broker and controller; default 3.")
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Directory that keeps the cluster.")
-@click.option("--ephemeral", is_flag=True, help="Keep nothing: a temporary directory, removed at the end.")
+@click.option(
+    "--ephemeral", is_flag=True, help="Keep nothing: a temporary directory, removed at the end unless the nodes failed."
+)
 @click.option("--port", type=int, default=DEFAULT_PORT, show_default=True, help="First Kafka port.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
 @output_option
@@ -160,7 +162,7 @@ class _Session:
 
     def _watch(self) -> int:
         while True:
-            self._report_deaths()
+            self._look_around()
             if not any(node.is_running for node in self._cluster.nodes.values()):
                 raise LocalClusterError(
                     "no node is left",
@@ -185,7 +187,7 @@ class _Session:
                 try:
                     code = process.wait(WATCH_PAUSE_S)
                 except subprocess.TimeoutExpired:
-                    self._report_deaths()
+                    self._look_around()
                     continue
                 self._report_deaths()
                 return code if code >= 0 else 128 - code
@@ -197,6 +199,13 @@ class _Session:
                 process.kill()
                 process.wait()
             raise
+
+    def _look_around(self) -> None:
+        self._report_deaths()
+        if read_context() is None:
+            # A later `dev` took it with it: commands without an address are meant for this one again.
+            with contextlib.suppress(OSError):
+                write_context(self._context)
 
     def _report_deaths(self) -> None:
         for death in self._cluster.find_deaths():
@@ -213,7 +222,8 @@ class _Session:
                 continue
             talk(f"node {death.node_id} {death.status}; it last said:")
             talk("\n".join(f"  | {line}" for line in death.last_words.splitlines()))
-            talk(f"  its whole output: {self._cluster.nodes[death.node_id].stderr_file}; the other nodes go on")
+            others = "; the other nodes go on" if any(node.is_running for node in self._cluster.nodes.values()) else ""
+            talk(f"  its whole output: {self._cluster.nodes[death.node_id].stderr_file}{others}")
 
     def _stop(self) -> None:
         if not any(node.process for node in self._cluster.nodes.values()):
@@ -243,10 +253,15 @@ def _directory(data: Path | None, *, is_ephemeral: bool) -> Iterator[Path]:
         yield data if data is not None else data_home() / "dev"
         return
     directory = Path(tempfile.mkdtemp(prefix="barnabas-dev-"))
+    is_kept = False
     try:
         yield directory
+    except LocalClusterError:
+        is_kept = any(directory.glob("node-*/stderr.log"))  # the error names them
+        raise
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        if not is_kept:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _parse_overrides(overrides: tuple[str, ...]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """One node as a process: the two lanes, the signals, the exit status.
 
 May touch:  signals, threads through the control lane.   Must not touch: the parts of the node (node.py).
-Invariants: the first SIGTERM or SIGINT stops in order; a second one does not wait; a failure is logged and exits with 1.
+Invariants: the first SIGTERM or SIGINT stops in order; one a second later or more does not wait; a failure is logged and exits
+            with 1.
 Read next:  node.py.
 """
 
@@ -22,6 +23,8 @@ from barnabas_wire.kafka.errors import KafkaError
 logger = logging.getLogger(__name__)
 
 EXIT_FAILED = 1
+SAME_REQUEST_S = 1.0
+"""`timeout` and others signal the process and then its whole group: that is one request to stop, not two."""
 
 
 def run_node(config: NodeConfig) -> int:
@@ -32,12 +35,16 @@ def run_node(config: NodeConfig) -> int:
 async def _run(config: NodeConfig) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
+    asked_s = 0.0
 
     def on_signal() -> None:
-        if stop.is_set():
+        nonlocal asked_s
+        if not stop.is_set():
+            asked_s = loop.time()
+            stop.set()
+        elif loop.time() - asked_s >= SAME_REQUEST_S:
             logger.warning("stopping at once: asked a second time")
             os._exit(EXIT_FAILED)
-        stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
