@@ -19,6 +19,8 @@ class Stand:
         loop = asyncio.get_running_loop()
         self.image = MetadataImage.EMPTY
         self.applied: list[int] = []
+        self.error: Exception | None = None
+        self.told: list[BaseException] = []
         self.crossed: list[int] = []
         self.cache = MetadataCache(self.image)
         self.publisher = BrokerMetadataPublisher(
@@ -30,10 +32,12 @@ class Stand:
             control_loop=loop,
             data_loop=loop,
             on_applied=self.applied.append,
-            on_error=lambda error: self.applied.append(-1),
+            on_error=self.told.append,
         )
 
     def apply_delta(self, delta: Any, image: MetadataImage) -> None:
+        if self.error is not None:
+            raise self.error
         self.crossed.append(image.offset)
 
     def publish(self, record: Record) -> None:
@@ -78,3 +82,18 @@ async def test_a_broker_that_closes_its_logs_takes_no_more_metadata() -> None:
     stand.publish(a_change(3000))
     await asyncio.sleep(0.01)
     assert (stand.crossed, stand.applied) == ([0], [0])
+
+
+async def test_an_error_on_the_data_lane_is_told_and_nothing_goes_on_behind_it() -> None:
+    """The node ends with it: what half was taken in nobody knows (image/publisher.py)."""
+    stand = Stand()
+    stand.publish(a_change(1000))
+    stand.publish(a_change(2000))
+    stand.error = RuntimeError("a bug")
+    await asyncio.sleep(0.01)
+    stand.error = None
+    stand.publish(a_change(3000))
+    stand.publish(NoOpRecord())
+    await asyncio.sleep(0.01)
+    assert [str(error) for error in stand.told] == ["a bug"]
+    assert (stand.crossed, stand.applied, stand.cache.image) == ([], [], MetadataImage.EMPTY)

@@ -296,6 +296,35 @@ class Snapshot:
             pass
 
 
+class Faulty:
+    """A publisher that cannot take metadata in."""
+
+    name = "faulty"
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError(5, "a disk"), KafkaError("a refusal")])
+def test_an_error_of_a_publisher_is_taken_for_no_bad_record_and_goes_on_to_the_node(error: Exception) -> None:
+    """Which ends with it (publisher.py)."""
+    log = Log()
+    log.add(config("a"))
+    at_its_end, within = MetadataLoader([Faulty(error)]), MetadataLoader([Faulty(error)])
+    with pytest.raises(type(error)):
+        log.read_by(at_its_end)
+    log.add(BeginTransactionRecord(name="opens"))  # what stands before it is published on the way
+    with pytest.raises(type(error)):
+        log.read_by(within)
+    from_snapshot = MetadataLoader([Faulty(error)])
+    with pytest.raises(type(error)):
+        Snapshot(5, config("a")).load_into(from_snapshot)
+    assert [loader.hold for loader in (at_its_end, within, from_snapshot)] == [None] * 3
+
+
 def test_a_bad_record_in_a_snapshot_is_no_hold_where_an_older_snapshot_tells_the_same() -> None:
     loader = MetadataLoader()
     with pytest.raises(UnreplayableSnapshot, match="record 1 of the snapshot 5-1"):
