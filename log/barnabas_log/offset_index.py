@@ -40,6 +40,11 @@ class OffsetIndex(SparseIndex):
         entry = self.floor(offset - self.base_offset, column=0)
         return entry[1] if entry is not None else 0
 
+    def position_up_to(self, position: int) -> int:
+        """The last known batch boundary at or before `position`; 0 when the index knows none."""
+        entry = self.floor(position, column=1)
+        return entry[1] if entry is not None else 0
+
     def truncate_to_position(self, position: int) -> None:
         """Drop the entries of batches that start at `position` or later."""
         self.truncate_from(position, column=1)

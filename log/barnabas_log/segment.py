@@ -64,7 +64,6 @@ class LogSegment:
     """One segment of one log. `create` a new one or `open` one that is there."""
 
     __slots__ = (
-        "_boundaries",
         "_bytes_since_index",
         "_disk",
         "_first_timestamp_ms",
@@ -74,6 +73,7 @@ class LogSegment:
         "_seen_bytes",
         "_seen_ms",
         "base_offset",
+        "boundaries",
         "created_ms",
         "directory",
         "file",
@@ -106,7 +106,8 @@ class LogSegment:
         self.is_index_full = False
         self._index_room = 0
         self._bytes_since_index = 0
-        self._boundaries: dict[int, int] = {}
+        self.boundaries: dict[int, int] = {}
+        """Remembered boundaries: offset -> position of the batch that begins with it."""
         self._max_timestamp: tuple[int, int] | None = (_NO_TIMESTAMP, base_offset) if not self.size_bytes else None
         self._first_timestamp_ms: int | None = None
         # Spreads rolls without a random number, so that a run can be replayed: the same on every start and replica.
@@ -270,7 +271,7 @@ class LogSegment:
         self.size_bytes = 0
         self.is_index_full = False
         self._bytes_since_index = 0
-        self._boundaries.clear()
+        self.boundaries.clear()
         self._max_timestamp = (_NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
 
@@ -285,7 +286,7 @@ class LogSegment:
         scan_from = last[1] if last is not None else 0
         self._bytes_since_index = position - scan_from
         self.is_index_full = False
-        self._boundaries = {offset: at for offset, at in self._boundaries.items() if at <= position}
+        self.boundaries = {offset: at for offset, at in self.boundaries.items() if at <= position}
         if not position:
             self._first_timestamp_ms = None
         greatest = self.time_index.greatest() or (_NO_TIMESTAMP, int(self.base_offset))
@@ -316,14 +317,14 @@ class LogSegment:
 
     def remember(self, offset: int, position: int) -> None:
         """Say that the batch starting with `offset` starts at `position` (or will, at the end)."""
-        boundaries = self._boundaries
+        boundaries = self.boundaries
         boundaries[offset] = position
         if len(boundaries) > BOUNDARIES_MAX:
-            self._boundaries = dict(list(boundaries.items())[BOUNDARIES_MAX // 2 :])
+            self.boundaries = dict(list(boundaries.items())[BOUNDARIES_MAX // 2 :])
 
     def find(self, offset: int) -> BatchPlace:
         """The batch that holds `offset`, which is at least the base offset; the end of the file if none does."""
-        position = self._boundaries.get(offset)
+        position = self.boundaries.get(offset)
         if position is not None:
             return _new_tuple(BatchPlace, (position, offset))
         next_offset = self.base_offset
@@ -334,15 +335,14 @@ class LogSegment:
             next_offset = header.next_offset
         return BatchPlace(self.file.size_bytes, next_offset)
 
-    def cut(self, start: int, *, bytes_max: int, end: int) -> int:
-        """The last known batch boundary in (start, start + bytes_max], or `start` if not even one batch fits.
+    def cut(self, start: int, *, limit: int) -> int:
+        """The last known batch boundary in (start, limit], or `start` if not even one batch fits. `limit`: within the file.
 
         The index answers without a look at the log; where it is too coarse, the headers after `start` do.
         """
-        limit = min(start + bytes_max, end)
-        entry = self.offset_index.floor(limit, column=1)
-        if entry is not None and entry[1] > start:
-            return entry[1]
+        position = self.offset_index.position_up_to(limit)
+        if position > start:
+            return position
         boundary = start
         for position, header in self.headers(start):
             if position + header.size_bytes > limit:

@@ -23,6 +23,7 @@ Not obvious:
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -74,6 +75,7 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 
 _OFFSET_ZERO = Offset(0)
 _pack_prefix = PREFIX.pack
+_unpack_offset = struct.Struct(">q").unpack
 _new_tuple = tuple.__new__
 """Half the price of naming a NamedTuple's class, which calls a function of its own."""
 _ATTRIBUTES_AT = 21 - CRC_START
@@ -517,7 +519,8 @@ class UnifiedLog:
             )
         if end > self.written_end_offset:
             self.write_pending()
-            end = min(end, self.written_end_offset)
+            if end > self.written_end_offset:
+                end = self.written_end_offset
         if offset >= end:
             return LogRead((), 0, offset, offset)
         try:
@@ -528,19 +531,22 @@ class UnifiedLog:
             else:
                 segment_end = self.written_end_offset
             file = segment.file
-            position, base_offset = segment.find(offset)
+            position = segment.boundaries.get(offset, -1)
+            base_offset = offset
+            if position < 0:
+                position, base_offset = segment.find(offset)
             if end >= segment_end:
                 end_position, next_offset = file.size_bytes, segment_end
             else:
                 end_position, next_offset = segment.find(end)
             size = end_position - position
             if size > bytes_max:
-                cut = segment.cut(position, bytes_max=bytes_max, end=end_position)
+                cut = segment.cut(position, limit=position + bytes_max)
                 if cut == position and at_least_one_batch:
                     cut = position + segment.header_at(position).size_bytes
                 size = cut - position
                 if cut < end_position and size > 0:
-                    next_offset = int.from_bytes(file.read(cut, 8), "big")  # type: ignore[assignment]
+                    (next_offset,) = _unpack_offset(file.read(cut, 8))
             if size <= 0:
                 return LogRead((), 0, base_offset, offset)
             segment.remember(next_offset, position + size)

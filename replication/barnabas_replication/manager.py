@@ -353,21 +353,22 @@ class ReplicaManager:
 
         The returned Cancel forgets it (connection gone). Ranges in the outcomes are the receiver's to release.
         """
-        if request.replica_id >= 0 and self._is_from_earlier_life(request):
+        replica_id = request.replica_id
+        is_follower = replica_id >= 0
+        if is_follower and self._is_from_earlier_life(request):
             respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
             return _nothing
         outcomes, size_bytes, is_final = self._look(request, partitions, is_first_look=True)
         if is_final or size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not partitions:
-            self._answer(request, outcomes, respond)
+            self._answer(replica_id, outcomes, respond)
             return _nothing
         _release(outcomes)
         parked = ParkedFetch(request, partitions, respond, self._look_again)
         parked.cancel_timer = self._loop.call_later(request.max_wait_ms / 1000, self._expire_fetch, parked).cancel
-        is_follower = request.replica_id >= 0
         parked.wait_in(
             partition.follower_fetches if is_follower else partition.consumer_fetches
-            for spec in partitions
-            if (partition := self._partitions.get((spec.topic, spec.partition))) is not None
+            for topic, _, number, *_ in partitions
+            if (partition := self._partitions.get((topic, number))) is not None
         )
         self.stats.fetch_parked += 1
         return parked.leave
@@ -376,24 +377,28 @@ class ReplicaManager:
         self, request: FetchSpec, partitions: FetchPartitionSpecs, *, is_first_look: bool
     ) -> tuple[list[FetchOutcome], int, bool]:
         """Read all partitions: outcomes, bytes found, and whether one of them cannot wait (error, divergence)."""
-        now_ms = int(self._loop.time() * 1000)
         get = self._partitions.get
+        replica_id = request.replica_id
         limit = request.max_bytes
-        if request.replica_id < 0:
-            limit = min(limit, self._config.fetch_bytes_max)
+        now_ms = 0
+        is_throttled = False
+        if replica_id >= 0:
+            now_ms = int(self._loop.time() * 1000)
+            throttle = self.throttle.as_leader
+            is_throttled = throttle.is_on and throttle.ready_at_ms(now_ms) > now_ms
+        elif limit > (limit_of_consumer := self._config.fetch_bytes_max):
+            limit = limit_of_consumer
         left = limit
         is_final = False
         outcomes = []
-        throttle = self.throttle.as_leader
-        is_throttled = request.replica_id >= 0 and throttle.is_on and throttle.ready_at_ms(now_ms) > now_ms
         for spec in partitions:
-            partition = get((spec.topic, spec.partition))
+            topic, topic_id, number, _, _, _, _, _ = spec
+            partition = get((topic, number))
             if partition is None:
-                error = self._absent(spec.topic, spec.partition)
-                hint = self._leader_hint(spec.topic, spec.partition)
-                outcome = FetchOutcome(spec.topic, spec.topic_id, spec.partition, error, current_leader=hint)
+                hint = self._leader_hint(topic, number)
+                outcome = FetchOutcome(topic, topic_id, number, self._absent(topic, number), current_leader=hint)
             else:
-                is_held_back = is_throttled and self._is_throttled(partition, request.replica_id)
+                is_held_back = is_throttled and self._is_throttled(partition, replica_id)
                 outcome = partition.fetch(
                     spec,
                     request,
@@ -413,7 +418,7 @@ class ReplicaManager:
         outcomes, size_bytes, is_final = self._look(parked.request, parked.partitions, is_first_look=False)
         if is_final or size_bytes >= parked.request.min_bytes:
             parked.leave()
-            self._answer(parked.request, outcomes, parked.respond)
+            self._answer(parked.request.replica_id, outcomes, parked.respond)
         else:
             _release(outcomes)
 
@@ -422,31 +427,32 @@ class ReplicaManager:
             return
         parked.leave()
         outcomes, _, _ = self._look(parked.request, parked.partitions, is_first_look=False)
-        self._answer(parked.request, outcomes, parked.respond)
+        self._answer(parked.request.replica_id, outcomes, parked.respond)
 
-    def _answer(self, request: FetchSpec, outcomes: list[FetchOutcome], respond: RespondFetch) -> None:
-        size_bytes = 0
+    def _answer(self, replica_id: BrokerId, outcomes: list[FetchOutcome], respond: RespondFetch) -> None:
+        total_bytes = 0
         throttled_bytes = 0
-        replica_id = request.replica_id
         get = self._partitions.get
         for outcome in outcomes:
-            size_bytes += outcome.size_bytes
-            if replica_id >= 0 and outcome.error is None:
-                partition = get((outcome.topic, outcome.partition))
-                if partition is not None:
-                    partition.sent_high_watermarks[replica_id] = outcome.high_watermark
-                    if outcome.size_bytes and self._is_throttled(partition, replica_id):
-                        throttled_bytes += outcome.size_bytes
-            elif outcome.size_bytes:
-                partition = get((outcome.topic, outcome.partition))
-                if partition is not None:
-                    partition.traffic.bytes_out += outcome.size_bytes
+            size_bytes = outcome.size_bytes
+            if outcome.error is not None or (not size_bytes and replica_id < 0):
+                continue
+            partition = get((outcome.topic, outcome.partition))
+            if partition is None:
+                continue
+            total_bytes += size_bytes
+            if replica_id < 0:
+                partition.traffic.bytes_out += size_bytes
+                continue
+            partition.sent_high_watermarks[replica_id] = outcome.high_watermark
+            if size_bytes and self._is_throttled(partition, replica_id):
+                throttled_bytes += size_bytes
         if throttled_bytes:
             self.throttle.as_leader.take(throttled_bytes, self.now_ms())
         if replica_id >= 0:
-            self.stats.follower_fetched_bytes += size_bytes
+            self.stats.follower_fetched_bytes += total_bytes
         else:
-            self.stats.fetched_bytes += size_bytes
+            self.stats.fetched_bytes += total_bytes
         respond(outcomes)
 
     def _is_throttled(self, partition: Partition, replica_id: BrokerId) -> bool:

@@ -25,6 +25,7 @@ import logging
 from typing import NamedTuple, Protocol
 
 from barnabas_log.config import FlushOnAcks
+from barnabas_log.disk import FileRange
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange, StorageFailed
 from barnabas_log.unified_log import AppendResult, UnifiedLog
 from barnabas_quorum.image.topics import PartitionRegistration
@@ -573,85 +574,74 @@ class Partition:
         bytes_max: what is left of the whole answer. is_one_batch_due: give one batch even if it is larger. is_first_look:
         False when a parked fetch is looked at again; only the first look tells where the follower is.
         """
-        known_epoch = spec.current_leader_epoch
+        _, topic_id, _, known_epoch, offset, asked_epoch, follower_start, partition_bytes_max = spec
+        log = self.log
+        log_start, log_end = log.log_start_offset, log.log_end_offset
+        topic, number = self.topic_partition
         try:
-            if not self.is_leader or self.storage_error or known_epoch not in (self.leader_epoch, NO_EPOCH):
+            if (
+                not self.is_leader
+                or self.storage_error
+                or (known_epoch != NO_EPOCH and known_epoch != self.leader_epoch)
+            ):
                 self.check_leader(known_epoch)  # says why not
-            if spec.topic_id != self.topic_id and spec.topic_id != ZERO_UUID:
+            if topic_id != self.topic_id and topic_id != ZERO_UUID:
                 raise InconsistentTopicId(f"{self.topic_partition} has topic id {self.topic_id}")
-            return self._read(spec, request, bytes_max, is_one_batch_due, is_first_look, now_ms)
+            if asked_epoch >= 0 and (asked_epoch != log.latest_epoch or offset > log_end):
+                divergence = self._divergence(asked_epoch, offset)
+                if divergence is not None:
+                    high_watermark = self.high_watermark
+                    return FetchOutcome(
+                        topic, self.topic_id, number, None, high_watermark, high_watermark, log_start, divergence
+                    )
+            if not log_start <= offset <= log_end:
+                raise OffsetOutOfRange(f"{self.topic_partition} holds {log_start} to {log_end}, not {offset}")
+            if request[0] < 0:  # its replica id: a consumer
+                end = self.high_watermark
+            else:
+                end = log_end
+                if is_first_look:
+                    self._note_follower(request, offset, follower_start, now_ms)
+            high_watermark = self.high_watermark
+            if partition_bytes_max < bytes_max:
+                bytes_max = partition_bytes_max
+            parts: tuple[FileRange, ...] = ()
+            size_bytes = 0
+            if offset < end and (bytes_max > 0 or is_one_batch_due):
+                parts, size_bytes, _, _ = log.read(
+                    offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due
+                )
+            marks = (high_watermark, high_watermark, log_start)
+            return _new_tuple(FetchOutcome, (topic, self.topic_id, number, None, *marks, None, parts, size_bytes, None))
         except KafkaError as error:
             return FetchOutcome(
-                self.topic_partition.topic,
+                topic,
                 self.topic_id,
-                self.topic_partition.partition,
+                number,
                 error,
-                log_start_offset=self.log.log_start_offset if isinstance(error, OffsetOutOfRange) else Offset(-1),
+                log_start_offset=log.log_start_offset if isinstance(error, OffsetOutOfRange) else Offset(-1),
                 current_leader=self.current_leader
                 if isinstance(error, NotLeaderOrFollower | FencedLeaderEpoch | UnknownLeaderEpoch)
                 else None,
             )
         except OSError as error:
-            return FetchOutcome(
-                self.topic_partition.topic,
-                self.topic_id,
-                self.topic_partition.partition,
-                StorageFailed(f"{self.topic_partition} cannot be read: {error}"),
-            )
+            failure = StorageFailed(f"{self.topic_partition} cannot be read: {error}")
+            return FetchOutcome(topic, self.topic_id, number, failure)
 
-    def _read(
-        self,
-        spec: FetchPartitionSpec,
-        request: FetchSpec,
-        bytes_max: int,
-        is_one_batch_due: bool,
-        is_first_look: bool,
-        now_ms: int,
-    ) -> FetchOutcome:
+    def _divergence(self, asked_epoch: Epoch, offset: Offset) -> DivergingEpoch | None:
+        """Where the asker's history leaves ours, if it does. Raises UnknownLeaderEpoch or OffsetOutOfRange when we cannot tell."""
         log = self.log
-        offset = spec.fetch_offset
-        log_end = log.log_end_offset
         log_start = log.log_start_offset
-        asked_epoch = spec.last_fetched_epoch
-        topic, partition = self.topic_partition
-        if asked_epoch >= 0 and (asked_epoch != log.latest_epoch or offset > log_end):
-            local = EpochEnd(*log.end_offset_for_epoch(asked_epoch))
-            if local.epoch < 0:
-                # Records of an epoch newer than all ours: it is we who are behind, so nobody shall cut a log for us.
-                raise UnknownLeaderEpoch(f"{self.topic_partition} knows no epoch {asked_epoch}")
-            if local.end_offset <= log_start and log_start > 0:
-                # Retention has taken the epoch, so nobody can tell where that history ended: what the follower has up to our
-                # start may never have been committed, and would come to light should it lead. It begins anew there.
-                raise OffsetOutOfRange(
-                    f"{self.topic_partition} starts at {log_start}, after leader epoch {asked_epoch}"
-                )
-            divergence = find_divergence(asked_epoch=asked_epoch, fetch_offset=offset, local=local)
-            if divergence is not None:
-                return FetchOutcome(
-                    topic,
-                    self.topic_id,
-                    partition,
-                    None,
-                    self.high_watermark,
-                    self.high_watermark,
-                    log_start,
-                    DivergingEpoch(*divergence),
-                )
-        if not log_start <= offset <= log_end:
-            raise OffsetOutOfRange(f"{self.topic_partition} holds {log_start} to {log_end}, not {offset}")
-        if request.replica_id < 0:
-            end = self.high_watermark
-        else:
-            end = log_end
-            if is_first_look:
-                self._note_follower(request, offset, spec.log_start_offset, now_ms)
-        high_watermark = self.high_watermark
-        bytes_max = min(bytes_max, spec.max_bytes)
-        if offset >= end or (bytes_max <= 0 and not is_one_batch_due):
-            return FetchOutcome(topic, self.topic_id, partition, None, high_watermark, high_watermark, log_start)
-        parts, size, _, _ = log.read(offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due)
-        marks = (high_watermark, high_watermark, log_start)
-        return _new_tuple(FetchOutcome, (topic, self.topic_id, partition, None, *marks, None, parts, size, None))
+        local = EpochEnd(*log.end_offset_for_epoch(asked_epoch))
+        if local.epoch < 0:
+            # Records of an epoch newer than all ours: it is we who are behind, so nobody shall cut a log for us.
+            raise UnknownLeaderEpoch(f"{self.topic_partition} knows no epoch {asked_epoch}")
+        if local.end_offset <= log_start and log_start > 0:
+            # Retention has taken the epoch, so nobody can tell where that history ended: what the follower has up to our
+            # start may never have been committed, and would come to light should it lead. It begins anew there.
+            raise OffsetOutOfRange(f"{self.topic_partition} starts at {log_start}, after leader epoch {asked_epoch}")
+        divergence = find_divergence(asked_epoch=asked_epoch, fetch_offset=offset, local=local)
+        return None if divergence is None else DivergingEpoch(*divergence)
 
     def _note_follower(self, request: FetchSpec, fetch_offset: Offset, log_start_offset: Offset, now_ms: int) -> None:
         replica_id = request.replica_id

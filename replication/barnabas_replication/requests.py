@@ -71,7 +71,8 @@ class FetchSpec(NamedTuple):
 
 
 class FetchPartitionSpec(NamedTuple):
-    """Where one partition shall be read. Epochs of -1 switch their check off; a zero topic id means asked by name."""
+    """Where one partition shall be read. Epochs of -1 switch their check off; a zero topic id means asked by name. A plain
+    tuple of the same order serves as well."""
 
     topic: str
     topic_id: Uuid = ZERO_UUID

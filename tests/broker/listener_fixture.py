@@ -19,7 +19,7 @@ from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_log.disk import File, FileRange, RealDisk
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
-from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome
+from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -107,6 +107,7 @@ class RememberingReplicas:
     def fetch(
         self, request: Any, partitions: Sequence[Any], respond: Callable[[list[FetchOutcome]], None]
     ) -> Callable[[], None]:
+        partitions = [FetchPartitionSpec(*spec) for spec in partitions]  # plain tuples serve as well
         self.fetches.append((request, partitions))
         if self.is_parking:
             self.parked.append(respond)

@@ -158,7 +158,7 @@ def test_snapshots_are_told_once_there_is_one() -> None:
 
 def test_requests_are_named_as_the_protocol_names_them() -> None:
     network = NetworkStats(connections=4)
-    network.requests[ApiKey.INIT_PRODUCER_ID, 4] = 9
+    network.requests[ApiKey.INIT_PRODUCER_ID << 16 | 4] = 9
     network.errors[ApiKey.PRODUCE, ErrorCode.NOT_ENOUGH_REPLICAS] = 2
     network.time_of(ApiKey.FETCH).observe(0.3)
     samples = scrape(make_sources(network=network))

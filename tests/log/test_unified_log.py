@@ -243,7 +243,7 @@ class TestRead:
             end = data.draw(st.sampled_from([end for _, end, _ in stored]))
             minimum = data.draw(st.booleans())
             if data.draw(st.booleans()):
-                log._active._boundaries.clear()
+                log._active.boundaries.clear()
             read = log.read(Offset(offset), bytes_max=bytes_max, end=Offset(end), at_least_one_batch=minimum)
             got = batch_offsets(take(read))
             number = next(n for n, (_, batch_end, _) in enumerate(stored) if batch_end > offset)
@@ -665,7 +665,7 @@ class TestDurability:
 
     def test_a_read_error_fails_the_storage(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 20)
-        log._active._boundaries.clear()
+        log._active.boundaries.clear()
         disk.fail_on = lambda operation, path: operation == "read"
         with pytest.raises(StorageFailed):
             log.read(Offset(11), bytes_max=300, end=log.log_end_offset, at_least_one_batch=True)

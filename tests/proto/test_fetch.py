@@ -24,6 +24,8 @@ from barnabas_wire.kafka.messages.fetch import (
     encode_fetch_response,
     parse_fetch_request,
     parse_fetch_response,
+    parse_poll,
+    split_poll,
 )
 from barnabas_wire.kafka.primitives import MalformedMessage
 from tests.proto import oracle
@@ -267,43 +269,54 @@ def test_what_a_follower_of_one_partition_says_and_hears_is_what_the_general_way
 
 
 @pytest.mark.parametrize("version", range(12, 19))
-def test_what_a_consumer_of_one_partition_says_and_hears_is_what_the_general_way_gives(
-    version: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_answer_with_records_of_one_partition_is_what_the_general_way_gives(version: int) -> None:
     topics: list[str | Uuid] = [Uuid(b"t" * 16)] if version >= 13 else ["t", "ö" * 63, "t" * 126, "t" * 127, "t" * 200]
-    requests = []
     for topic in topics:
-        request = bytearray()
-        asked = FetchRequestPartition(topic, 3, 5, 1000, 4, 10, 1 << 20)
-        encode_fetch_request(request, version, [asked], max_wait_ms=500, min_bytes=1, max_bytes=1 << 21)
-        requests.append((request, wire._parse_request(memoryview(request), 0, version)))
-        for size in (1, 126, 127, 128, 20_000):
-            one = FetchedPartition(topic, 3, 0, 7, 6, 5, [bytes(size)], size)
-            parts, total = encode_fetch_response(9, version, [one])
-            frame = b"".join(parts)
-            assert len(frame) == total == 4 + int.from_bytes(frame[:4], "big")
-            assert encoded(schema.decode_response(FetchResponse, version, frame, 9), version) == frame[9:]
-            found = parse_fetch_response(memoryview(frame), 9, version).partitions[0]
-            assert (found.topic, bytes(found.records)) == (topic, bytes(size))
+        for size in (1, 126, 128, 0x3FFE, 0x3FFF, 0x1F_FFFE, 0x1F_FFFF):
+            for aborted in (None, (), ((5, 6),)):
+                one = FetchedPartition(topic, 3, 0, 7, 6, 5, [bytes(size)], size, aborted_transactions=aborted)
+                parts, total = encode_fetch_response(9, version, [one])
+                frame = b"".join(parts)
+                assert len(frame) == total == 4 + int.from_bytes(frame[:4], "big")
+                declared = schema.decode_response(FetchResponse, version, frame, 9)
+                assert encoded(declared, version) == frame[9:]
+                told = declared.responses[0].partitions[0].aborted_transactions
+                assert (told is None, len(told or ())) == (aborted is None, len(aborted or ()))
+                found = parse_fetch_response(memoryview(frame), 9, version).partitions[0]
+                assert (found.topic, found[1:6], len(found.records)) == (topic, (3, 0, 7, 6, 5), size)
 
-    def refuse(*_: Any) -> None:
-        raise AssertionError("the general way was taken")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(wire, "_parse_request", refuse)
-        for request, general in requests[:3]:
-            assert parse_fetch_request(memoryview(request), 0, version) == general
-    for request, _ in requests:
-        for position in range(len(request)):  # whatever is changed, both ways agree on it
+def read_as_poll(request: bytes | bytearray, position: int, version: int) -> Any:
+    """What split_poll and parse_poll read between them, or None."""
+    split = split_poll(memoryview(request), position, version)
+    poll = split and parse_poll(split[0], split[2], version)
+    if not split or poll is None:
+        return None
+    (asked,) = poll.partitions
+    return poll._replace(partitions=[(*asked[:3], split[1], *asked[4:])])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_poll_is_read_as_the_parser_reads_it_and_nothing_else_is_a_poll(version: int) -> None:
+    random = Random(version)
+    topics: list[str | Uuid] = [Uuid(b"t" * 16)] if version >= 13 else ["t", "ö" * 63, "t" * 127, "t" * 200, "t" * 600]
+    for topic in topics:
+        for offset in (0, -1, 1000, (1 << 63) - 1, -(1 << 63), random.getrandbits(62)):
+            request = bytearray(b"head")
+            asked = FetchRequestPartition(topic, 3, 5, offset, 4, 10, 1 << 20)
+            encode_fetch_request(request, version, [asked], max_wait_ms=500, min_bytes=1, max_bytes=1 << 21)
+            poll = read_as_poll(request, 4, version)
+            assert poll == (None if len(topic) == 600 else parse_fetch_request(memoryview(request), 4, version))
+        for position in range(len(request)):  # whatever is changed, it is read as the parser reads it, or not as a poll
             for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
-                other = memoryview(bytes(request[:position]) + bytes([byte]) + request[position + 1 :])
-                found_ways: list[Any] = []
-                for way in (parse_fetch_request, wire._parse_request):
-                    try:
-                        found_ways.append(way(other, 0, version))
-                    except (MalformedMessage, IndexError, struct.error, UnicodeDecodeError):
-                        found_ways.append(None)
-                assert found_ways[0] == found_ways[1], (position, byte)
+                other = bytes(request[:position]) + bytes([byte]) + request[position + 1 :]
+                poll = read_as_poll(other, 4, version)
+                assert poll is None or poll == wire._parse_request(memoryview(other), 4, version), (position, byte)
+            assert read_as_poll(bytes(request[:position]), min(position, 4), version) is None
+    for _ in range(300):  # other partitions, racks, tags, forgotten topics
+        other = encoded(oracle.generate(FetchRequest, version, random), version)
+        poll = read_as_poll(other, 0, version)
+        assert poll is None or poll == wire._parse_request(memoryview(other), 0, version)
 
 
 def test_records_are_slices_of_the_frame_and_not_copies() -> None:

@@ -12,6 +12,7 @@ client takes as "full fetches, please" (KIP-227); one that goes on with a sessio
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from barnabas_broker.api.leaders import node_endpoints
@@ -19,9 +20,16 @@ from barnabas_broker.api.registry import handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import ZERO_UUID, Uuid
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import FetchedPartition, encode_fetch_response, parse_fetch_request
+from barnabas_wire.kafka.messages.fetch import (
+    FetchedPartition,
+    ParsedFetchRequest,
+    encode_fetch_response,
+    parse_fetch_request,
+    parse_poll,
+    split_poll,
+)
 
 if TYPE_CHECKING:
     from barnabas_broker.network.connection import ResponseSlot
@@ -38,6 +46,12 @@ _new_tuple = tuple.__new__
 @handles_directly(ApiKey.FETCH, versions=(4, 18))
 def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Read from the asked partitions; the slot is filled now, or when enough bytes or the time have come."""
+    split = split_poll(frame, position, version)
+    if split is not None:
+        head, offset, tail = split
+        poll = _read_poll(head, tail, version)
+        if poll is not None and _poll(services, slot, version, poll, offset):
+            return
     request = parse_fetch_request(frame, position, version)
     if request.session_epoch not in FULL_SESSION_EPOCHS:
         code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -54,21 +68,62 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
     if not partitions:
         answer.respond([])
         return
-    spec: FetchSpec = _new_tuple(
-        FetchSpec,
-        (
-            request.replica_id,
-            request.replica_epoch,
-            0 if answer.refused else request.max_wait_ms,
-            request.min_bytes,
-            request.max_bytes,
-            answer.is_read_committed,
-            request.rack_id,
-        ),
-    )
+    spec = _spec_of(request)
+    if answer.refused:
+        spec = spec._replace(max_wait_ms=0)
     cancel = services.replica_manager.fetch(spec, partitions, respond=answer.respond)
     if not slot.is_done:
         slot.cancel = cancel
+
+
+_Poll = tuple[FetchSpec, bool, str | Uuid, int, int, int, int, int]
+"""What a request of one partition says, but for its fetch offset: what it says for all, whether it is read_committed, topic,
+partition, current leader epoch, last fetched epoch, log start offset, max bytes."""
+
+
+@lru_cache(1024)
+def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
+    """The poll of which these are the bytes before and behind the fetch offset; None if they are none, or of a session.
+
+    A consumer asks with the same bytes again and again: to parse them and to make the specs is half of its poll's way to the
+    replica manager.
+    """
+    request = parse_poll(head, tail, version)
+    if request is None or request.session_epoch not in FULL_SESSION_EPOCHS:
+        return None
+    topic, index, leader_epoch, _, fetched_epoch, start, most = request.partitions[0]
+    spec = _spec_of(request)
+    return spec, spec.is_read_committed, topic, index, leader_epoch, fetched_epoch, start, most
+
+
+def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int) -> bool:
+    """Read for a poll; False if its topic id names no topic."""
+    spec, is_read_committed, topic, index, leader_epoch, fetched_epoch, start, most = poll
+    topic_id = ZERO_UUID
+    if version >= TOPIC_IDS_FROM:
+        topic_id = topic  # type: ignore[assignment]
+        known = services.metadata.image.topics.get_by_id(topic_id)
+        if known is None:
+            return False
+        topic = known.name
+    asked = (topic, topic_id, index, leader_epoch, offset, fetched_epoch, start, most)
+    answer = _Answer(services, slot, version, is_read_committed)
+    cancel = services.replica_manager.fetch(spec, (asked,), answer.respond)
+    if not slot.is_done:
+        slot.cancel = cancel
+    return True
+
+
+def _spec_of(request: ParsedFetchRequest) -> FetchSpec:
+    return FetchSpec(
+        BrokerId(request.replica_id),
+        request.replica_epoch,
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level == READ_COMMITTED,
+        request.rack_id,
+    )
 
 
 class _Answer:

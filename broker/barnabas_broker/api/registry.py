@@ -112,6 +112,13 @@ def load_handlers() -> None:
         importlib.import_module(f"barnabas_broker.api.{name}")
 
 
+def by_kind() -> dict[int, Api]:
+    """The table by the first four bytes of a request, api key << 16 | version, of all that is served. After load_handlers."""
+    return {
+        api.key << 16 | version: api for api in APIS.values() for version in range(api.min_version, api.max_version + 1)
+    }
+
+
 def skip_tagged_fields(frame: memoryview, position: int) -> int:
     """Position after the tagged fields of a request header; raises MalformedMessage when they do not fit the frame."""
     try:

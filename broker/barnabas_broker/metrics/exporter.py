@@ -494,8 +494,8 @@ def network_families(sources: NodeSources) -> Iterator[Metric]:
         "requests",
         "Requests by API and version.",
         [
-            ({"api": api_name(key), "version": str(version)}, count)
-            for (key, version), count in list(stats.requests.items())
+            ({"api": api_name(kind >> 16), "version": str(kind & 0xFFFF)}, count)
+            for kind, count in list(stats.requests.items())
         ],
     )
     yield counter(

@@ -48,7 +48,7 @@ STASHED_FRAME_BYTES_MAX = 64 * 1024
 """A frame up to this size that came in part is put before the next read: its rest and all that follows come in one read.
 Reading its rest alone would cost every second turn of the loop (measured with 16 KiB requests)."""
 _unpack_size = struct.Struct(">i").unpack_from
-_unpack_header = struct.Struct(">hhih").unpack_from
+_unpack_header = struct.Struct(">iih").unpack_from
 
 
 class ResponseSlot:
@@ -376,12 +376,13 @@ class Connection(asyncio.BufferedProtocol):
 
         now: when the read began that it came with, or when it was taken up again.
         """
-        api_key, version, correlation_id, client_id_bytes = _unpack_header(frame, 0)
+        kind, correlation_id, client_id_bytes = _unpack_header(frame, 0)
+        version = kind & 0xFFFF
         listener = self._listener
-        listener.stats.requests[(api_key, version)] += 1
-        slot = ResponseSlot(self, api_key, version, correlation_id, now)
-        api = listener.apis.get(api_key)
-        if api is None or not api.min_version <= version <= api.max_version:
+        listener.stats.requests[kind] += 1
+        slot = ResponseSlot(self, kind >> 16, version, correlation_id, now)
+        api = listener.apis.get(kind)
+        if api is None:
             self._refuse_version(slot)
             return
         try:
@@ -405,9 +406,9 @@ class Connection(asyncio.BufferedProtocol):
                 client_host=self.client_host,
                 now_ms=listener.services.clock_ms(),
             )
-            request = registry.decode_request(api_key, version, frame, position)
+            request = registry.decode_request(api.key, version, frame, position)
         except KafkaError as error:
-            logger.debug("malformed request api=%d v%d from %s: %s", api_key, version, self.client_host, error)
+            logger.debug("malformed request api=%d v%d from %s: %s", api.key, version, self.client_host, error)
             self.close("malformed")
         except Exception as error:
             self._bug(slot, error)
@@ -505,22 +506,21 @@ class Connection(asyncio.BufferedProtocol):
         queued_bytes = 0
         api_key, started, alike = -1, 0.0, 0
         stats = self._listener.stats
+        times = stats.request_time_s
         now = perf_counter()
         while slots and slots[0].is_done:
             slot = slots.popleft()
             if slot.started != started or slot.api_key != api_key:
                 if alike:
-                    stats.time_of(api_key).observe(now - started, alike)
+                    (times.get(api_key) or stats.time_of(api_key)).observe(now - started, alike)
                 api_key, started, alike = slot.api_key, slot.started, 0
             alike += 1
             parts += slot.parts
             queued_bytes += slot.size_bytes
         if alike:
-            stats.time_of(api_key).observe(now - started, alike)
+            (times.get(api_key) or stats.time_of(api_key)).observe(now - started, alike)
         self.last_active = now
-        gate = self._gate
-        gate.put(parts, queued_bytes)
-        gate.flush()
+        self._gate.send(parts, queued_bytes)
 
     def _gate_progress(self) -> None:
         self.last_active = perf_counter()

@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from barnabas_broker.api.registry import APIS, load_handlers
+from barnabas_broker.api.registry import by_kind, load_handlers
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
@@ -140,7 +140,7 @@ class KafkaListener:
         self.loop = loop
         self.services = server.services
         self.stats = server.stats
-        self.apis = APIS
+        self.apis = by_kind()
         self.buffers = server.buffers
         self.spawn = server.spawn
         self.fail = server.fail

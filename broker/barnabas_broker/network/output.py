@@ -126,13 +126,10 @@ class OutputGate:
         """The file that was sent from last, and up to where."""
         self.queued_bytes = 0
 
-    def put(self, parts: Sequence[Part], size_bytes: int) -> None:
-        """Queue answers; `flush` sends."""
+    def send(self, parts: Sequence[Part], size_bytes: int) -> None:
+        """Queue answers and send what the socket takes now, the rest when it takes more."""
         self._parts.extend(parts)
         self.queued_bytes += size_bytes
-
-    def flush(self) -> None:
-        """Send what the socket takes now, the rest when it takes more."""
         if self._is_waiting or self._is_reading_ahead or self._is_closed:
             return
         if self._send():
@@ -309,12 +306,11 @@ class OutputGate:
         Not the last: the log has just looked at the batch behind the range, most often in that very page.
         """
         position = part.position
-        near_end = max(position, position + size - 1 - mmap.PAGESIZE)
         # A reader goes on where it stopped, most often in a page of which the beginning was sent a moment ago.
         is_begun = position == self._sent_end and part.file is self._sent_file and position % mmap.PAGESIZE
         if not is_begun and not _is_cached(descriptor, position):
             return True
-        return size > mmap.PAGESIZE and not _is_cached(descriptor, near_end)
+        return size > mmap.PAGESIZE and not _is_cached(descriptor, position + size - 1 - mmap.PAGESIZE)
 
     def _read_ahead(self, file: File, position: int, size: int) -> None:
         """Bring a range into the page cache by a thread, then go on. The file is held meanwhile."""
@@ -332,7 +328,7 @@ class OutputGate:
                 self._on_lost("short_read")
                 return
             self._warm = (file, position + size)
-            self.flush()
+            self.send((), 0)
             self._on_progress()
 
         reading.add_done_callback(done)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct as struct_module
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
@@ -371,38 +372,41 @@ _unpack_epoch_and_offset = struct_module.Struct(">iq").unpack_from
 _ONE_REQUEST = struct_module.Struct(">iiibiiB16sBiiqiqiBBBB")  # ... topic's tags, nothing forgotten, no rack
 _ONE_REQUEST_COUNTS = (0, 0, 1, 1)
 _ONE_FOLLOWER = struct_module.Struct(">BBBiqB")  # one tagged field: number 1, 13 bytes, replica id and epoch, no tags
-_ONE_RESPONSE = struct_module.Struct(">iixihiB16sBihqqqBi")
-# The same for who asks by name (version 12) or is no follower: what a consumer of one partition sends and gets.
-_ONE_POLL_HEAD = {version: struct_module.Struct(head.format + "B") for version, head in _REQUEST_HEAD.items()}
-_ONE_POLL_TAIL = struct_module.Struct(">Biiqiqi5s")
-_ONE_POLL_COUNTS = b"\0\0\1\1\0"  # partition's tags, topic's tags, nothing forgotten, no rack, no tags
-_pack_one_named_head = struct_module.Struct(">iixihiBB").pack
-_pack_one_named_tail = struct_module.Struct(">BihqqqBi").pack
-_ONE_NAMED_BYTES = struct_module.calcsize(">iixihiBB") + struct_module.calcsize(">BihqqqBi")
-_ONE_NAME_BYTES_MAX = 126
-"""Its length is one byte."""
-_new_tuple = tuple.__new__
-"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
+# The answer of one partition with records, framing before them: nothing throttled, no error, no session, and their size in
+# three bytes. By topic id, and by a name of so many bytes that its length takes one.
+_ONE_BY_ID = struct_module.Struct(">ii11xB16sBihqqqBiBBB")
+_pack_one_by_id = _ONE_BY_ID.pack
+_PACK_ONE_BY_NAME = [struct_module.Struct(f">ii11xBB{size}sBihqqqBiBBB").pack for size in range(127)]
+_SIZE_MIN, _SIZE_MAX = (1 << 14) - 1, (1 << 21) - 2
+# A poll: the request of one partition, asked with another fetch offset each time. What stands around that:
+POLL_BYTES_MAX = 512
+_POLL_TAIL_BYTES = {  # behind the fetch offset: fetched epoch, log start, max bytes, nothing forgotten, no rack, no tags
+    version: 21 if version >= 12 else 4 + 8 * (version >= 5) + 4 * (version >= 7) + 2 * (version >= 11)
+    for version in _REQUEST_HEAD
+}
+_POLL_COUNTS = {  # low byte of the topic count, from the start; of the partition count, from the end; what says one
+    version: (head.size, -38, 2)
+    if version >= 12
+    else (head.size + 3, -_POLL_TAIL_BYTES[version] - (17 if version >= 9 else 13), 1)
+    for version, head in _REQUEST_HEAD.items()
+}
 
 _pack_one_request = _ONE_REQUEST.pack
 _pack_one_follower = _ONE_FOLLOWER.pack
-_pack_one_response = _ONE_RESPONSE.pack
 _ONE_RESPONSE_BODY = struct_module.Struct(">ihiB16sBihqqqBiB")  # up to the first byte of the records' length
 
 
 def parse_fetch_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
     """Body of a FetchRequest v4 to v18. `view` must end where the frame ends. Raises MalformedMessage."""
     try:
-        return (
-            (_parse_one_request(view, position, version) if version >= 15 else None)
-            or (_parse_one_poll(view, position, version) if version >= 12 else None)
-            or _parse_request(view, position, version)
+        return (_parse_one_request(view, position) if version >= 15 else None) or _parse_request(
+            view, position, version
         )
     except (IndexError, struct_module.error, UnicodeDecodeError) as error:
         raise MalformedMessage(f"FetchRequest v{version}: {error}") from error
 
 
-def _parse_one_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest | None:
+def _parse_one_request(view: memoryview, position: int) -> ParsedFetchRequest | None:
     """A follower's request of one partition; None for any other (measured: 2.5 us instead of 7)."""
     p = position + _ONE_REQUEST.size
     if len(view) - p != _ONE_FOLLOWER.size:
@@ -421,36 +425,41 @@ def _parse_one_request(view: memoryview, position: int, version: int) -> ParsedF
     )
 
 
-def _parse_one_poll(view: memoryview, position: int, version: int) -> ParsedFetchRequest | None:
-    """A request of one partition without tagged fields, v12 on; None for any other (measured: 4 us instead of 12)."""
-    head = _ONE_POLL_HEAD[version]
-    p = position + head.size
-    tail_at = p + (16 if version >= 13 else view[p])  # a name of n bytes has n + 1 for its length, in one byte
-    if len(view) - tail_at != _ONE_POLL_TAIL.size:
+def split_poll(view: memoryview, position: int, version: int) -> tuple[bytes, int, bytes] | None:
+    """(what stands before the fetch offset, the offset, what stands behind) of a FetchRequest body v4 to v18 of one partition.
+
+    A consumer begins and ends request after request with the same bytes: what they say is worth remembering, and parse_poll
+    says it. Of a request without rack and tagged fields only; for most others None, else bytes that parse_poll refuses.
+    """
+    tail_bytes = _POLL_TAIL_BYTES[version]
+    topics_at, partitions_at, one = _POLL_COUNTS[version]
+    size = len(view) - position
+    if size > POLL_BYTES_MAX or size < topics_at - partitions_at:
         return None
-    values = head.unpack_from(view, position)
-    partitions, index, leader_epoch, offset, fetched_epoch, start, most_of_it, counts = _ONE_POLL_TAIL.unpack_from(
-        view, tail_at
-    )
-    if values[-1] != 2 or partitions != 2 or counts != _ONE_POLL_COUNTS:
+    if view[position + topics_at] != one or view[partitions_at] != one:
         return None
-    topic: str | Uuid
-    if version >= 13:
-        topic = new_uuid(view[p:tail_at])
-    elif 1 < tail_at - p <= _ONE_NAME_BYTES_MAX + 1:
-        topic = str(view[p + 1 : tail_at], "utf-8")
-    else:
+    return _poll_unpacker(size - tail_bytes - 8, tail_bytes)(view, position)
+
+
+@lru_cache
+def _poll_unpacker(head_bytes: int, tail_bytes: int) -> Any:
+    return struct_module.Struct(f">{head_bytes}sq{tail_bytes}s").unpack_from
+
+
+def parse_poll(head: bytes, tail: bytes, version: int) -> ParsedFetchRequest | None:
+    """What `head`, any fetch offset and `tail` say, with 0 for the offset; None when that is no poll of one partition.
+
+    The parser reads from front to back: if eight bytes are the fetch offset both when all their bits are 0 and when all are
+    1, then every bit of it is theirs, and nothing else depends on them.
+    """
+    try:
+        poll, other = (
+            parse_fetch_request(memoryview(head + offset + tail), 0, version) for offset in (bytes(8), b"\xff" * 8)
+        )
+    except MalformedMessage:
         return None
-    replica_id = -1
-    if version < 15:
-        replica_id, wait, least, most, isolation, session, session_epoch, _ = values
-    else:
-        wait, least, most, isolation, session, session_epoch, _ = values
-    one = (topic, index, leader_epoch, offset, fetched_epoch, start, most_of_it)
-    return _new_tuple(
-        ParsedFetchRequest,
-        (replica_id, -1, wait, least, most, isolation, session, session_epoch, [one], [], ""),
-    )
+    offsets = [[partition[3] for partition in request.partitions] for request in (poll, other)]
+    return poll if offsets == [[0], [-1]] else None
 
 
 def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
@@ -584,41 +593,27 @@ def encode_fetch_response(
     Parts are framing bytes with each partition's own `parts` between them. Partitions of one topic must stand together.
     node_endpoints: (node id, host, port, rack) of the leaders named in current_leader; sent from version 16 on.
     """
-    if version >= 12 and len(partitions) == 1 and not error_code and not node_endpoints:
+    if version >= 12 and len(partitions) == 1 and not (throttle_time_ms or error_code or session_id or node_endpoints):
         topic, index, error, high, stable, start, own_parts, size, diverging, leader, aborted, preferred = partitions[0]
-        if diverging is not None or leader is not None or aborted is not None or not size:
-            pass
-        elif version == 12:
+        if _SIZE_MIN <= size <= _SIZE_MAX and diverging is None and leader is None and not aborted:
+            low, middle, high_bits = size + 1 & 0x7F | 0x80, size + 1 >> 7 & 0x7F | 0x80, size + 1 >> 14
+            marks = 0 if aborted is None else 1
+            if version >= 13:
+                total = _ONE_BY_ID.size + size + 3
+                head = _pack_one_by_id(
+                    total - 4, correlation_id, 2, topic, 2, index, error, high, stable, start, marks, preferred,
+                    low, middle, high_bits,
+                )  # fmt: skip
+                return [head, *own_parts, b"\0\0\0"], total
             name = topic.encode()  # type: ignore[union-attr]
-            if len(name) <= _ONE_NAME_BYTES_MAX:
-                length = write_uvarint(size + 1)
-                total = _ONE_NAMED_BYTES + len(name) + len(length) + size + 3
-                head = _pack_one_named_head(
-                    total - 4, correlation_id, throttle_time_ms, 0, session_id, 2, len(name) + 1
-                )
-                tail = _pack_one_named_tail(2, index, error, high, stable, start, 0, preferred)
-                return [b"".join((head, name, tail, length)), *own_parts, b"\0\0\0"], total
-        else:
-            length = write_uvarint(size + 1)
-            total = _ONE_RESPONSE.size + len(length) + size + 3
-            head = _pack_one_response(
-                total - 4,
-                correlation_id,
-                throttle_time_ms,
-                0,
-                session_id,
-                2,
-                topic,
-                2,
-                index,
-                error,
-                high,
-                stable,
-                start,
-                0,
-                preferred,
-            )
-            return [head + length, *own_parts, b"\0\0\0"], total
+            name_bytes = len(name)
+            if name_bytes < len(_PACK_ONE_BY_NAME):
+                total = _ONE_BY_ID.size - 15 + name_bytes + size + 3
+                head = _PACK_ONE_BY_NAME[name_bytes](
+                    total - 4, correlation_id, 2, name_bytes + 1, name, 2, index, error, high, stable, start, marks, preferred,
+                    low, middle, high_bits,
+                )  # fmt: skip
+                return [head, *own_parts, b"\0\0\0"], total
     is_flexible = version >= 12
     if is_flexible:
         out = bytearray(_pack_response_head(0, correlation_id, throttle_time_ms, error_code, session_id))
