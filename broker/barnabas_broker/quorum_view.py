@@ -1,8 +1,9 @@
 """The quorum as its leader sees it, from any node.
 
 May touch:  grpc.aio on the control lane.     Must not touch: the quorum's log and state.
-Invariants: only the leader knows how far the others are, so a node that does not lead asks the leader, once and for at
-            most ASK_TIMEOUT_S, and otherwise tells what it knows itself; generated types stop here and in admin_rpc.py.
+Invariants: only the leader knows how far the others are, so a node that does not lead asks the leader, for about
+            LEADER_WAIT_S until one answers, and otherwise tells what it knows itself; generated types stop here and in
+            admin_rpc.py.
 Read next:  admin_rpc.py.
 """
 
@@ -21,7 +22,7 @@ from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 
@@ -76,7 +77,7 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         self._clock_ms = clock_ms
         self._recovered_beside = recovered_beside
         self._channel: grpc.aio.Channel | None = None
-        self._channel_to = NO_BROKER
+        self._channel_to = ""
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a controller's gRPC server that is not started yet."""
@@ -87,22 +88,21 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         return quorum_to_message(self._own(), self._quorum.voters, cluster_id=self._cluster_id, now_ms=self._clock_ms())
 
     async def describe(self) -> QuorumDescription:
-        """The leader's view where it can be had, else this node's own."""
-        await self._await_leader()
-        own = self._own()
-        leader = self._quorum.leader_endpoint
-        if own.leader_id == self._node_id or leader is None:
-            return own
-        try:
-            message = await self._stub(leader.key.id, leader.host, leader.port).DescribeOwnQuorum(
-                admin_pb2.DescribeQuorumRequest(), timeout=ASK_TIMEOUT_S
-            )
-        except grpc.aio.AioRpcError as error:
-            logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())
-            return own
-        found = quorum_from_message(message)
-        beside = dict.fromkeys([*found.recovered_beside, *own.recovered_beside])
-        return replace(found, recovered_beside=tuple(beside))
+        """The leader's view where it can be had, else this node's own.
+
+        Between two leaders nobody is known for a moment, or the last one still, and a leader whose vote was taken hears of its
+        successor a second later. Kafka's brokers ask on until a leader answers, and its quorum tool fails where none is named.
+        """
+        deadline_s = time.monotonic() + LEADER_WAIT_S
+        while (own := self._own()).leader_id != self._node_id:
+            leader = self._quorum.leader_endpoint
+            if leader is not None and (found := await self._ask(leader)) is not None:
+                beside = dict.fromkeys([*found.recovered_beside, *own.recovered_beside])
+                return replace(found, recovered_beside=tuple(beside))
+            if time.monotonic() >= deadline_s:
+                break
+            await asyncio.sleep(LEADER_LOOK_S)
+        return own
 
     async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
         """Have the quorum's leader change the voter set; ends when that is committed. Raises PeerUnreachable."""
@@ -114,21 +114,26 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
             await self._channel.close()
             self._channel = None
 
-    async def _await_leader(self) -> None:
-        """Between two leaders nobody is known for a moment, and a leader whose vote was taken hears of its successor a second later.
-        Kafka's brokers ask on until a leader answers, and its quorum tool fails where none is named."""
-        deadline_s = time.monotonic() + LEADER_WAIT_S
-        while self._quorum.describe().leader_id == NO_BROKER and time.monotonic() < deadline_s:
-            await asyncio.sleep(LEADER_LOOK_S)
+    async def _ask(self, leader: Voter) -> QuorumDescription | None:
+        """What it sees; None when it does not answer, or does not lead."""
+        try:
+            message = await self._stub(address_of(leader.host, leader.port)).DescribeOwnQuorum(
+                admin_pb2.DescribeQuorumRequest(), timeout=ASK_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as error:
+            logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())
+            return None
+        found = quorum_from_message(message)
+        return found if found.leader_id == leader.key.id else None
 
     def _own(self) -> QuorumDescription:
         return replace(self._quorum.describe(), recovered_beside=tuple(self._recovered_beside()))
 
-    def _stub(self, leader_id: BrokerId, host: str, port: int) -> Any:
+    def _stub(self, address: str) -> Any:
         """A stub on the one channel that is kept; a channel to a former leader is dropped when its last call ends."""
-        if self._channel is None or self._channel_to != leader_id:
-            self._channel = grpc.aio.insecure_channel(address_of(host, port), options=CHANNEL_OPTIONS)
-            self._channel_to = leader_id
+        if self._channel is None or self._channel_to != address:
+            self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            self._channel_to = address
         return admin_pb2_grpc.QuorumViewStub(self._channel)
 
 
