@@ -413,11 +413,12 @@ class LocalCluster:
             "admin.listeners": f"{HOST}:{node.admin_port}",
             "metrics.listeners": f"{HOST}:{node.metrics_port}",
             "default.replication.factor": str(replicas),
-            "min.insync.replicas": str(max(1, replicas - 1)),
             "offsets.topic.replication.factor": str(replicas),
             # When a whole cluster stops, its last voters find no quorum that could give them leave.
             "controlled.shutdown.timeout.ms": str(SHUTDOWN_TIMEOUT_MS),
         }
+        if node.is_controller:  # a broker's own does not count
+            properties["min.insync.replicas"] = str(max(1, replicas - 1))
         if listeners:
             properties["listeners"] = ",".join(listeners)
         if advertised:

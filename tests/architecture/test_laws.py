@@ -83,10 +83,18 @@ def test_every_config_key_has_a_doc() -> None:
     assert not [key.name for key in keys if not key.doc]
 
 
-@pytest.mark.parametrize("name", ["deploy/config/broker-1.properties", "deploy/config/controller-1.properties"])
-def test_shipped_configs_are_accepted_and_hold_no_unknown_key(name: str) -> None:
+@pytest.mark.parametrize("name", [f"{role}-{number}" for role in ("broker", "controller") for number in (1, 2, 3)])
+def test_shipped_configs_are_accepted_without_a_warning_and_make_durable_topics(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What counts of min.insync.replicas is the controllers', and of default.replication.factor that of the node asked."""
     from barnabas_broker.config.server import known_keys, node_config, read_properties
 
-    properties = read_properties(ROOT / name)
-    assert node_config(properties).server.process_roles
+    properties = read_properties(ROOT / f"deploy/config/{name}.properties")
+    config = node_config(properties)
+    assert config.server.process_roles == (name.partition("-")[0],) and not caplog.messages
     assert not set(properties) - {key.name for key in known_keys()}
+    assert properties["default.replication.factor"] == "3"
+    assert config.controller.min_insync_replicas == 2 or not config.server.is_controller
+    node_config(properties | {"min.insync.replicas": "2"})
+    assert any("does not count" in told for told in caplog.messages) == config.server.is_broker

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 BROKER = "broker"
 CONTROLLER = "controller"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 PROTOCOL_MAP = "listener.security.protocol.map"
 SECURED_PROTOCOLS = frozenset(("SSL", "SASL_PLAINTEXT", "SASL_SSL"))
 """Kafka's, of which none is spoken here; a listener with one of these names means it (Kafka's default of the map)."""
@@ -275,6 +276,12 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         _refuse_secured(entry.rpartition(":")[2].strip(), f"{PROTOCOL_MAP}={entry.strip()}")
     server = load(ServerConfig, properties)
     server.validate()
+    if not server.is_controller and MIN_INSYNC_REPLICAS in properties:
+        logger.warning(
+            "%s of a node without the controller role does not count: the first active controller wrote its own into the "
+            "metadata, for all brokers; set it in the controllers' files before their first start, or per topic",
+            MIN_INSYNC_REPLICAS,
+        )
     listener = server.inter_broker_listener() if server.is_broker else ""
     controller = load(ControllerConfig, properties)
     return NodeConfig(
