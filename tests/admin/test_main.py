@@ -228,7 +228,15 @@ def test_kraft_version_is_upgraded_in_the_voter_set_first_and_only_by_its_name(
 
 
 def test_cluster_info_as_text(run: Run) -> None:
-    assert "answered_by" in run("cluster", "info").stdout
+    shown = run("cluster", "info")
+    assert "answered_by" in shown.stdout and not shown.stderr
+
+
+def test_a_node_that_has_read_no_metadata_yet_is_not_taken_for_an_empty_cluster(
+    admin_server: AdminServer, run: Run
+) -> None:
+    admin_server.node.image = make_image(brokers=(), offset=-1)
+    assert "node 1 has read no metadata yet: ask again" in run("cluster", "info").stderr
 
 
 def test_a_cluster_without_a_controller_has_none(admin_server: AdminServer, run: Run) -> None:

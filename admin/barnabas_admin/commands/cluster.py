@@ -67,6 +67,8 @@ def info(invocation: Invocation) -> None:
         return
     answered_by = f"{found.answered_by} ({','.join(found.answered_by_roles)})"
     controller_id = found.controller_id if found.controller_id >= 0 else None
+    if found.metadata_offset < 0:
+        talk(f"node {found.answered_by} has read no metadata yet: ask again in a moment")
     print_fields(fields | {"controller_id": controller_id, "answered_by": answered_by})
     print_line()
     print_broker_table(brokers, found.controller_id)
