@@ -140,7 +140,7 @@ class LogSegment:
         if max_timestamp_ms > max_timestamp[0]:
             self._max_timestamp = max_timestamp = (max_timestamp_ms, last_offset)
         if self._bytes_since_index > self.index_interval_bytes:
-            self.offset_index.add(last_offset=last_offset, position=position)
+            self.offset_index.append(last_offset - self.base_offset, position)
             self.time_index.add(timestamp_ms=max_timestamp[0], offset=max_timestamp[1])
             self._bytes_since_index = 0
             self._index_room -= 1

@@ -74,6 +74,7 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 """Bytes queued in one log while a slow flush holds its writes back; past that it writes, and may wait for the disk."""
 
 _OFFSET_ZERO = Offset(0)
+_LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
 _pack_prefix = PREFIX.pack
 _unpack_offset = struct.Struct(">q").unpack
 _new_tuple = tuple.__new__
@@ -274,23 +275,24 @@ class UnifiedLog:
             return self._append_internal(batches, leader_epoch, now_ms)
         header = check_is_one_batch(batches)
         check_producer_batch(header, self.config, now_ms=now_ms)
-        body = bytes(memoryview(batches)[CRC_START:])
-        if crc32c(body) != header.crc:
-            raise CorruptBatch(f"the batch's checksum is wrong ({header.record_count} records)")
-        if header.producer_id >= 0:
+        body = bytes(batches[CRC_START:])
+        _, _, _, _, crc, _, _, _, _, producer_id, producer_epoch, base_sequence, record_count = header
+        if crc32c(body) != crc:
+            raise CorruptBatch(f"the batch's checksum is wrong ({record_count} records)")
+        if producer_id >= 0:
             repeated = self.producers.check(
-                producer_id=header.producer_id,
-                epoch=header.producer_epoch,
-                first_sequence=header.base_sequence,
-                record_count=header.record_count,
+                producer_id=producer_id,
+                epoch=producer_epoch,
+                first_sequence=base_sequence,
+                record_count=record_count,
             )
             if repeated is not None:
                 return AppendResult(
                     repeated.first_offset,
                     repeated.last_offset,
                     repeated.timestamp_ms,
-                    now_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else -1,
-                    header.record_count,
+                    now_ms if self.config.message_timestamp_type is _LOG_APPEND_TIME else -1,
+                    record_count,
                     0,
                     True,
                 )
@@ -336,7 +338,7 @@ class UnifiedLog:
             size_before = active.size_bytes
             try:
                 taken = active.add_batches(headers, done, config=self.config, now_ms=self._now_ms)
-            except OSError as error:  # as in _queue
+            except OSError as error:  # as in _assign
                 raise self._fail(error) from error
             if taken > done:
                 if run.has_producers:
@@ -409,65 +411,46 @@ class UnifiedLog:
         return AppendResult(first_offset, last_offset, greatest_ms, append_time_ms, record_count, size_bytes, False)
 
     def _assign(self, header: BatchHeader, body: bytes, leader_epoch: Epoch, now_ms: int) -> AppendResult:
-        """Give a sound batch its offsets, epoch and perhaps its time, and queue it."""
-        _, length, _, _, crc, _, last_offset_delta, _, max_timestamp_ms, producer_id, _, _, record_count = header
+        """Put a sound batch at the end, with its offsets, epoch and perhaps its time: segment, producers, log end. Its bytes wait
+        for write_pending. `header`: a plain tuple serves.
+        """
+        _, length, _, _, crc, attributes, delta, base_time_ms, max_time_ms, producer_id, epoch, sequence, count = header
         size = length + LOG_OVERHEAD_BYTES
         config = self.config
         if size > config.segment_bytes:
             raise BatchPassesSegment(f"a batch of {size} bytes passes segment.bytes={config.segment_bytes}")
         base_offset = self.log_end_offset
         append_time_ms = -1
-        if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME:
-            append_time_ms = max_timestamp_ms = now_ms
+        if config.message_timestamp_type is _LOG_APPEND_TIME:
+            append_time_ms = max_time_ms = now_ms
             changed = bytearray(body)
-            attributes = header.attributes | LOG_APPEND_TIME_FLAG
+            attributes |= LOG_APPEND_TIME_FLAG
             changed[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big", signed=True)
             changed[_MAX_TIMESTAMP_AT : _MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big", signed=True)
             body = bytes(changed)
             crc = crc32c(body)
-            header = header._replace(attributes=attributes, max_timestamp_ms=now_ms, crc=crc)
-        prefix = _pack_prefix(base_offset, length, leader_epoch, MAGIC, crc)
-        last_offset = Offset(base_offset + last_offset_delta)
-        producer: BatchHeader | None = None
-        if producer_id >= 0:
-            producer = header if header.base_offset == base_offset else header._replace(base_offset=base_offset)
-        self._queue(size, last_offset, max_timestamp_ms, producer, prefix, body, now_ms)
-        return _new_tuple(
-            AppendResult, (base_offset, last_offset, max_timestamp_ms, append_time_ms, record_count, size, False)
-        )
-
-    def _queue(
-        self,
-        size: int,
-        last_offset: Offset,
-        max_timestamp_ms: int,
-        producer: BatchHeader | None,
-        prefix: bytes,
-        body: bytes,
-        now_ms: int,
-    ) -> None:
-        """Put a stamped batch at the end: segment, producers, log end; its bytes wait for write_pending.
-
-        producer: the header, with the offset given here, where it names one.
-        """
+        last_offset: Offset = base_offset + delta  # type: ignore[assignment]  # a cast per batch would be a call
         active = self._active
         try:
             is_over = active.should_roll(
-                self.config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=max_timestamp_ms, now_ms=now_ms
+                config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=max_time_ms, now_ms=now_ms
             )
         except OSError as error:  # when its records begin is read once, from its file
             raise self._fail(error) from error
         if is_over:
             active = self._roll(now_ms)
-        active.add_batch(last_offset, max_timestamp_ms, size)
-        if producer is not None:
-            note_producer(self.producers, producer)
-        self._pending.append(prefix)
-        self._pending.append(body)
+        active.add_batch(last_offset, max_time_ms, size)
+        if producer_id >= 0:
+            stamped = (base_offset, length, leader_epoch, MAGIC, crc, attributes, delta, base_time_ms, max_time_ms)
+            note_producer(self.producers, BatchHeader(*stamped, producer_id, epoch, sequence, count))
+        pending = self._pending
+        pending.append(_pack_prefix(base_offset, length, leader_epoch, MAGIC, crc))
+        pending.append(body)
         self._pending_bytes += size
-        self.log_end_offset = Offset(last_offset + 1)
+        self.log_end_offset = last_offset + 1  # type: ignore[assignment]
         if self._pending_bytes >= PENDING_BYTES_MAX:
             self.write_pending()
+        return _new_tuple(AppendResult, (base_offset, last_offset, max_time_ms, append_time_ms, count, size, False))
 
     def _roll(self, now_ms: int) -> LogSegment:
         """Close the active segment and start one at the log end; the old one waits for the next flush round."""

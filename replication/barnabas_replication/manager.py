@@ -144,6 +144,7 @@ class ReplicaManager:
         self._tasks: asyncio.TaskGroup | None = None
         self._dirty: dict[Partition, None] = {}
         self._is_drain_scheduled = False
+        self._turn_clock_ms = self._turn_ms = 0
         self._held_back: dict[Partition, None] = {}
         self._awaited: dict[Partition, None] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -181,7 +182,9 @@ class ReplicaManager:
             error = InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {required_acks}")
             respond([AppendOutcome(topic, number, error) for topic, number, _ in entries])
             return
-        clock_ms = self._clock_ms()
+        if not self._is_drain_scheduled:
+            self._schedule_drain()
+        clock_ms = self._turn_clock_ms
         is_all_acks = required_acks == ACKS_ALL
         partitions = self._partitions
         outcomes: list[AppendOutcome] = []
@@ -216,7 +219,7 @@ class ReplicaManager:
             outcomes.append(_new_tuple(AppendOutcome, (topic, number, None, first_offset, append_time_ms, start, None)))
             if required_acks == 0:
                 continue
-            required_offset = Offset(last_offset + 1)
+            required_offset: Offset = last_offset + 1  # type: ignore[assignment]  # a cast per request would be a call
             if is_all_acks:
                 if partition.high_watermark >= required_offset:
                     continue
@@ -226,11 +229,9 @@ class ReplicaManager:
                     continue
                 queue = partition.waiting_for_flush
             if parked is None:
-                parked = ParkedProduce(outcomes, respond, int(self._loop.time() * 1000) + timeout_ms)
+                parked = ParkedProduce(outcomes, respond, self._turn_ms + timeout_ms)
             queue.park(required_offset, parked, len(outcomes) - 1)
             self._awaited[partition] = None
-        if self._dirty and not self._is_drain_scheduled:
-            self._schedule_drain()
         if parked is None:
             respond(outcomes)
             return
@@ -279,8 +280,11 @@ class ReplicaManager:
         return future
 
     def _schedule_drain(self) -> None:
+        """Drain in the next turn of the loop, and take the time of this one: once for all its appends."""
         if not self._is_drain_scheduled:
             self._is_drain_scheduled = True
+            self._turn_clock_ms = self._clock_ms()
+            self._turn_ms = self.now_ms()
             self._loop.call_soon(self._drain)
 
     def _drain(self) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.config import FlushOnAcks, LogConfig, TimestampType
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.image.metadata import MetadataDelta
@@ -649,6 +650,29 @@ async def test_what_was_written_before_a_flush_was_asked_for_is_flushed_then(tmp
             manager.update_topic_config("t", FSYNC)
         cluster.cut_links.clear()
         assert (await produced).error is None
+
+
+async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new_one(tmp_path: Path) -> None:
+    dated = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE, message_timestamp_type=TimestampType.LOG_APPEND_TIME)
+    async with MiniCluster(tmp_path, log_config=dated) as cluster:
+        cluster.controller.create("t")
+        manager, clock = cluster[1].manager, itertools.count(1_000)
+        assert manager is not None
+        manager._clock_ms = lambda: next(clock)
+        times: list[int] = []
+        for turn in range(3):
+            for topic in ("absent", "t", "t"):  # a refused one first: it dates nothing that comes later
+                manager.append_records(
+                    [AppendEntry(topic, 0, batch())],
+                    required_acks=0,
+                    timeout_ms=0,
+                    respond=lambda outcomes: times.append(outcomes[0].log_append_time_ms),
+                )
+            await asyncio.sleep(0.001 * turn)
+        manager.append_records([], required_acks=1, timeout_ms=0, respond=lambda outcomes: None)
+        await asyncio.sleep(0)
+        assert (await cluster[1].produce("t", batch())).log_append_time_ms == 1_004
+        assert times == [-1, 1_000, 1_000, -1, 1_001, 1_001, -1, 1_002, 1_002]
 
 
 async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_before_it_was_heard_of(

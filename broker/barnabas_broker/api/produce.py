@@ -77,13 +77,13 @@ class _Answer:
     def respond(self, outcomes: list[AppendOutcome]) -> None:
         """Called by the replica manager, once."""
         slot = self.slot
-        partitions: list[ProducedPartition] = []
-        if len(outcomes) == 1 and outcomes[0][2] is None and self.acks:
+        if len(outcomes) == 1 and outcomes[0].error is None and self.acks:
             topic, partition, _, base_offset, append_time_ms, start_offset, _ = outcomes[0]
-            partitions.append((topic, partition, 0, base_offset, append_time_ms, start_offset, None, None, ()))  # type: ignore[arg-type]
-            frame = encode_produce_response_frame(slot.correlation_id, self.version, partitions)
+            one = (topic, partition, 0, base_offset, append_time_ms, start_offset, None, None, ())
+            frame = encode_produce_response_frame(slot.correlation_id, self.version, (one,))  # type: ignore[arg-type]
             slot.fill((frame,), len(frame))
             return
+        partitions: list[ProducedPartition] = []
         failed: list[AppendOutcome] = []
         for outcome in outcomes:
             topic, partition, error, base_offset, append_time_ms, start_offset, leader = outcome

@@ -212,13 +212,16 @@ _pack_partition_v3 = struct_module.Struct(">ihqq").pack
 _pack_int32 = struct_module.Struct(">i").pack
 _pack_leader = struct_module.Struct(">BBBiix").pack
 
-# A response of one partition in two pieces around the topic name. Padding stands for empty tag sections and null strings.
-_ONE_HEAD = struct_module.Struct(">iixBB")  # size, correlation id, header tags, topic count, name length
-_ONE_TAIL = struct_module.Struct(
-    ">BihqqqBxxxix"
-)  # partition count, partition, error count, message, tags, throttle, tags
+# A request of one partition up to the length of its records, by the byte that says how long the topic's name is: it names a
+# length of n by n + 1. And the three bytes of that length, or what follows a shorter one.
+_UNPACK_ONE_HEAD = [struct_module.Struct(f"{13 + size}sBBB").unpack_from for size in range(128)]
+
+# A response of one partition, by topic id and by a name of so many bytes. Padding stands for empty tag sections and null
+# strings: size, correlation id, header tags, topic count, name; partition count, partition, error count, message, tags,
+# throttle, tags.
 _ONE_BY_ID = struct_module.Struct(">iixB16sBihqqqBxxxix")
-_ONE_SIZE = _ONE_HEAD.size + _ONE_TAIL.size - 4
+_PACK_ONE_BY_NAME = [struct_module.Struct(f">iixBB{size}sBihqqqBxxxix").pack for size in range(127)]
+_ONE_SIZE = _ONE_BY_ID.size - 16 + 1 - 4
 _ONE_HEAD_LEGACY = struct_module.Struct(">iiih")  # size, correlation id, topic count, name length
 _ONE_TAIL_V8 = struct_module.Struct(">iihqqqxxxxhi")  # partition count, partition, error count, message, throttle
 _ONE_TAIL_V5 = struct_module.Struct(">iihqqqi")
@@ -227,8 +230,6 @@ _ONE_SIZE_V5 = _ONE_HEAD_LEGACY.size + _ONE_TAIL_V5.size - 4
 _pack_one_head_legacy = _ONE_HEAD_LEGACY.pack
 _pack_one_tail_v8 = _ONE_TAIL_V8.pack
 _pack_one_tail_v5 = _ONE_TAIL_V5.pack
-_pack_one_head = _ONE_HEAD.pack
-_pack_one_tail = _ONE_TAIL.pack
 _pack_one_by_id = _ONE_BY_ID.pack
 
 
@@ -252,14 +253,24 @@ def _parse_one(view: memoryview, position: int) -> tuple[str | None, int, int, l
 
     A producer begins request after request with the same bytes: what they say is remembered (measured: 1.2 us of 2.2).
     """
-    p = position + 13 + view[position + 8]
-    named = _read_one(view[position:p].tobytes())
+    name_bytes = view[position + 8]
+    p = position + 13 + name_bytes
+    if name_bytes > 0x7F or len(view) < p + 4:
+        return None
+    head, length, second, third = _UNPACK_ONE_HEAD[name_bytes](view, position)
+    named = _read_one(head)
     if named is None:
         return None
-    length = view[p]
     p += 1
     if length > 0x7F:
-        length, p = read_uvarint_tail(view, p, length)
+        if second < 0x80:
+            length = length & 0x7F | second << 7
+            p += 1
+        elif third < 0x80:
+            length = length & 0x7F | (second & 0x7F) << 7 | third << 14
+            p += 2
+        else:
+            length, p = read_uvarint_tail(view, p, length)
     stop = p + length - 1 if length else p
     if stop + 3 != len(view) or _unpack_tail(view, stop) != (0, 0):
         return None
@@ -274,7 +285,7 @@ def _read_one(head: bytes) -> tuple[int, int, str, int] | None:
     Layout: a null transactional id, acks, timeout ms, 2 for one topic, length + 1 and name, 2 for one partition, its index.
     """
     stop = len(head) - 5
-    if head[0] or head[7] != 2 or not 0 < head[8] <= 0x7F or stop != 8 + head[8] or head[stop] != 2:
+    if head[0] or head[7] != 2 or head[stop] != 2:
         return None
     acks, timeout_ms, _ = _unpack_acks_and_count(head, 1)
     (partition,) = _unpack_int32(head, stop + 1)
@@ -396,9 +407,12 @@ def encode_produce_response_frame(
                     size, correlation_id, 2, topic, 2, index, error, base, append_time, start, 1, throttle_time_ms
                 )
             name = topic.encode()  # type: ignore[union-attr]
-            if len(name) < 127:
-                head = _pack_one_head(_ONE_SIZE + len(name), correlation_id, 2, len(name) + 1)
-                return head + name + _pack_one_tail(2, index, error, base, append_time, start, 1, throttle_time_ms)
+            size = len(name)
+            if size < len(_PACK_ONE_BY_NAME):
+                return _PACK_ONE_BY_NAME[size](
+                    _ONE_SIZE + size, correlation_id, 2, size + 1, name, 2, index, error, base, append_time, start, 1,
+                    throttle_time_ms,
+                )  # fmt: skip
     return _encode_flexible(correlation_id, version, partitions, throttle_time_ms, node_endpoints)
 
 
