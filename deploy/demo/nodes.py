@@ -37,8 +37,9 @@ def read_properties(path: Path) -> dict[str, str]:
 class Node:
     """One process; everything it writes lies below the working directory."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, lifeline: int | None) -> None:
         self.name = name
+        self.lifeline = lifeline
         self.config = CONFIG / f"{name}.properties"
         self.properties = read_properties(self.config)
         self.id = int(self.properties["node.id"])
@@ -91,9 +92,9 @@ class Node:
         """Start the process, its output appended to a file."""
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(
-                [*SERVER, "-c", str(self.config)],
+                [*SERVER, "-c", str(self.config), *([] if self.lifeline is None else ["--until-stdin-ends"])],
                 cwd=self.directory,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if self.lifeline is None else self.lifeline,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -120,12 +121,16 @@ class Node:
 
 
 class Nodes:
-    """The six processes."""
+    """The six processes. Unless they are to be kept they end with this one, however it ends: then a pipe that is their standard
+    input does."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, is_kept: bool) -> None:
         self.directory = directory
-        self.controllers = [Node(f"controller-{index}", directory) for index in (1, 2, 3)]
-        self.brokers = [Node(f"broker-{index}", directory) for index in (1, 2, 3)]
+        lifeline: int | None = None
+        if not is_kept:
+            lifeline, self._held = os.pipe()
+        self.controllers = [Node(f"controller-{index}", directory, lifeline) for index in (1, 2, 3)]
+        self.brokers = [Node(f"broker-{index}", directory, lifeline) for index in (1, 2, 3)]
 
     @property
     def all(self) -> list[Node]:

@@ -90,7 +90,7 @@ def main() -> int:
         "client and Spark\n"
     )
     started = time.monotonic()
-    nodes = Nodes(Path(tempfile.mkdtemp(prefix="barnabas-demo-")))
+    nodes = Nodes(Path(tempfile.mkdtemp(prefix="barnabas-demo-")), is_kept=options.keep)
     is_right = is_left_up = is_interrupted = False
     try:
         start(nodes)
