@@ -58,6 +58,7 @@ _EXIT_CODES = {
 _HINTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`barnabas topic list` shows the topics",
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name is 1 to 249 of the letters A-Z and a-z, digits, '.', '_' and '-'",
+    ErrorCode.MESSAGE_TOO_LARGE: "`barnabas topic alter TOPIC -c max.message.bytes=BYTES` lets larger ones in",
 }
 """For errors that brokers tell without a hint."""
 

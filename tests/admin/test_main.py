@@ -436,11 +436,20 @@ def test_a_hint_that_the_message_gives_already_is_not_repeated(capsys: pytest.Ca
     assert [line.partition(":")[0] for line in lines] == ["error", "error", "hint"]
 
 
+def test_a_record_that_is_too_large_is_told_with_what_lets_it_in(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(KafkaError.of(ErrorCode.MESSAGE_TOO_LARGE, "a batch of 2 bytes"), is_json=False)
+    assert "hint: `barnabas topic alter TOPIC -c max.message.bytes=" in capsys.readouterr().err
+
+
 def test_a_file_that_cannot_be_written_is_no_broker_that_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, errors_end_the_process(is_json=False):
         Path("/proc/no-such-directory").mkdir()
     assert ended.value.code == ExitCode.ERROR
     assert capsys.readouterr().err == "error: KAFKA_STORAGE_ERROR: /proc/no-such-directory: No such file or directory\n"
+
+
+def test_no_line_of_a_groups_help_is_cut(run: Run) -> None:
+    assert "..." not in run("topic", "reassign", "--help").stdout + run("quorum", "quarantine", "--help").stdout
 
 
 def test_usage_errors_end_with_two(run: Run) -> None:

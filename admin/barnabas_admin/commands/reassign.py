@@ -94,7 +94,7 @@ def apply(invocation: Invocation, moves: tuple[str, ...], path: str | None, thro
     _print_outcomes(invocation, outcomes, done="would begin" if dry else "begun")
 
 
-@reassign.command()
+@reassign.command(short_help="Show which partitions are moving, and how far.")
 @click.argument("topics", nargs=-1, metavar="[TOPIC…]")
 @common_options
 def status(invocation: Invocation, topics: tuple[str, ...]) -> None:
@@ -152,7 +152,7 @@ def cancel(invocation: Invocation, partitions: tuple[str, ...], is_all: bool) ->
     _print_outcomes(invocation, invocation.admin.alter_reassignments(wanted), done="cancelled")
 
 
-@reassign.command()
+@reassign.command(short_help="Take the throttle of a finished move off.")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC…")
 @common_options
 def unthrottle(invocation: Invocation, topics: tuple[str, ...]) -> None:
