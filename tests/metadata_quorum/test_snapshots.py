@@ -186,15 +186,10 @@ async def test_the_download_of_a_leader_that_changed_is_not_mixed_with_another(t
         await until(lambda: all(member.listener.records == RECORDS for member in cluster.members))
 
 
-class Recovered:
+class Recovered(Broken):
     """Reaches the leader until `snapshot` is there; from then on a leader of that epoch which has nothing but this snapshot."""
 
-    def __init__(self, inner: Transport) -> None:
-        self.inner = inner
-        self.snapshot: tuple[SnapshotId, bytes] | None = None
-        self.describe = inner.describe
-        self.change_voters = inner.change_voters
-        self.close = inner.close
+    snapshot: tuple[SnapshotId, bytes] | None = None
 
     async def call(self, request: Any, voter: Any, *, timeout_s: float) -> Any:
         if self.snapshot is None:
