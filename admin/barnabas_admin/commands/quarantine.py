@@ -32,7 +32,7 @@ def quarantine() -> None:
     """
 
 
-@quarantine.command("list")
+@quarantine.command("list", short_help="Show which nodes stand before which record; status 10 if any.")
 @common_options
 def list_held(invocation: Invocation) -> None:
     """Show which nodes stand before which record; exit status 10 when one does."""
