@@ -16,6 +16,7 @@ from barnabas_quorum.explain.partitions import explain_partition, find_partition
 from barnabas_quorum.explain.reassignments import explain_reassignment, explain_refusal
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.damage import LogEnd
+from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
@@ -445,6 +446,13 @@ def silence(number: int) -> Silence:
 
 CUT = {"unreached": frozenset({BrokerId(2)})}
 LOST = {"lost_end": LogEnd(Epoch(5), Offset(100))}
+
+
+def of_recovery(number: int, *, has_read_it: bool) -> ControllerReport:
+    epoch = 5 + RECOVERY_EPOCH_GAP
+    return replace(report(number, epoch=epoch if has_read_it else 5, incarnation="1:x"), epoch=Epoch(epoch))
+
+
 LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
     "led": ([report(1, role="leader"), report(2), report(3)], [], "led", "controller 1 leads the quorum in epoch 7"),
     "majority missing": ([report(1)], [2, 3], "majority-missing", "only 1 answer (1); missing: 2, 3"),
@@ -471,6 +479,18 @@ LEADERS: dict[str, tuple[list[ControllerReport], list[int], str, str]] = {
         [3],
         "majority-missing",
         "Controller 2 answers with another disk than the voter's",
+    ),
+    "who has not read of the recovery does not run": (
+        [of_recovery(2, has_read_it=False), of_recovery(3, has_read_it=False)],
+        [1],
+        "recovery-unread",
+        "no controller that answers (2, 3) has read its log as far as that",
+    ),
+    "nor beside one that has": (
+        [of_recovery(1, has_read_it=True), of_recovery(2, has_read_it=False), of_recovery(3, has_read_it=False)],
+        [],
+        "electing",
+        " 1 can win",
     ),
     "a recovered quorum's word counts": (
         [
@@ -526,6 +546,12 @@ def test_why_there_is_a_leader_or_none(name: str) -> None:
     assert found.status == status
     assert summary in found.summary
     assert bool(found.next) == (status != "led")
+
+
+def test_an_ipv6_controller_is_to_be_started_where_its_address_is_typed() -> None:
+    silent = Silence(voter=VOTERS.voters[1]._replace(host="::1"), error="connection refused")
+    found = explain_leader([report(1)], [silent], history=(), now_ms=0)
+    assert "2 ([::1]:9302)" in found.next[0].purpose and "at [::1]:9302 does not answer" in found.facts[-1]
 
 
 def test_a_damaged_voter_is_told_with_what_is_left_to_do() -> None:

@@ -198,13 +198,13 @@ class VoterChanges:
         except PeerUnreachable as error:
             return VoterRefusal(
                 ReplyError.REQUEST_TIMED_OUT,
-                f"nobody answers for {voter.key} at {voter.host}:{voter.port} ({error.message}): start the controller, or "
+                f"nobody answers for {voter.key} at {voter.address} ({error.message}): start the controller, or "
                 "correct the address",
             )
         if found.key != voter.key:
             return VoterRefusal(
                 ReplyError.INVALID_REQUEST,
-                f"{voter.host}:{voter.port} is node {found.key.id} with directory {found.key.directory_id}, not "
+                f"{voter.address} is node {found.key.id} with directory {found.key.directory_id}, not "
                 f"{voter.key}: name what `barnabas storage info` says on that node",
             )
         if not found.kraft_version_min <= level <= found.kraft_version_max:

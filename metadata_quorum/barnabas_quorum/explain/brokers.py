@@ -22,6 +22,7 @@ from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord
 from barnabas_wire.kafka.ids import NO_BROKER, NO_OFFSET, BrokerId, Offset
+from barnabas_wire.rpc.options import address_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +219,7 @@ def fence_cause(
 def _why_still_fenced(broker: BrokerRegistration, live: LiveFacts) -> tuple[str, tuple[NextStep, ...]]:
     """Why nobody unfences it now, and what to do."""
     session = live.sessions.get(broker.id)
-    where = ", ".join(f"{point.host}:{point.port}" for point in broker.endpoints)
+    where = ", ".join(address_of(point.host, point.port) for point in broker.endpoints)
     start = NextStep(purpose=f"start broker {broker.id} (it listened at {where})", command="barnabas-server -c FILE")
     forget = NextStep(
         purpose="or, if it will never come back, forget it", command=f"barnabas broker unregister {broker.id}"

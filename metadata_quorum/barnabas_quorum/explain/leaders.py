@@ -15,6 +15,7 @@ from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, newest, 
 from barnabas_quorum.explain.history import LogEntry, QuorumLeaderElected
 from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.election import is_up_to_date
+from barnabas_quorum.raft.epoch_history import is_before_recovery
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import QuorumRecoveryRecord
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
@@ -222,6 +223,15 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
                 ),
             ),
         )
+    if _is_unread(max(reports, key=_completeness)):
+        return Explanation(
+            subject=SUBJECT,
+            status="recovery-unread",
+            summary="NO LEADER: the quorum was recovered, and no controller that answers "
+            f"({_names([report.key.id for report in reports])}) has read its log as far as that. They know the former voters only, "
+            "and do not run for election.",
+            next=(_start(silent),),
+        )
     present = [report for report in reports if report.key in voters]
     replaced = [report for report in reports if report.key not in voters and voters.by_id(report.key.id) is not None]
     missing = [key.id for key in voters.keys if key not in {report.key for report in present}]
@@ -291,8 +301,14 @@ def _winners(present: Sequence[ControllerReport], voters: VoterSet) -> list[Brok
         report.key.id
         for report in present
         if report.lost_end is None
+        and not _is_unread(report)
         and sum(not why for why in votes_for(report, present, voters).values()) >= voters.majority
     ]
+
+
+def _is_unread(report: ControllerReport) -> bool:
+    """It came back to a recovered quorum, and its log does not reach the recovery (replica.py)."""
+    return is_before_recovery(report.last_epoch, known=report.epoch)
 
 
 def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
@@ -330,15 +346,14 @@ def _refusals(report: ControllerReport, reports: Sequence[ControllerReport], vot
 
 def _silent_facts(silent: Sequence[Silence]) -> tuple[str, ...]:
     return tuple(
-        f"controller {each.voter.key.id} at {each.voter.host}:{each.voter.port} does not answer: {each.error}"
-        for each in silent
+        f"controller {each.voter.key.id} at {each.voter.address} does not answer: {each.error}" for each in silent
     )
 
 
 def _start(silent: Sequence[Silence]) -> NextStep:
     if not silent:
         return NextStep(purpose="start the missing controllers", command="barnabas-server -c FILE")
-    where = ", ".join(f"{each.voter.key.id} ({each.voter.host}:{each.voter.port})" for each in silent)
+    where = ", ".join(f"{each.voter.key.id} ({each.voter.address})" for each in silent)
     return NextStep(
         purpose=f"start controller {where}; one that stopped by itself says why at the end of its log (a failing disk, too)",
         command="barnabas-server -c FILE",

@@ -19,6 +19,11 @@ RECOVERY_EPOCH_GAP = 1_000_000
 with pre-votes only when it can win: lost voters cannot have come this far, so no (epoch, offset) names two records."""
 
 
+def is_before_recovery(last_epoch: Epoch, *, known: Epoch) -> bool:
+    """Whether a log that ends in `last_epoch` lacks the recovery of the quorum that led to an epoch known elsewhere."""
+    return known - last_epoch >= RECOVERY_EPOCH_GAP
+
+
 class EpochHistory:
     """Epochs with their first offsets, ascending. Epoch 0 wrote nothing: it stands for the empty log.
 
@@ -88,7 +93,7 @@ class EpochHistory:
     def recovered_epoch(self) -> Epoch:
         """In which the last recovery of the quorum was written that this log shows; 0 when it shows none."""
         epochs = [self._start_epoch, *self._epochs]
-        jumps = (epoch for before, epoch in pairwise(epochs) if epoch - before >= RECOVERY_EPOCH_GAP)
+        jumps = (epoch for before, epoch in pairwise(epochs) if is_before_recovery(before, known=epoch))
         return max(jumps, default=Epoch(0))
 
     def starts(self) -> list[EpochStart]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from barnabas_quorum.raft import election, membership
 from barnabas_quorum.raft.damage import LogEnd
-from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP, EpochHistory
+from barnabas_quorum.raft.epoch_history import EpochHistory, is_before_recovery
 from barnabas_quorum.raft.messages import (
     Append,
     EpochStart,
@@ -245,7 +245,7 @@ class Replica:
     def may_campaign(self) -> bool:
         """Whether this replica may run for election: not while it lacks what it has acknowledged, nor, knowing an epoch of a
         recovered quorum, while its log does not reach the recovery: it names the former voters, and they would elect each other."""
-        if self.lost_end is not None or self.epoch - self.history.last_epoch >= RECOVERY_EPOCH_GAP:
+        if self.lost_end is not None or is_before_recovery(self.history.last_epoch, known=self.epoch):
             return False
         return self.is_voter or membership.may_campaign(
             self.me, self.voter_history.entries(), high_watermark=self.high_watermark

@@ -30,9 +30,13 @@ class Voter(NamedTuple):
     host: str
     port: int
 
+    @property
+    def address(self) -> str:
+        """host:port, an IPv6 host in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.key.id}@{host}:{self.port}:{self.key.directory_id}"
+        return f"{self.key.id}@{self.address}:{self.key.directory_id}"
 
 
 REMOVED_MAX = 1000
