@@ -13,6 +13,7 @@ A crash may leave a cut entry or an old file: recovery rebuilds the index of eve
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 
 from barnabas_log.disk import Disk
 from barnabas_log.sparse_index import SparseIndex
@@ -42,6 +43,10 @@ class OffsetIndex(SparseIndex):
 
     def position_up_to(self, position: int) -> int:
         """The last known batch boundary at or before `position`; 0 when the index knows none."""
+        if self._is_loaded:  # asked by every fetch that does not read to the end
+            positions = self._second
+            number = bisect_right(positions, position)
+            return positions[number - 1] if number else 0
         entry = self.floor(position, column=1)
         return entry[1] if entry is not None else 0
 

@@ -52,6 +52,7 @@ from barnabas_replication.requests import (
     Cancel,
     CurrentLeader,
     FetchOutcome,
+    FetchPartitionSpec,
     FetchPartitionSpecs,
     FetchSpec,
     ListedOffset,
@@ -358,8 +359,7 @@ class ReplicaManager:
         The returned Cancel forgets it (connection gone). Ranges in the outcomes are the receiver's to release.
         """
         replica_id = request.replica_id
-        is_follower = replica_id >= 0
-        if is_follower and self._is_from_earlier_life(request):
+        if replica_id >= 0 and self._is_from_earlier_life(request):
             respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
             return _nothing
         outcomes, size_bytes, is_final = self._look(request, partitions, is_first_look=True)
@@ -367,6 +367,32 @@ class ReplicaManager:
             self._answer(replica_id, outcomes, respond)
             return _nothing
         _release(outcomes)
+        return self._park(request, partitions, respond)
+
+    def fetch_one(self, request: FetchSpec, spec: FetchPartitionSpec, respond: RespondFetch) -> Cancel:
+        """`fetch` of one partition: the usual poll of a consumer, flat, since its price is our own steps."""
+        partition = self._partitions.get((spec[0], spec[2]))
+        if partition is None or request.replica_id >= 0:
+            return self.fetch(request, (spec,), respond)
+        bytes_max = self._config.fetch_bytes_max
+        if request.max_bytes < bytes_max:
+            bytes_max = request.max_bytes
+        outcome = partition.fetch(
+            spec, request, bytes_max=bytes_max, is_one_batch_due=True, is_first_look=True, now_ms=0
+        )
+        size_bytes = outcome.size_bytes
+        if size_bytes < request.min_bytes and request.max_wait_ms > 0:
+            if outcome.error is None and outcome.diverging_epoch is None:
+                _release([outcome])
+                return self._park(request, (spec,), respond)
+        elif size_bytes:
+            partition.traffic.bytes_out += size_bytes
+            self.stats.fetched_bytes += size_bytes
+        respond([outcome])
+        return _nothing
+
+    def _park(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
+        is_follower = request.replica_id >= 0
         parked = ParkedFetch(request, partitions, respond, self._look_again)
         parked.cancel_timer = self._loop.call_later(request.max_wait_ms / 1000, self._expire_fetch, parked).cancel
         parked.wait_in(

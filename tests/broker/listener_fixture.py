@@ -115,6 +115,9 @@ class RememberingReplicas:
         respond(self.outcomes(partitions))
         return self._cancel
 
+    def fetch_one(self, request: Any, spec: Any, respond: Callable[[list[FetchOutcome]], None]) -> Callable[[], None]:
+        return self.fetch(request, (spec,), respond)
+
     def _cancel(self) -> None:
         self.cancelled += 1
 

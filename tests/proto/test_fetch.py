@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import tracemalloc
 from contextlib import suppress
@@ -20,6 +21,7 @@ from barnabas_wire.kafka.messages.fetch import (
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
+    PollAnswers,
     encode_fetch_request,
     encode_fetch_response,
     parse_fetch_request,
@@ -224,66 +226,49 @@ def test_hostile_bytes_are_malformed_or_harmless_at_both_ends(version: int) -> N
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("version", range(15, 19))
-def test_what_a_follower_of_one_partition_says_and_hears_is_what_the_general_way_gives(
+@pytest.mark.parametrize("version", range(13, 19))
+def test_what_a_follower_of_one_partition_hears_is_what_the_general_way_gives(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(version)
-    asked = FetchRequestPartition(Uuid(b"t" * 16), 3, 5, 1000, 4, 10, 1 << 20)
-    request = bytearray()
-    encode_fetch_request(
-        request, version, [asked], replica_id=2, replica_epoch=77, max_wait_ms=500, min_bytes=1, max_bytes=1 << 21
-    )
-    assert encoded(schema.decode_request(ApiKey.FETCH, version, bytes(request), 0), version) == request
-    general_request = wire._parse_request(memoryview(request), 0, version)
     answers = []
     for size in (1, 126, 127, 128, 20_000):
-        records = random.randbytes(size)
-        one = FetchedPartition(Uuid(b"t" * 16), 3, 0, 7, 6, 5, [records], size)
-        parts, total = encode_fetch_response(9, version, [one])
-        frame = b"".join(parts)
-        assert len(frame) == total == 4 + int.from_bytes(frame[:4], "big")
-        assert encoded(schema.decode_response(FetchResponse, version, frame, 9), version) == frame[9:]
+        one = FetchedPartition(Uuid(b"t" * 16), 3, 0, 7, 6, 5, [random.randbytes(size)], size)
+        frame = b"".join(encode_fetch_response(9, version, [one])[0])
         answers.append((frame, wire._parse_response(memoryview(frame), 9, version)))
 
     def refuse(*_: Any) -> None:
         raise AssertionError("the general way was taken")
 
-    monkeypatch.setattr(wire, "_parse_request", refuse)
-    monkeypatch.setattr(wire, "_parse_response", refuse)
-    assert parse_fetch_request(memoryview(request), 0, version) == general_request
-    for frame, general in answers:
-        assert parse_fetch_response(memoryview(frame), 9, version) == general
-    monkeypatch.undo()
-    for data, parse in ((bytes(request), parse_fetch_request), (answers[0][0][9:], parse_fetch_response)):
-        for position in range(len(data)):  # whatever is changed, both ways agree on it
-            for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
-                other = memoryview(data[:position] + bytes([byte]) + data[position + 1 :])
-                found: list[Any] = []
-                for way in (parse, wire._parse_request if parse is parse_fetch_request else wire._parse_response):
-                    try:
-                        found.append(way(other, 0, version))
-                    except (MalformedMessage, IndexError, struct.error):
-                        found.append(None)
-                assert found[0] == found[1], (position, byte)
+    with monkeypatch.context() as patched:
+        patched.setattr(wire, "_parse_response", refuse)
+        for frame, general in answers:
+            assert parse_fetch_response(memoryview(frame), 9, version) == general
+    data = answers[0][0][9:]
+    for position in range(len(data)):  # whatever is changed, both ways agree on it
+        for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
+            other = memoryview(data[:position] + bytes([byte]) + data[position + 1 :])
+            found: list[Any] = []
+            for way in (parse_fetch_response, wire._parse_response):
+                try:
+                    found.append(way(other, 0, version))
+                except (MalformedMessage, IndexError, struct.error):
+                    found.append(None)
+            assert found[0] == found[1], (position, byte)
 
 
-@pytest.mark.parametrize("version", range(12, 19))
-def test_the_answer_with_records_of_one_partition_is_what_the_general_way_gives(version: int) -> None:
+@pytest.mark.parametrize("version", range(PollAnswers.VERSION_MIN, 19))
+def test_the_answers_to_a_poll_are_what_the_general_way_gives(version: int) -> None:
     topics: list[str | Uuid] = [Uuid(b"t" * 16)] if version >= 13 else ["t", "ö" * 63, "t" * 126, "t" * 127, "t" * 200]
     for topic in topics:
-        for size in (1, 126, 128, 0x3FFE, 0x3FFF, 0x1F_FFFE, 0x1F_FFFF):
-            for aborted in (None, (), ((5, 6),)):
+        for is_read_committed in (False, True):
+            answers = PollAnswers(version, topic, 3, is_read_committed=is_read_committed)
+            for size in (PollAnswers.RECORDS_BYTES_MIN, 20_000, 1 << 20, PollAnswers.RECORDS_BYTES_MAX):
+                aborted = () if is_read_committed else None
                 one = FetchedPartition(topic, 3, 0, 7, 6, 5, [bytes(size)], size, aborted_transactions=aborted)
                 parts, total = encode_fetch_response(9, version, [one])
-                frame = b"".join(parts)
-                assert len(frame) == total == 4 + int.from_bytes(frame[:4], "big")
-                declared = schema.decode_response(FetchResponse, version, frame, 9)
-                assert encoded(declared, version) == frame[9:]
-                told = declared.responses[0].partitions[0].aborted_transactions
-                assert (told is None, len(told or ())) == (aborted is None, len(aborted or ()))
-                found = parse_fetch_response(memoryview(frame), 9, version).partitions[0]
-                assert (found.topic, found[1:6], len(found.records)) == (topic, (3, 0, 7, 6, 5), size)
+                assert answers.head(9, 7, 6, 5, size) + bytes(size) + answers.TAIL == b"".join(parts)
+                assert answers.framing_bytes + size == total
 
 
 def read_as_poll(request: bytes | bytearray, position: int, version: int) -> Any:
@@ -300,11 +285,20 @@ def read_as_poll(request: bytes | bytearray, position: int, version: int) -> Any
 def test_a_poll_is_read_as_the_parser_reads_it_and_nothing_else_is_a_poll(version: int) -> None:
     random = Random(version)
     topics: list[str | Uuid] = [Uuid(b"t" * 16)] if version >= 13 else ["t", "ö" * 63, "t" * 127, "t" * 200, "t" * 600]
-    for topic in topics:
+    for topic, replica_id in itertools.product(topics, (-1, 2)):
         for offset in (0, -1, 1000, (1 << 63) - 1, -(1 << 63), random.getrandbits(62)):
             request = bytearray(b"head")
             asked = FetchRequestPartition(topic, 3, 5, offset, 4, 10, 1 << 20)
-            encode_fetch_request(request, version, [asked], max_wait_ms=500, min_bytes=1, max_bytes=1 << 21)
+            encode_fetch_request(
+                request,
+                version,
+                [asked],
+                replica_id=replica_id,
+                replica_epoch=7 if replica_id >= 0 else -1,
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=1 << 21,
+            )
             poll = read_as_poll(request, 4, version)
             assert poll == (None if len(topic) == 600 else parse_fetch_request(memoryview(request), 4, version))
         for position in range(len(request)):  # whatever is changed, it is read as the parser reads it, or not as a poll

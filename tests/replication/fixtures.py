@@ -517,9 +517,9 @@ class MemoryBroker:
         """One consumer fetch; its ranges are released, its size and offsets are what tests look at."""
         assert self.manager is not None
         answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-        self.manager.fetch(
+        self.manager.fetch_one(
             FetchSpec(max_wait_ms=max_wait_ms),
-            [FetchPartitionSpec(name, ZERO_UUID, partition, fetch_offset=Offset(offset))],
+            FetchPartitionSpec(name, ZERO_UUID, partition, fetch_offset=Offset(offset)),
             answer.set_result,
         )
         outcome = (await answer)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from pathlib import Path
 from random import Random
@@ -26,7 +27,7 @@ from barnabas_replication.errors import (
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
 from tests.replication.fixtures import (
     FSYNC,
     PAGE_CACHE,
@@ -650,6 +651,44 @@ async def test_what_was_written_before_a_flush_was_asked_for_is_flushed_then(tmp
             manager.update_topic_config("t", FSYNC)
         cluster.cut_links.clear()
         assert (await produced).error is None
+
+
+async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path, log_config=PAGE_CACHE) as cluster:
+        cluster.controller.create("t")
+        for _ in range(4):
+            assert (await cluster[1].produce("t", batch(3))).error is None
+        manager, partition = cluster[1].manager, cluster[1].partition("t")
+        assert manager is not None
+        epoch, size = partition.leader_epoch, partition.log.size_bytes // 4
+        manager._config = dataclasses.replace(manager._config, fetch_bytes_max=3 * size)
+        traffic = manager.topic_traffic["t"]
+        requests = itertools.product((-1, 2), (0, 60_000), (0, 1, 2 * size, 9 * size), (0, 1, 2 * size, 1 << 20))
+        specs = itertools.product(
+            ("t", "absent"),
+            (ZERO_UUID, topic_id_of("t"), topic_id_of("u")),
+            (NO_EPOCH, epoch, epoch + 1),
+            (0, 4, 12, 13),
+        )
+        cases = itertools.product(list(requests), specs, ((-1, 1 << 20), (epoch, 1 << 20), (epoch + 1, 1), (-1, 0)))
+        for (replica, wait_ms, min_bytes, max_bytes), (topic, topic_id, known, offset), (fetched, part_max) in cases:
+            request = FetchSpec(BrokerId(replica), cluster[2].epoch, wait_ms, min_bytes, max_bytes)
+            spec = (topic, topic_id, 0, known, offset, fetched, 0, part_max)
+            seen = []
+            for ask in (lambda *rest: manager.fetch(rest[0], [rest[1]], rest[2]), manager.fetch_one):
+                given: list[list[FetchOutcome]] = []
+                counted = [manager.stats.fetch_parked, manager.stats.fetched_bytes, traffic.bytes_out]
+                cancel = ask(request, spec, given.append)  # type: ignore[arg-type]
+                counters = [manager.stats.fetch_parked, manager.stats.fetched_bytes, traffic.bytes_out]
+                holders = partition.log._active.file._holders  # type: ignore[attr-defined]
+                cancel()
+                for outcome in given[0] if given else ():
+                    for part in outcome.parts:
+                        part.file.release()
+                grown = [after - before for before, after in zip(counted, counters, strict=True)]
+                told = [[outcome._replace(error=repr(outcome.error)) for outcome in outcomes] for outcomes in given]  # type: ignore[arg-type]
+                seen.append((told, grown, holders))
+            assert seen[0] == seen[1], (request, spec)
 
 
 async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new_one(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import (
     FetchedPartition,
     ParsedFetchRequest,
+    PollAnswers,
     encode_fetch_response,
     parse_fetch_request,
     parse_poll,
@@ -76,29 +77,32 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         slot.cancel = cancel
 
 
-_Poll = tuple[FetchSpec, bool, str | Uuid, int, int, int, int, int]
-"""What a request of one partition says, but for its fetch offset: what it says for all, whether it is read_committed, topic,
-partition, current leader epoch, last fetched epoch, log start offset, max bytes."""
+_Poll = tuple[FetchSpec, PollAnswers | None, str | Uuid, int, int, int, int, int]
+"""What a request of one partition says, but for its fetch offset: what it says for all, how it is answered, topic, partition,
+current leader epoch, last fetched epoch, log start offset, max bytes."""
 
 
 @lru_cache(1024)
 def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     """The poll of which these are the bytes before and behind the fetch offset; None if they are none, or of a session.
 
-    A consumer asks with the same bytes again and again: to parse them and to make the specs is half of its poll's way to the
-    replica manager.
+    Who fetches one partition asks with the same bytes again and again: to parse them and to make the specs was half of a
+    poll's way to the replica manager.
     """
     request = parse_poll(head, tail, version)
     if request is None or request.session_epoch not in FULL_SESSION_EPOCHS:
         return None
     topic, index, leader_epoch, _, fetched_epoch, start, most = request.partitions[0]
     spec = _spec_of(request)
-    return spec, spec.is_read_committed, topic, index, leader_epoch, fetched_epoch, start, most
+    answers = None
+    if version >= PollAnswers.VERSION_MIN:
+        answers = PollAnswers(version, topic, index, is_read_committed=spec.is_read_committed)
+    return spec, answers, topic, index, leader_epoch, fetched_epoch, start, most
 
 
 def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int) -> bool:
     """Read for a poll; False if its topic id names no topic."""
-    spec, is_read_committed, topic, index, leader_epoch, fetched_epoch, start, most = poll
+    spec, answers, topic, index, leader_epoch, fetched_epoch, start, most = poll
     topic_id = ZERO_UUID
     if version >= TOPIC_IDS_FROM:
         topic_id = topic  # type: ignore[assignment]
@@ -107,8 +111,8 @@ def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Pol
             return False
         topic = known.name
     asked = (topic, topic_id, index, leader_epoch, offset, fetched_epoch, start, most)
-    answer = _Answer(services, slot, version, is_read_committed)
-    cancel = services.replica_manager.fetch(spec, (asked,), answer.respond)
+    answer = _Answer(services, slot, version, spec.is_read_committed, answers)
+    cancel = services.replica_manager.fetch_one(spec, asked, answer.respond)
     if not slot.is_done:
         slot.cancel = cancel
     return True
@@ -129,13 +133,21 @@ def _spec_of(request: ParsedFetchRequest) -> FetchSpec:
 class _Answer:
     """What the answer of one fetch needs later."""
 
-    __slots__ = ("asked", "is_read_committed", "refused", "services", "slot", "version")
+    __slots__ = ("answers", "asked", "is_read_committed", "refused", "services", "slot", "version")
 
-    def __init__(self, services: BrokerServices, slot: ResponseSlot, version: int, is_read_committed: bool) -> None:
+    def __init__(
+        self,
+        services: BrokerServices,
+        slot: ResponseSlot,
+        version: int,
+        is_read_committed: bool,
+        answers: PollAnswers | None = None,
+    ) -> None:
         self.services = services
         self.slot = slot
         self.version = version
         self.is_read_committed = is_read_committed
+        self.answers = answers
         self.asked: list[tuple[Uuid, int]] = []
         """From v13 on: topic id and partition of each entry, as the client named them."""
         self.refused: dict[int, KafkaError] = {}
@@ -159,15 +171,16 @@ class _Answer:
     def respond(self, outcomes: list[FetchOutcome]) -> None:
         """Called by the replica manager, at most once."""
         slot = self.slot
+        answers = self.answers
+        if answers is not None:
+            # The usual poll, flat: of all that a fetch costs, most is our own steps.
+            _, _, _, error, high, stable, start, _, parts, size_bytes, _ = outcomes[0]
+            if error is None and answers.RECORDS_BYTES_MIN <= size_bytes <= answers.RECORDS_BYTES_MAX:
+                head = answers.head(slot.correlation_id, high, stable, start, size_bytes)
+                slot.fill((head, *parts, answers.TAIL), size_bytes + answers.framing_bytes)
+                return
         aborted: tuple[()] | None = () if self.is_read_committed else None
         by_id = self.version >= TOPIC_IDS_FROM
-        if len(outcomes) == 1 and outcomes[0][3] is None and not self.refused:
-            # The usual poll, flat: of all that a fetch costs, most is our own steps.
-            topic, topic_id, index, _, high, stable, start, diverging, parts, size_bytes, leader = outcomes[0]
-            key = topic_id if by_id else topic
-            one = (key, index, 0, high, stable, start, parts, size_bytes, diverging, leader, aborted, -1)
-            slot.fill(*encode_fetch_response(slot.correlation_id, self.version, (one,)))  # type: ignore[arg-type]
-            return
         if self.refused:
             outcomes = self._with_refused(outcomes)
         failed: list[FetchOutcome] = []
