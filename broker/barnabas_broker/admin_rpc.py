@@ -179,16 +179,16 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     # The methods below have gRPC's names. Each is one line: what it does stands in the function it names.
 
     async def DescribeCluster(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("DescribeCluster", context, self._describe_cluster())
+        return await self._edge.answer("DescribeCluster", context, self._describe_cluster(context))
 
     async def DescribeHealth(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("DescribeHealth", context, self._describe_health())
+        return await self._edge.answer("DescribeHealth", context, self._describe_health(context))
 
     async def DescribeQuorum(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("DescribeQuorum", context, self._describe_quorum())
+        return await self._edge.answer("DescribeQuorum", context, self._describe_quorum(context))
 
     async def ListBrokers(self, request: Any, context: Any) -> Any:
-        return await self._edge.answer("ListBrokers", context, self._list_brokers())
+        return await self._edge.answer("ListBrokers", context, self._list_brokers(context))
 
     async def ListTopics(self, request: Any, context: Any) -> Any:
         return await self._edge.answer("ListTopics", context, self._list_topics(request))
@@ -253,9 +253,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
     # -- reads -----------------------------------------------------------------------------------------------------
 
-    async def _describe_cluster(self) -> admin_pb2.DescribeClusterResponse:
+    async def _describe_cluster(self, context: Any) -> admin_pb2.DescribeClusterResponse:
         image = self._node.image
-        quorum = await self._quorum.describe()
+        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
         census = take_census(image, static_min_isr=self._node.static_min_isr)
         return admin_pb2.DescribeClusterResponse(
             cluster_id=self._node.cluster_id,
@@ -270,9 +270,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             partition_count=census.partitions,
         )
 
-    async def _describe_health(self) -> admin_pb2.DescribeHealthResponse:
+    async def _describe_health(self, context: Any) -> admin_pb2.DescribeHealthResponse:
         image = self._node.image
-        quorum = await self._quorum.describe()
+        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
         census = take_census(image, static_min_isr=self._node.static_min_isr)
         fenced = sorted(broker.id for broker in image.cluster.brokers.values() if broker.is_fenced)
         down = voters_down(quorum, now_ms=self._clock_ms())
@@ -305,12 +305,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             not_preferred_leader=census.flags[NOT_PREFERRED],
         )
 
-    async def _describe_quorum(self) -> admin_pb2.DescribeQuorumResponse:
-        quorum = await self._quorum.describe()
+    async def _describe_quorum(self, context: Any) -> admin_pb2.DescribeQuorumResponse:
+        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
         return quorum_to_message(quorum, self._node.voters, cluster_id=self._node.cluster_id, now_ms=self._clock_ms())
 
-    async def _list_brokers(self) -> admin_pb2.ListBrokersResponse:
-        quorum = await self._quorum.describe()
+    async def _list_brokers(self, context: Any) -> admin_pb2.ListBrokersResponse:
+        quorum = await self._quorum.describe(within_ms=remaining_ms(context))
         return admin_pb2.ListBrokersResponse(brokers=self._brokers(self._node.image), controller_id=quorum.leader_id)
 
     def _brokers(self, image: MetadataImage) -> list[admin_pb2.Broker]:

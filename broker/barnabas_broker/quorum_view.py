@@ -2,7 +2,7 @@
 
 May touch:  grpc.aio on the control lane.     Must not touch: the quorum's log and state.
 Invariants: only the leader knows how far the others are, so a node that does not lead asks the leader, for about
-            LEADER_WAIT_S until one answers, and otherwise tells what it knows itself; generated types stop here and in
+            LEADER_WAIT_MS until one answers, and otherwise tells what it knows itself; generated types stop here and in
             admin_rpc.py.
 Read next:  admin_rpc.py.
 """
@@ -29,7 +29,7 @@ from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 logger = logging.getLogger(__name__)
 
 ASK_TIMEOUT_S = 1.0
-LEADER_WAIT_S = 2.0
+LEADER_WAIT_MS = 2_000
 LEADER_LOOK_S = 0.05
 
 
@@ -87,16 +87,17 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         """What this node sees; another node asks because it takes this one for the leader."""
         return quorum_to_message(self._own(), self._quorum.voters, cluster_id=self._cluster_id, now_ms=self._clock_ms())
 
-    async def describe(self) -> QuorumDescription:
-        """The leader's view where it can be had, else this node's own.
+    async def describe(self, *, within_ms: int = LEADER_WAIT_MS) -> QuorumDescription:
+        """The leader's view where it can be had within so long, else this node's own.
 
         Between two leaders nobody is known for a moment, or the last one still, and a leader whose vote was taken hears of its
         successor a second later. Kafka's brokers ask on until a leader answers, and its quorum tool fails where none is named.
         """
-        deadline_s = time.monotonic() + LEADER_WAIT_S
+        deadline_s = time.monotonic() + min(within_ms, LEADER_WAIT_MS) / 1000
         while (own := self._own()).leader_id != self._node_id:
             leader = self._quorum.leader_endpoint
-            if leader is not None and (found := await self._ask(leader)) is not None:
+            timeout_s = min(ASK_TIMEOUT_S, max(LEADER_LOOK_S, deadline_s - time.monotonic()))
+            if leader is not None and (found := await self._ask(leader, timeout_s=timeout_s)) is not None:
                 beside = dict.fromkeys([*found.recovered_beside, *own.recovered_beside])
                 return replace(found, recovered_beside=tuple(beside))
             if time.monotonic() >= deadline_s:
@@ -114,11 +115,11 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
             await self._channel.close()
             self._channel = None
 
-    async def _ask(self, leader: Voter) -> QuorumDescription | None:
+    async def _ask(self, leader: Voter, *, timeout_s: float) -> QuorumDescription | None:
         """What it sees; None when it does not answer, or does not lead."""
         try:
             message = await self._stub(address_of(leader.host, leader.port)).DescribeOwnQuorum(
-                admin_pb2.DescribeQuorumRequest(), timeout=ASK_TIMEOUT_S
+                admin_pb2.DescribeQuorumRequest(), timeout=timeout_s
             )
         except grpc.aio.AioRpcError as error:
             logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())

@@ -245,6 +245,16 @@ def test_a_cluster_without_a_controller_has_none(admin_server: AdminServer, run:
     assert "controller_id     -" in lines and not any("*" in line for line in lines)
 
 
+def test_a_cluster_that_has_lost_its_quorum_is_described_to_who_has_no_time_to_wait(
+    admin_server: AdminServer, run: Run
+) -> None:
+    """A leader may be there in a moment; who asks for health with a short time limit must not be told of a silent node instead."""
+    admin_server.node.quorum = make_quorum(leader=-1)
+    assert "no controller" in run("cluster", "health", "--timeout", "1", exit_code=ExitCode.UNHEALTHY).stdout
+    for words in ("cluster info", "quorum status", "broker list"):
+        run(*words.split(), "--timeout", "1")
+
+
 def test_an_ipv6_address_is_shown_as_it_is_typed(admin_server: AdminServer, run: Run) -> None:
     admin_server.node.voters, admin_server.node.image = make_voters(host="::1"), make_image(host="::1")
     assert "[::1]:9112" in run("quorum", "replicas").stdout
