@@ -36,6 +36,7 @@ from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import NoOpRecord
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash
+from barnabas_replication.replica_state import RemoteReplica
 from barnabas_replication.stats import Stats as ReplicationStats
 from barnabas_replication.stats import TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
@@ -178,6 +179,7 @@ def stand_ins() -> dict[str, Any]:
             topic_partition=TopicPartition("t", index),
             is_leader=is_leader,
             log=log,
+            remotes={},
             high_watermark=39,
             waiting_for_commit=[1, 2],
             waiting_for_flush=[3],
@@ -281,6 +283,15 @@ def test_only_led_partitions_have_series_of_their_own() -> None:
     assert value(samples, "log_end_offset", topic="t", partition="0") == 40
     assert value(samples, "log_high_watermark", topic="t", partition="0") == 39
     assert ("barnabas_log_end_offset", (("partition", "1"), ("topic", "t"))) not in samples
+
+
+@pytest.mark.parametrize(("ends", "lag"), [((), 0), ((40, 33), 7), ((40, 41), 0), ((40, -1), 35), ((3,), 35)])
+def test_a_led_partition_tells_how_far_its_slowest_follower_is_behind(ends: tuple[int, ...], lag: int) -> None:
+    """The log begins at 5 and ends at 40; -1 has not fetched yet."""
+    rooms = stand_ins()
+    led = next(iter(rooms["replicas"].partitions()))
+    led.remotes |= {BrokerId(n): RemoteReplica(BrokerId(n), end_offset=Offset(end)) for n, end in enumerate(ends, 2)}
+    assert value(scrape(make_sources(**rooms)), "replica_fetch_lag_records", topic="t", partition="0") == lag
 
 
 def test_a_dict_that_grows_while_it_is_read_is_read_again() -> None:

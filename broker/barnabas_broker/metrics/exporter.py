@@ -15,6 +15,7 @@ import platform
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
@@ -35,6 +36,9 @@ from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.metrics.traffic import group_lag_families, throttle_families, topic_families
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
+
+if TYPE_CHECKING:
+    from barnabas_replication.partition import Partition
 
 
 def render(sources: NodeSources) -> tuple[bytes, str]:
@@ -402,6 +406,17 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield gauge("log_end_offset", "LEO of a led log.", [(labels, p.log.log_end_offset) for labels, p in led])
     yield gauge("log_high_watermark", "HW of a led log.", [(labels, p.high_watermark) for labels, p in led])
+    yield gauge(
+        "replica_fetch_lag_records",
+        "Records that the slowest follower of a led log lacks, by its last fetch; all of them before its first.",
+        [(labels, _fetch_lag(p)) for labels, p in led],
+    )
+
+
+def _fetch_lag(partition: Partition) -> int:
+    log = partition.log
+    ends = [follower.end_offset for follower in copied(partition.remotes.values)]
+    return max(0, log.log_end_offset - max(min(ends, default=log.log_end_offset), log.log_start_offset))
 
 
 def log_families(sources: NodeSources) -> Iterator[Metric]:
