@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from barnabas_admin import local_cluster
@@ -28,3 +29,11 @@ def admin_server() -> Iterator[AdminServer]:
     server = AdminServer()
     yield server
     server.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs: one that ended may wait for ever for an init that asks how."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from barnabas_admin.local_cluster import PORTS_SPAN, find_base_port
 from barnabas_admin.main import cli
-from tests.admin.conftest import FAKE_SERVER
+from tests.admin.conftest import FAKE_SERVER, is_alive
 
 pytestmark = pytest.mark.usefixtures("fake_server")
 
@@ -111,6 +112,21 @@ def test_ctrl_c_stops_every_node(tmp_path: Path) -> None:
         with pytest.raises(ProcessLookupError):
             os.kill(node["pid"], 0)
     assert not Path(ready["directory"]).exists()
+
+
+def test_a_stop_ends_what_the_commands_shell_runs_too(tmp_path: Path) -> None:
+    words = ["dev", "-n", "1", "--ephemeral", "--port", str(find_base_port())]
+    words += ["--exec", f"sleep 600 & echo $! > {tmp_path}/pid; wait; true"]
+    process = subprocess.Popen([sys.executable, "-c", RUN_WITH_FAKE_SERVER, *words], stderr=subprocess.DEVNULL)
+    until_s = time.monotonic() + 30
+    while not (tmp_path / "pid").exists() or not (pid := (tmp_path / "pid").read_text()):
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(30) == 128 + signal.SIGTERM
+    while is_alive(int(pid)):
+        assert time.monotonic() < until_s, "the shell ended without its child"
+        time.sleep(0.02)
 
 
 def test_a_cluster_that_cannot_start_is_an_error_whose_hint_names_what_the_node_said(

@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
 from barnabas_admin.main import cli
+from tests.admin.conftest import is_alive
 
 pytestmark = pytest.mark.cluster
 
@@ -402,7 +403,7 @@ def test_nodes_stop_in_order_when_their_dev_is_killed_and_the_directory_is_free_
         nodes = json.loads(process.stdout.readline())["nodes"]
         process.kill()
     until_s = time.monotonic() + TIMEOUT_S
-    while left := [node["pid"] for node in nodes if Path(f"/proc/{node['pid']}").exists()]:
+    while left := [node["pid"] for node in nodes if is_alive(node["pid"])]:
         assert time.monotonic() < until_s, f"nodes {left} outlive `barnabas dev`"
         time.sleep(0.05)
     assert all("has stopped cleanly" in Path(node["log"]).read_text().splitlines()[-1] for node in nodes)

@@ -34,7 +34,7 @@ DEV_PROPERTIES = {"controller.quorum.election.timeout.ms": "500"}
 
 
 class _Stopped(Exception):
-    """Ctrl-C or SIGTERM: the cluster shall end."""
+    """Ctrl-C or SIGTERM: the cluster shall end. Its argument is the signal's number."""
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -104,8 +104,8 @@ class _Session:
                 self._announce(time.monotonic() - started)
                 with self._written_context():
                     return self._execute() if self._command else self._watch()
-            except _Stopped:
-                return 0 if not self._command else 128 + signal.SIGINT
+            except _Stopped as stopped:
+                return 0 if not self._command else 128 + int(stopped.args[0])
             finally:
                 with _signals_ignored():
                     self._stop()
@@ -192,6 +192,9 @@ class _Session:
                 self._report_deaths()
                 return code if code >= 0 else 128 - code
         except _Stopped:
+            for pid in _descendants(process.pid):  # of a shell, which would end without what it runs
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(WATCH_PAUSE_S * 10)
@@ -247,6 +250,15 @@ class _Session:
             remove_context(self._context)
 
 
+def _descendants(pid: int) -> Iterator[int]:
+    """Processes that a process started, and those that they did. In its process group they stay: it has the terminal."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            for child in map(int, children.read_text().split()):
+                yield from _descendants(child)
+                yield child
+
+
 @contextlib.contextmanager
 def _directory(data: Path | None, *, is_ephemeral: bool) -> Iterator[Path]:
     if not is_ephemeral:
@@ -279,7 +291,7 @@ def _signals_stop() -> Iterator[None]:
     """SIGINT, SIGTERM and SIGHUP raise _Stopped in the main thread."""
 
     def on_signal(number: int, frame: Any) -> None:
-        raise _Stopped
+        raise _Stopped(number)
 
     with _handlers(on_signal):
         yield
