@@ -8,6 +8,7 @@ Read next:  main.py, the command tree.
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import math
 import os
@@ -164,8 +165,9 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
     except TimeoutError as error:
         failure = AdminError(str(error) or "timed out", code=ErrorCode.REQUEST_TIMED_OUT, hint=_HEALTH_HINT)
     except OSError as error:
-        if error.filename is not None:
-            failure = AdminError(f"{error.filename}: {error.strerror}", code=ErrorCode.KAFKA_STORAGE_ERROR)
+        if error.filename is not None or error.errno in _DISK_ERRNOS:
+            where = f"{error.filename}: " if error.filename is not None else ""
+            failure = AdminError(f"{where}{error.strerror}", code=ErrorCode.KAFKA_STORAGE_ERROR)
         else:
             failure = AdminError(str(error), code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
     else:
@@ -174,6 +176,8 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
     raise SystemExit(int(exit_code_of(failure.code)))
 
 
+_DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS))
+"""A write that fails names no file."""
 _HEALTH_HINT = "see `barnabas cluster health`"
 BROKERS_HINT = (
     "see `barnabas cluster health`; `barnabas broker list` shows where brokers listen, -b HOST:PORT names others"

@@ -456,6 +456,9 @@ def test_a_file_that_cannot_be_written_is_no_broker_that_cannot_be_reached(capsy
         Path("/proc/no-such-directory").mkdir()
     assert ended.value.code == ExitCode.ERROR
     assert capsys.readouterr().err == "error: KAFKA_STORAGE_ERROR: /proc/no-such-directory: No such file or directory\n"
+    with pytest.raises(SystemExit), errors_end_the_process(is_json=False), open("/dev/full", "w") as full:
+        full.write("x")
+    assert capsys.readouterr().err == "error: KAFKA_STORAGE_ERROR: No space left on device\n"
 
 
 def test_no_line_of_a_groups_help_is_cut(run: Run) -> None:
