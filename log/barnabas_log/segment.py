@@ -67,6 +67,7 @@ class LogSegment:
         "_bytes_since_index",
         "_disk",
         "_first_timestamp_ms",
+        "_has_new_time",
         "_index_room",
         "_jitter",
         "_max_timestamp",
@@ -108,6 +109,8 @@ class LogSegment:
         self._bytes_since_index = 0
         self.boundaries: dict[int, int] = {}
         """Remembered boundaries: offset -> position of the batch that begins with it."""
+        self._has_new_time = True
+        """False while the time index is known to hold the greatest timestamp."""
         self._max_timestamp: tuple[int, int] | None = (_NO_TIMESTAMP, base_offset) if not self.size_bytes else None
         self._first_timestamp_ms: int | None = None
         # Spreads rolls without a random number, so that a run can be replayed: the same on every start and replica.
@@ -139,9 +142,12 @@ class LogSegment:
         max_timestamp = self._max_timestamp or self.max_timestamp
         if max_timestamp_ms > max_timestamp[0]:
             self._max_timestamp = max_timestamp = (max_timestamp_ms, last_offset)
+            self._has_new_time = True
         if self._bytes_since_index > self.index_interval_bytes:
             self.offset_index.append(last_offset - self.base_offset, position)
-            self.time_index.add(timestamp_ms=max_timestamp[0], offset=max_timestamp[1])
+            if self._has_new_time:
+                self.time_index.add(timestamp_ms=max_timestamp[0], offset=max_timestamp[1])
+                self._has_new_time = False
             self._bytes_since_index = 0
             self._index_room -= 1
             if self._index_room <= 0:
@@ -149,7 +155,7 @@ class LogSegment:
         self._bytes_since_index += size_bytes
         self.size_bytes = position + size_bytes
 
-    def add_batches(self, headers: Sequence[BatchHeader], start: int, *, config: LogConfig, now_ms: int) -> int:
+    def add_batches(self, headers: Sequence[tuple[int, ...]], start: int, *, config: LogConfig, now_ms: int) -> int:
         """Account for headers[start:] as should_roll and add_batch do it, until one must go to a new segment.
 
         Returns how many of `headers` are accounted for then. Flat: of a follower's work per batch this is the most.
@@ -200,6 +206,7 @@ class LogSegment:
             since_index += batch_bytes
             size += batch_bytes
         self.size_bytes, self._bytes_since_index, self._max_timestamp = size, since_index, greatest
+        self._has_new_time = True
         return count
 
     def _look_for_index_room(self) -> None:
@@ -271,6 +278,7 @@ class LogSegment:
         self.size_bytes = 0
         self.is_index_full = False
         self._bytes_since_index = 0
+        self._has_new_time = True
         self.boundaries.clear()
         self._max_timestamp = (_NO_TIMESTAMP, self.base_offset)
         self._first_timestamp_ms = None
@@ -286,6 +294,7 @@ class LogSegment:
         scan_from = last[1] if last is not None else 0
         self._bytes_since_index = position - scan_from
         self.is_index_full = False
+        self._has_new_time = True
         self.boundaries = {offset: at for offset, at in self.boundaries.items() if at <= position}
         if not position:
             self._first_timestamp_ms = None

@@ -343,8 +343,9 @@ class UnifiedLog:
             if taken > done:
                 if run.has_producers:
                     for header in headers[done:taken]:
-                        note_producer(self.producers, header)
-                self.log_end_offset = headers[taken - 1].next_offset
+                        note_producer(self.producers, BatchHeader(*header))  # type: ignore[arg-type]
+                last = headers[taken - 1]
+                self.log_end_offset = Offset(last[0] + last[6] + 1)
                 stop = position + active.size_bytes - size_before
                 self._write_or_keep(view[position:stop])
                 position, done = stop, taken

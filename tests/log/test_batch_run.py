@@ -123,7 +123,7 @@ class _Slow:
         return not self.is_slow
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(80))
 def test_a_segment_counts_a_run_as_batch_after_batch(seed: int) -> None:
     """The same indexes, timestamps and size, and the same batch at which a new segment is due."""
     random = Random(seed)
@@ -147,18 +147,25 @@ def test_a_segment_counts_a_run_as_batch_after_batch(seed: int) -> None:
         return LogSegment.create(disk, "t-0", Offset(0), config, now_ms=0)
 
     one, run = segment(), segment()
+
+    def add(to: LogSegment, header: BatchHeader) -> bool:
+        size, last_offset, time_ms = header.size_bytes, header.last_offset, header.max_timestamp_ms
+        if to.should_roll(config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=time_ms, now_ms=7):
+            return False
+        to.add_batch(last_offset, time_ms, size)
+        return True
+
     counted = 0
-    for header in headers:
-        size, last_offset = header.size_bytes, header.last_offset
-        if one.should_roll(
-            config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=header.max_timestamp_ms, now_ms=7
-        ):
-            break
-        one.add_batch(last_offset, header.max_timestamp_ms, size)
+    while counted < len(headers) and add(one, headers[counted]):
         counted += 1
     done = 0
     while done < len(headers):
-        upto = min(len(headers), done + random.randint(1, 30))
+        if random.random() < 0.5:  # who follows has led, and may lead again
+            if not add(run, headers[done]):
+                break
+            done += 1
+            continue
+        upto = min(len(headers), done + random.randint(1, random.choice([3, 30])))
         taken = run.add_batches(headers[:upto], done, config=config, now_ms=7)
         done = taken
         if taken < upto:

@@ -382,6 +382,13 @@ class TestTruncation:
         append(log, make_batch(3), epoch=9)
         assert batch_offsets(content(log))[-1] == (kept, kept + 2)
 
+    def test_the_time_index_holds_the_greatest_time_again(self, disk: MemoryDisk) -> None:
+        log = open_log(disk, config=make_config(index_interval_bytes=0))
+        append(log, make_batch(2, timestamp_ms=10))
+        log.truncate_to(append(log, make_batch(2, timestamp_ms=20)))
+        append(log, make_batch(2, timestamp_ms=5))
+        assert log._active.time_index.greatest() == log._active.max_timestamp == (11, 1)
+
     def test_a_truncated_log_opens_as_one_that_was_never_longer(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 60)
         log.truncate_to(Offset(33))
