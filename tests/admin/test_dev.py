@@ -114,6 +114,28 @@ def test_ctrl_c_stops_every_node(tmp_path: Path) -> None:
     assert not Path(ready["directory"]).exists()
 
 
+def test_under_nohup_a_cluster_outlives_its_terminal(tmp_path: Path) -> None:
+    words = [
+        sys.executable,
+        "-c",
+        RUN_WITH_FAKE_SERVER,
+        "dev",
+        "-n",
+        "1",
+        "--ephemeral",
+        "--port",
+        str(find_base_port()),
+    ]
+    words = ["/bin/sh", "-c", f"trap '' HUP; exec {shlex.join([*words, '-o', 'json'])}"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        assert process.wait(30) == 0
+
+
 def test_a_stop_ends_what_the_commands_shell_runs_too(tmp_path: Path) -> None:
     words = ["dev", "-n", "1", "--ephemeral", "--port", str(find_base_port())]
     words += ["--exec", f"sleep 600 & echo $! > {tmp_path}/pid; wait; true"]

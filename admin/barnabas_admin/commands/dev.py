@@ -306,7 +306,9 @@ def _signals_ignored() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handlers(handler: Any) -> Iterator[None]:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it stays ignored
+        numbers.append(signal.SIGHUP)
     before = [signal.signal(number, handler) for number in numbers]
     try:
         yield
