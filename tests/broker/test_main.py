@@ -121,3 +121,9 @@ def test_a_taken_port_is_one_line_that_names_its_key_before_anything_is_made(key
     assert done.returncode == EXIT_USAGE and not (tmp_path / "data").exists()
     told = f"barnabas-server: {key}: cannot listen on {taken}: Address already in use; stop what listens there"
     assert done.stderr.startswith(told) and done.stderr.count("\n") == 1
+
+
+def test_no_node_runs_where_linux_is_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert main(["-c", "nowhere.properties"]) == EXIT_USAGE
+    assert "barnabas-server: a node needs Linux (sendfile, fdatasync); this is darwin" in capsys.readouterr().err
