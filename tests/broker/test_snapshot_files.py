@@ -214,7 +214,7 @@ async def test_a_damaged_snapshot_gives_way_to_an_older_one_and_to_an_error_when
 
 @pytest.mark.parametrize("bytes_left", [None, 0, 60])
 async def test_a_snapshot_that_is_gone_or_cut_is_the_first_to_go(bytes_left: int | None) -> None:
-    """Looking at the retention ended the node."""
+    """Looking at the retention ended the node; and the log must not begin there."""
     disk = MemoryDisk()
     log = await opened(disk)
     log.append(batches(0, 40))
@@ -227,6 +227,9 @@ async def test_a_snapshot_that_is_gone_or_cut_is_the_first_to_go(bytes_left: int
         disk.remove(path)
     else:
         del disk.names[path].content[bytes_left:]
+    with pytest.raises(FileNotFoundError if bytes_left is None else DamagedSnapshot):
+        await log.prove_snapshot(at(20, 1))
+    await log.prove_snapshot(at(30, 1))
     files = log.snapshot_files()
     assert files == [SnapshotFile(at(20, 1), 0, 0), SnapshotFile(at(30, 1), len(content(1)), 77)]
     assert next_log_start(files, log_bytes=0, now_ms=99, bytes_max=-1, age_ms_max=50) == at(30, 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.log_cleaner import DOWNLOAD_MS_MAX, DOWNLOAD_PAUSE_MS_MAX, LogCleaner
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.driver.snapshots import SnapshotStats
 from barnabas_quorum.raft.messages import SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile
@@ -24,12 +25,17 @@ class Replica:
         self.snapshots = [FIRST, SECOND, THIRD]
         self.dropped: list[SnapshotId] = []
         self.told: list[int] = []
+        self.rotten: list[SnapshotId] = []
 
     def snapshot_files(self) -> list[SnapshotFile]:
         return [SnapshotFile(found, 1000, 0) for found in self.snapshots]
 
     def log_start_moved(self, offset: Offset, now_ms: int) -> None:
         self.told.append(offset)
+
+    async def prove_snapshot(self, snapshot_id: SnapshotId) -> None:
+        if snapshot_id in self.rotten:
+            raise DamagedSnapshot("a bit has flipped")
 
     async def delete_before(self, snapshot_id: SnapshotId) -> None:
         assert self.told[-1] == snapshot_id.end_offset, "the core knows it first"
@@ -43,7 +49,14 @@ def made(*, retention_bytes: int = 1500) -> tuple[LogCleaner, Replica]:
     """Its retention has room for one snapshot."""
     replica: Any = Replica()
     config = dataclasses.replace(QuorumConfig(), retention_bytes=retention_bytes, retention_ms=-1)
-    cleaner = LogCleaner(config=config, core=replica, log=replica, clock_ms=lambda: 0, stats=SnapshotStats())
+    cleaner = LogCleaner(
+        config=config,
+        core=replica,
+        log=replica,
+        clock_ms=lambda: 0,
+        on_rotten=replica.snapshots.remove,
+        stats=SnapshotStats(),
+    )
     return cleaner, replica
 
 
@@ -94,6 +107,16 @@ async def test_a_log_does_not_begin_at_a_rotten_snapshot_for_longer_than_it_must
     cleaner.end_rotten(FIRST)
     await cleaner.clean(now_ms=1, is_loading=False)
     assert replica.snapshots == [SECOND, THIRD], "though somebody downloads it; and no other has to go"
+
+
+async def test_the_log_does_not_begin_at_a_snapshot_that_the_disk_has_lost() -> None:
+    """The records before it would be gone, and the snapshot that held them."""
+    cleaner, replica = made()
+    replica.rotten = [SECOND]
+    await cleaner.clean(now_ms=0, is_loading=False)
+    assert (replica.snapshots, replica.told) == ([FIRST, THIRD], [])
+    await cleaner.clean(now_ms=1, is_loading=False)
+    assert (replica.snapshots, replica.told) == ([THIRD], [30])
 
 
 async def test_a_later_download_has_its_own_time() -> None:

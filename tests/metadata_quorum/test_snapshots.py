@@ -15,6 +15,7 @@ import pytest
 
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.snapshot_files import checkpoint_name
+from barnabas_quorum.driver import log_cleaner
 from barnabas_quorum.driver.grpc_transport import Transport
 from barnabas_quorum.driver.snapshot_content import snapshot_batches
 from barnabas_quorum.errors import PeerUnreachable
@@ -287,6 +288,28 @@ async def test_a_snapshot_that_rots_while_it_is_written_ends_nothing(tmp_path: P
         await commit_all(cluster, RECORDS)
         await until(lambda: bool(leader.log.snapshots()))
         assert leader.node.snapshot_stats.rotten == 1
+
+
+async def test_the_log_does_not_begin_at_a_snapshot_that_vanished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next start would have neither it nor what lies before it."""
+    async with Cluster(tmp_path, voters=1, observers=1, config=SMALL, segment_bytes=2_000) as cluster:
+        leader = await commit_all(cluster, RECORDS[:60])
+        await until(lambda: leader.node.log_start_offset > 10)
+        first, epoch = leader.log.snapshots()[0], leader.node.leader_and_epoch.epoch
+        await leader.node.handle(FetchSnapshotRequest(0, cluster.members[1].key, leader.key, epoch, first, 0, 100))
+        await commit_all(cluster, RECORDS[60:])
+        await until(lambda: len(leader.log.snapshots()) > 1)
+        lost = leader.log.snapshots()[1]
+        vanish(tmp_path / f"node-{leader.key}", checkpoint_name(lost))
+        monkeypatch.setattr(log_cleaner, "DOWNLOAD_PAUSE_MS_MAX", -1)
+        await cluster.commit(leader, [b"last"])
+        leader.node._cleaner.want()
+        await until(lambda: leader.node.snapshot_stats.rotten >= 1 and lost not in leader.log.snapshots())
+        await leader.kill()
+        await leader.start()
+        await until(lambda: leader.listener.records == [*RECORDS, b"last"])
 
 
 @pytest.mark.parametrize("is_only", [True, False])

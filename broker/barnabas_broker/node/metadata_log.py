@@ -396,6 +396,10 @@ class MetadataLog:
         """See RaftLog.read_snapshot."""
         return self._snapshots.read(snapshot_id, position, bytes_max)
 
+    async def prove_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """See RaftLog.prove_snapshot."""
+        await self._disk.run(self._snapshots.prove, snapshot_id)
+
     async def delete_before(self, snapshot_id: SnapshotId) -> None:
         """See RaftLog.delete_before."""
         log = self._log

@@ -1,8 +1,8 @@
 """Cleaning of the metadata log: snapshots that nobody needs go, and the log's beginning with them.
 
 May touch:  the RaftLog, the core.    Must not touch: asyncio, clocks, the rule (raft/snapshots.py has it).
-Invariants: the core knows where the log will begin before its files go; nothing goes that this node itself is reading, nor,
-            within bounds, what another one is downloading.
+Invariants: the core knows where the log will begin before its files go, and the snapshot there was read whole just before;
+            nothing goes that this node itself is reading, nor, within bounds, what another one is downloading.
 Read next:  ../raft/snapshots.py: next_log_start.
 """
 
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 from barnabas_quorum.config import QuorumConfig
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.driver.snapshots import SnapshotStats
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.journal import RaftLog
@@ -36,13 +37,15 @@ class LogCleaner:
         core: QuorumCore,
         log: RaftLog,
         clock_ms: Callable[[], int],
+        on_rotten: Callable[[SnapshotId], None],
         stats: SnapshotStats,
     ) -> None:
-        """`clock_ms` is wall time: files have ages by it."""
+        """`clock_ms` is wall time: files have ages by it. `on_rotten` is told of a snapshot that is not whole."""
         self._config = config
         self._core = core
         self._log = log
         self._clock_ms = clock_ms
+        self._on_rotten = on_rotten
         self._stats = stats
         self._is_due = False
         self._outdated: list[SnapshotId] = []
@@ -97,6 +100,15 @@ class LogCleaner:
                 age_ms_max=config.retention_ms,
             )
             if snapshot_id is None or self._is_downloaded_before(snapshot_id, now_ms):
+                return
+            try:
+                await log.prove_snapshot(snapshot_id)  # what lies before it would be lost with it
+            except (DamagedSnapshot, FileNotFoundError) as error:
+                logger.error(
+                    "%s: the disk does not give back what was written. The log goes on beginning before it", error
+                )
+                self._stats.rotten += 1
+                self._on_rotten(snapshot_id)
                 return
             core.log_start_moved(snapshot_id.end_offset, now_ms)
             await log.delete_before(snapshot_id)

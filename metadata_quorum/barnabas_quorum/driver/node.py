@@ -263,7 +263,12 @@ class QuorumNode:
             log=log, on_rotten=lambda snapshot_id: self._tell(_Rotten(snapshot_id)), stats=self.snapshot_stats
         )
         self._cleaner = LogCleaner(
-            config=config, core=self._core, log=log, clock_ms=clock_ms, stats=self.snapshot_stats
+            config=config,
+            core=self._core,
+            log=log,
+            clock_ms=clock_ms,
+            on_rotten=self._replace_rotten,
+            stats=self.snapshot_stats,
         )
         self._inbox: deque[_Event] = deque()
         self._wake = asyncio.Event()

@@ -80,7 +80,7 @@ class SnapshotStats:
     given_up: int = 0
     """Begun, but outdated before they were whole."""
     rotten: int = 0
-    """Found to be damaged on this disk, as soon as they were written or when somebody downloaded them."""
+    """Found to be damaged on this disk: as soon as they were written, when somebody downloaded them, before the log begins there."""
     loaded: int = 0
     loaded_ms_sum: int = 0
     sent: int = 0

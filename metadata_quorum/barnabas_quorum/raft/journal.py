@@ -135,6 +135,10 @@ class RaftLog(Protocol):
         """Size of the log's segments."""
         ...
 
+    async def prove_snapshot(self, snapshot_id: SnapshotId) -> None:
+        """Read all of a snapshot. Raises DamagedSnapshot, or FileNotFoundError, when the disk does not give it back."""
+        ...
+
     async def delete_before(self, snapshot_id: SnapshotId) -> None:
         """The log begins at this snapshot's end from now on: older snapshots and whole segments below it go."""
         ...
