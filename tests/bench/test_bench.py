@@ -75,7 +75,7 @@ def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Pa
     figures.rows["produce, RF 3, page cache, 1 KiB in 16 KiB"] = [row("", 8.0)]
     figures.rows["produce, RF 3, durable, 1 KiB in 16 KiB"] = [row("", 8.0, mb_per_s=60.0)]
     for kind, speed in (("page cache", 200.0), ("durable", 160.0)):
-        figures.rows[f"produce, RF 3, {kind}, 1 KiB in 16 KiB, 4 MiB in flight"] = [row("", 8.0, mb_per_s=speed)]
+        figures.rows[f"produce, RF 3, {kind}, 1 KiB in 16 KiB, 16 MiB in flight"] = [row("", 8.0, mb_per_s=speed)]
     rows = figures.medians()
     assert figures.void_reason(rows) is None
     demands = figures.targets(rows)
@@ -84,7 +84,7 @@ def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Pa
     assert verdicts == {
         "produce, RF 1, page cache, 1 KiB in 16 KiB: broker CPU / floor CPU": True,
         "1 KiB in 16 KiB: CPU of all brokers, RF 3 / RF 1": False,
-        "1 KiB in 16 KiB, RF 3, 4 MiB in flight: durable / page cache MB/s": True,
+        "1 KiB in 16 KiB, RF 3, 16 MiB in flight: durable / page cache MB/s": True,
         "1 KiB in 16 KiB, RF 3, 1 MiB in flight: durable / page cache MB/s": True,  # told, not demanded
         "control-lane tick p99 under load, worst case, ms": True,
         "elections under load": True,
@@ -96,9 +96,9 @@ def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Pa
 def test_a_miss_that_the_disk_does_not_let_be_met_says_so_and_stays_a_miss(tmp_path: Path) -> None:
     figures = Figures()
     for name, speed in (
-        ("produce, RF 3, page cache, 1 KiB in 1 MiB", 500.0),
-        ("produce, RF 3, durable, 1 KiB in 1 MiB", 350.0),
-        ("floor, disk, RF 3, durable, 1 KiB in 1 MiB", 1080.0),
+        ("produce, RF 3, page cache, 1 KiB in 1 MiB, 16 MiB in flight", 500.0),
+        ("produce, RF 3, durable, 1 KiB in 1 MiB, 16 MiB in flight", 350.0),
+        ("floor, disk, RF 3, durable, 1 KiB in 1 MiB, 16 MiB in flight", 1080.0),
     ):
         figures.rows[name] = [row(name, 1.0, mb_per_s=speed)]
     missed = next(demand for demand in figures.targets(figures.medians()) if not demand.is_met)
