@@ -67,6 +67,9 @@ async def _run(config: NodeConfig) -> int:
         return EXIT_FAILED
     finally:
         control.close()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)  # by default the last moments would end as a death by signal
     return 0
 
 
