@@ -116,9 +116,7 @@ def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f'a broker is named by its id, or "" for all brokers, not {resource.name!r}'
         )
-    if all(
-        str(broker.id) != resource.name for broker in image.cluster.sorted_brokers()
-    ):  # 01 is not 1: nobody would read it
+    if resource.name not in map(str, image.cluster.brokers):  # 01 is not 1: nobody would read it
         raise KafkaError.of(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {resource.name} is not registered")
 
 
