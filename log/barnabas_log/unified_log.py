@@ -298,7 +298,7 @@ class UnifiedLog:
                 )
         return self._assign(header, body, leader_epoch, now_ms)
 
-    def append_as_follower(self, batches: Buffer, *, leader_epoch: Epoch) -> AppendResult:
+    def append_as_follower(self, batches: Buffer, *, leader_epoch: Epoch) -> None:
         """Check and append whole batches as the leader of `leader_epoch` sent them; offsets and epochs are kept.
 
         They are written at once, from where they lie; where the listener holds writes back they are queued.
@@ -309,8 +309,6 @@ class UnifiedLog:
             raise StorageFailed(f"{self.directory}: {self._failure}")
         view = memoryview(batches)
         end, position = len(view), 0
-        first_offset = self.log_end_offset
-        record_count, greatest_ms = 0, -1
         while position < end:
             run = read_run(view, position, next_offset=self.log_end_offset)
             if run.epoch != self._latest_epoch:
@@ -322,13 +320,7 @@ class UnifiedLog:
                     )
                 self.assign_epoch_start(run.epoch, self.log_end_offset)
             self._append_run(run, view, position)
-            for header in run.headers:
-                record_count += header[12]
-                if header[8] > greatest_ms:
-                    greatest_ms = header[8]
             position = run.stop
-        last_offset = Offset(self.log_end_offset - 1)
-        return AppendResult(first_offset, last_offset, greatest_ms, -1, record_count, end, False)
 
     def _append_run(self, run: BatchRun, view: memoryview, position: int) -> None:
         """Put a run at the end: segments, producers, log end, file. `position`: where in the buffer it begins."""

@@ -1,11 +1,11 @@
 """Fetch (key 1): read record batches from partitions; consumers and followers alike.
 
 Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep. The declared classes
-serve tests and simple callers; broker, followers and readers use the four functions at the end, written by hand for every
+serve tests and simple callers; broker, followers and readers use the functions at the end, written by hand for every
 version because one fetch may name hundreds of partitions and carry megabytes: they build tuples only and touch no record.
 
     broker      parse_fetch_request, encode_fetch_response (framing bytes with the records' own parts, such as file ranges,
-                set between them: nothing is joined)
+                set between them: nothing is joined); split_poll, parse_poll and PollAnswers for who asks for one partition
     client      encode_fetch_request, parse_fetch_response (records are slices of the frame)
 
 Version 13 and later name topics by id, earlier ones by name: `topic` is a Uuid or a str accordingly.
@@ -367,8 +367,8 @@ _unpack_aborted_legacy = struct_module.Struct(">qq").unpack_from
 _unpack_pair = struct_module.Struct(">ii").unpack_from
 _unpack_epoch_and_offset = struct_module.Struct(">iq").unpack_from
 
-# Messages with one partition, its topic by id (version 13 on), nothing tagged but who the follower is: what a follower of one
-# busy partition sends and gets all the time. B where a count, a tag or a length of one byte stands.
+# A request of one partition, its topic by id (version 13 on), nothing tagged but who the follower is: what a follower of one
+# busy partition sends all the time, and how the answer to it begins. B where a count, a tag or a length of one byte stands.
 _ONE_REQUEST = struct_module.Struct(">iiibiiB16sBiiqiqiBBBB")  # ... topic's tags, nothing forgotten, no rack
 _ONE_REQUEST_COUNTS = (0, 0, 1, 1)
 _ONE_FOLLOWER = struct_module.Struct(">BBBiqB")  # one tagged field: number 1, 13 bytes, replica id and epoch, no tags
@@ -578,9 +578,8 @@ class PollAnswers:
         self._before_offsets = bytes(before + b"\2" + _pack_int32(index) + b"\0\0")  # one partition, no error
         # Not one aborted transaction for who asks, null for who does not; no preferred replica.
         self._after_offsets = (b"\1" if is_read_committed else b"\0") + _pack_int32(-1)
-        layout = struct_module.Struct(
-            f">ii11x{len(self._before_offsets)}sqqq5sBBB"
-        )  # nothing throttled, no error, no session
+        # Zeros behind the correlation id: nothing throttled, no error, no session.
+        layout = struct_module.Struct(f">ii11x{len(self._before_offsets)}sqqq5sBBB")
         self._pack = layout.pack
         self.framing_bytes = layout.size + len(self.TAIL)
 
