@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -419,7 +420,8 @@ def test_a_stop_that_is_asked_for_twice_at_once_is_in_order(tmp_path: Path) -> N
         while node.process.poll() is None and time.monotonic() < until_s:  # the process's last moments too
             node.process.terminate()
             time.sleep(0.002)
-        assert node.process.wait(TIMEOUT_S) == 0
+        # The last signal may meet an interpreter that has nothing left to do.
+        assert node.process.wait(TIMEOUT_S) in (0, -signal.SIGTERM)
         assert "has stopped cleanly" in cluster.last_words(node.id).splitlines()[-1]
 
 
