@@ -14,8 +14,9 @@ the broker adds. There a durable broker is bound by latency, window over (turn o
 cache throughput that it reaches says how long a flush takes rather than what durability costs. That is measured at saturation,
 with SATURATED_BYTES in flight, about what a client's own queue holds. MB/s by window of 1, 4, 8, 16 MiB, measured at RF 3:
 16 KiB batches, page cache 638, 686, 647, 653, durable 385, 517, 516, 531; 1 MiB batches, page cache 1,095, 1,137, 1,179, 1,185,
-durable 689, 833, 869, 895. So 4 saturates the page cache, and a durable broker only with 16 KiB batches. Both shares are printed;
-the demand is on that at saturation.
+durable 689, 833, 869, 895. So 4 saturates the page cache, and a durable broker only with 16 KiB batches. What RF 3 costs in CPU
+beside RF 1 depends on it too: with less in flight the followers come for less at a time. Both windows are printed; the demands
+on durability and on RF 3 are on that at saturation, as the prototype that they were taken from was measured.
 
 The disk. All nodes write to one, so at RF 3 it takes every byte three times; page cache mode does not wait for it. Beside each
 durable run the disk alone is measured (disk.py) with as many files as the run writes: a share of it that the cluster uses is

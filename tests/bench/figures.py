@@ -122,11 +122,14 @@ class Figures:
         ratio(f"fetch, RF 1, {large.name}", 1.5)
         ratio(f"fetch, RF 1, {small.name}", 1.5)
         for load, at_most in ((small, 4.0), (large, 6.0)):
-            one = by_name.get(f"produce, RF 1, page cache, {load.name}")
-            three = by_name.get(f"produce, RF 3, page cache, {load.name}")
-            if one is not None and three is not None:
-                share = three.cpu_ms_per_mb / one.cpu_ms_per_mb
-                found.append(Demand(f"{load.name}: CPU of all brokers, RF 3 / RF 1", share, at_most=at_most))
+            for name_of, window, bound in (
+                (saturated_name, SATURATED_BYTES, at_most),
+                (produce_name, window_bytes(load), None),
+            ):
+                one, three = (by_name.get(name_of(load, PAGE_CACHE, replicas)) for replicas in (1, 3))
+                if one is not None and three is not None:
+                    name = f"{load.name}, {window // MIB} MiB in flight: CPU of all brokers, RF 3 / RF 1"
+                    found.append(Demand(name, three.cpu_ms_per_mb / one.cpu_ms_per_mb, at_most=bound))
         for replicas in (1, 3):
             for load in (small, large):
                 page, durable = (saturated_name(load, kind, replicas) for kind in (PAGE_CACHE, DURABLE))

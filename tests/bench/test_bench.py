@@ -72,6 +72,7 @@ def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Pa
         figures.rows.setdefault("floor, produce, 1 KiB in 1 MiB", []).append(row("", large))
         figures.rows.setdefault("floor, produce, 1 KiB in 16 KiB", []).append(row("", 0.6, us=small))
     figures.rows["produce, RF 1, page cache, 1 KiB in 16 KiB"] = [row("", 1.5, ratio=2.4), row("", 1.7, ratio=2.5)]
+    figures.rows["produce, RF 1, page cache, 1 KiB in 16 KiB, 16 MiB in flight"] = [row("", 1.6)]
     figures.rows["produce, RF 3, page cache, 1 KiB in 16 KiB"] = [row("", 8.0)]
     figures.rows["produce, RF 3, durable, 1 KiB in 16 KiB"] = [row("", 8.0, mb_per_s=60.0)]
     for kind, speed in (("page cache", 200.0), ("durable", 160.0)):
@@ -83,7 +84,8 @@ def test_a_slow_floor_voids_the_run_and_targets_follow_their_bounds(tmp_path: Pa
     verdicts = {demand.name: demand.is_met for demand in demands}
     assert verdicts == {
         "produce, RF 1, page cache, 1 KiB in 16 KiB: broker CPU / floor CPU": True,
-        "1 KiB in 16 KiB: CPU of all brokers, RF 3 / RF 1": False,
+        "1 KiB in 16 KiB, 16 MiB in flight: CPU of all brokers, RF 3 / RF 1": False,
+        "1 KiB in 16 KiB, 1 MiB in flight: CPU of all brokers, RF 3 / RF 1": True,  # told, not demanded
         "1 KiB in 16 KiB, RF 3, 16 MiB in flight: durable / page cache MB/s": True,
         "1 KiB in 16 KiB, RF 3, 1 MiB in flight: durable / page cache MB/s": True,  # told, not demanded
         "control-lane tick p99 under load, worst case, ms": True,
