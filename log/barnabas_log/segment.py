@@ -35,6 +35,7 @@ from barnabas_wire.records.batch import (
     iterate_records,
     read_header,
 )
+from barnabas_wire.tuples import new_tuple
 
 BOUNDARIES_MAX = 256
 """Remembered batch boundaries per segment (about 20 KiB)."""
@@ -43,9 +44,6 @@ LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index",
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 _NO_TIMESTAMP = -1
-
-_new_tuple = tuple.__new__
-"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
 
 
 class BatchPlace(NamedTuple):
@@ -335,7 +333,7 @@ class LogSegment:
         """The batch that holds `offset`, which is at least the base offset; the end of the file if none does."""
         position = self.boundaries.get(offset)
         if position is not None:
-            return _new_tuple(BatchPlace, (position, offset))
+            return new_tuple(BatchPlace, (position, offset))
         next_offset = self.base_offset
         for position, header in self.headers(self.offset_index.position_at_or_before(offset)):
             if header.last_offset >= offset:

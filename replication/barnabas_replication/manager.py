@@ -76,6 +76,7 @@ from barnabas_wire.kafka.ids import (
     Uuid,
 )
 from barnabas_wire.records.batch import CorruptBatch
+from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +97,6 @@ APPEND_ERRORS_WITHOUT_START = (
 """Where Kafka leaves the log start offset of a refused append at -1; beside every other error it is told."""
 
 _NEVER_MS = 1 << 62
-_new_tuple = tuple.__new__
-"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
 
 
 def _nothing() -> None:
@@ -217,7 +216,7 @@ class ReplicaManager:
                 traffic.records_in += record_count
                 self._dirty[partition] = None
             start = partition.log.log_start_offset
-            outcomes.append(_new_tuple(AppendOutcome, (topic, number, None, first_offset, append_time_ms, start, None)))
+            outcomes.append(new_tuple(AppendOutcome, (topic, number, None, first_offset, append_time_ms, start, None)))
             if required_acks == 0:
                 continue
             required_offset: Offset = last_offset + 1  # type: ignore[assignment]  # a cast per request would be a call

@@ -72,11 +72,10 @@ from barnabas_wire.kafka.ids import (
     TopicPartition,
     Uuid,
 )
+from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
 
-_new_tuple = tuple.__new__
-"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
@@ -612,7 +611,7 @@ class Partition:
                     offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due
                 )
             marks = (high_watermark, high_watermark, log_start)
-            return _new_tuple(FetchOutcome, (topic, self.topic_id, number, None, *marks, None, parts, size_bytes, None))
+            return new_tuple(FetchOutcome, (topic, self.topic_id, number, None, *marks, None, parts, size_bytes, None))
         except KafkaError as error:
             return FetchOutcome(
                 topic,

@@ -31,6 +31,7 @@ from barnabas_wire.kafka.messages.fetch import (
     parse_poll,
     split_poll,
 )
+from barnabas_wire.tuples import new_tuple
 
 if TYPE_CHECKING:
     from barnabas_broker.network.connection import ResponseSlot
@@ -40,8 +41,6 @@ READ_COMMITTED = 1
 FULL_SESSION_EPOCHS = (0, -1)
 """A request with one of these names all its partitions: it opens a session, or closes one."""
 UNKNOWN_TOPIC_CODES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_new_tuple = tuple.__new__
-"""Half the price of naming a NamedTuple's class, which calls a function of its own."""
 
 
 @handles_directly(ApiKey.FETCH, versions=(4, 18))
@@ -65,7 +64,7 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         partitions = answer.admit(request.partitions)
     else:
         for asked in request.partitions:
-            partitions.append(_new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])))
+            partitions.append(new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])))
     if not partitions:
         answer.respond([])
         return
@@ -165,7 +164,7 @@ class _Answer:
             if known is None:
                 self.refused[position] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic_id}")
             else:
-                specs.append(_new_tuple(FetchPartitionSpec, (known.name, *entry)))
+                specs.append(new_tuple(FetchPartitionSpec, (known.name, *entry)))
         return specs
 
     def respond(self, outcomes: list[FetchOutcome]) -> None:

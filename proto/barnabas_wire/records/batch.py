@@ -38,6 +38,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
 from barnabas_wire.records.compression import CompressionType, compress, decompress
 from barnabas_wire.records.crc32c import crc32c
+from barnabas_wire.tuples import new_tuple
 
 Buffer = bytes | bytearray | memoryview
 
@@ -57,8 +58,6 @@ HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 PREFIX: Final = struct.Struct(">qiibI")
 """The 21 bytes before CRC_START: base offset, batch length, leader epoch, magic, crc."""
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
-_new_header: Final = tuple.__new__
-"""Half the price of BatchHeader._make, once per batch on every path."""
 _BASE_OFFSET: Final = struct.Struct(">q")
 _LEADER_EPOCH: Final = struct.Struct(">i")
 
@@ -146,7 +145,7 @@ def read_header(view: Buffer, position: int = 0) -> BatchHeader:
     """
     if position < 0 or len(view) - position < HEADER_BYTES:
         raise CorruptBatch(f"a batch header has {HEADER_BYTES} bytes, only {len(view) - position} remain")
-    header = _new_header(BatchHeader, HEADER.unpack_from(view, position))
+    header = new_tuple(BatchHeader, HEADER.unpack_from(view, position))
     if header.batch_length < _BATCH_LENGTH_MIN:
         raise CorruptBatch(f"batch length {header.batch_length} is shorter than a header")
     return header
