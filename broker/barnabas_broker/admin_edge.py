@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from barnabas_broker.admin_errors import abort
-from barnabas_broker.metrics.histogram import Histogram
+from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 

@@ -7,6 +7,10 @@ Read next:  pyproject.toml.
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import json
+from importlib.metadata import distribution
 
-VERSION = version("barnabas")
+_INSTALLED = distribution("barnabas")
+VERSION = _INSTALLED.version
+COMMIT: str = json.loads(_INSTALLED.read_text("direct_url.json") or "{}").get("vcs_info", {}).get("commit_id", "")
+"""Known when it was installed straight from a repository (PEP 610), else empty."""

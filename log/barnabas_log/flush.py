@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import StorageFailed
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import Offset
 
 ROUNDS_MAX = 4
@@ -38,9 +39,8 @@ written now could be acknowledged sooner."""
 class FlushStats:
     """Counters of one directory since the start."""
 
-    rounds: int = 0
     files: int = 0
-    seconds_total: float = 0.0
+    round_s: Histogram = field(default_factory=Histogram)
 
 
 class _Round:
@@ -146,11 +146,8 @@ class FlushRounds:
         if self._is_failed or not self._is_running:
             return
         loop = asyncio.get_running_loop()
-        seconds = loop.time() - ending.began_at_s
-        stats = self.stats
-        stats.rounds += 1
-        stats.files += ending.file_count
-        stats.seconds_total += seconds
+        self.stats.round_s.observe(loop.time() - ending.began_at_s)
+        self.stats.files += ending.file_count
         for log, offset in ending.ends.items():
             if not log.is_failed:
                 log.mark_flushed(offset)

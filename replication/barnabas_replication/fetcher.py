@@ -174,7 +174,8 @@ class Fetcher:
         self._task = asyncio.current_task()
         try:
             while not self.is_stopped:
-                now_ms = self._now_ms()
+                now_s = self._loop.time()
+                now_ms = int(now_s * 1000)
                 if now_ms < self._not_before_ms:
                     await self._pause_until(self._not_before_ms)
                     continue
@@ -187,7 +188,7 @@ class Fetcher:
                 if not specs:
                     await self._pause_until(next_due_ms)
                     continue
-                await self._fetch_once(specs, self._wait_ms(now_ms, next_due_ms))
+                await self._fetch_once(specs, self._wait_ms(now_ms, next_due_ms), now_s)
         finally:
             if self._watchdog is not None:
                 self._watchdog.cancel()
@@ -199,7 +200,7 @@ class Fetcher:
         wait_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
         return wait_ms if next_due_ms is None else max(1, min(wait_ms, next_due_ms - now_ms))
 
-    async def _fetch_once(self, specs: list[FetchPartitionSpec], wait_ms: int) -> None:
+    async def _fetch_once(self, specs: list[FetchPartitionSpec], wait_ms: int, began_s: float) -> None:
         sent: dict[tuple[str, int], _SentFetch] = {
             (spec.topic, spec.partition): (spec, spec.current_leader_epoch) for spec in specs
         }
@@ -216,7 +217,7 @@ class Fetcher:
         cancelling = task.cancelling()
         self._is_interrupted = self._is_given_up = False
         self._fetch_number += 1
-        self._fetch_began_s = self._loop.time()
+        self._fetch_began_s = began_s
         if self._watchdog is None:
             self._watchdog = self._loop.call_later(config.replica_socket_timeout_ms / 1000, self._watch)
         failure: BaseException | None = None
@@ -233,8 +234,10 @@ class Fetcher:
         # As asyncio.timeout has it: our cancellation ends the fetch, anybody else's the task.
         is_ours = self._is_given_up and task.uncancel() <= cancelling
         if failure is None:
+            now_s = self._loop.time()
+            self._stats.replica_fetch_s.observe(now_s - began_s)
             self._failures = 0
-            self._take_in(answer, sent)
+            self._take_in(answer, sent, int(now_s * 1000))
             return
         if isinstance(failure, asyncio.CancelledError):
             if not is_ours:
@@ -326,8 +329,9 @@ class Fetcher:
 
     # ------------------------------------------------------------------ what the leader said
 
-    def _take_in(self, answer: Sequence[FetchedPartition], sent: dict[tuple[str, int], _SentFetch]) -> None:
-        now_ms = self._now_ms()
+    def _take_in(
+        self, answer: Sequence[FetchedPartition], sent: dict[tuple[str, int], _SentFetch], now_ms: int
+    ) -> None:
         followed_partitions = self._followed
         served: list[TopicPartition] = []
         for fetched in answer:

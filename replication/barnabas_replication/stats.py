@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from barnabas_wire.histogram import Histogram
 
 
 @dataclass(slots=True)
@@ -22,6 +24,8 @@ class Stats:
     isr_proposals_refused: int = 0
     replicated_bytes: int = 0
     replica_fetch_errors: int = 0
+    replica_fetch_s: Histogram = field(default_factory=Histogram)
+    """Answered fetches from leaders, with the time they were parked there."""
     truncations: int = 0
     truncations_below_high_watermark: int = 0
 

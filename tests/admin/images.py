@@ -142,7 +142,10 @@ class FakeQuorumNode:
         self.log_end_offset = Offset(103)
         self.log_start_offset = Offset(7)
         self.snapshot_stats = SnapshotStats()
-        self.stats = Stats(elections_begun=5, elections_won=2, flushes=4, flush_ms_sum=10.0)
+        self.voted_id = BrokerId(2)
+        self.stats = Stats(elections_begun=5, elections_won=2, records_appended=8, records_fetched=9)
+        for seconds in (0.002, 0.5):
+            self.stats.flush_s.observe(seconds)
 
     def describe(self) -> QuorumDescription:
         return self._quorum

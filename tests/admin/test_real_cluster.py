@@ -21,6 +21,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
 from barnabas_admin.main import cli
 from tests.admin.conftest import is_alive
+from tests.broker.claimed_metrics import CLAIMED, told
 
 pytestmark = pytest.mark.cluster
 
@@ -348,6 +349,52 @@ def test_probes_and_metrics_answer_on_every_node(barnabas_cluster: LocalCluster)
         assert f'barnabas_node_info{{cluster_id="{barnabas_cluster.cluster_id}"' in page
         assert re.search(r'^barnabas_broker_heartbeats_total\{result="sent"\} [1-9]', page, re.MULTILINE)
         assert "\nbarnabas_raft_recovered_twice 0.0\n" in page
+
+
+def test_a_live_cluster_tells_every_metric_that_is_claimed(commands: Cli, barnabas_cluster: LocalCluster) -> None:
+    commands.run("topic", "create", "told", "-p", "3", "-c", "max.message.bytes=500")
+    producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers, "enable.idempotence": True})
+    for number in range(30):
+        producer.produce("told", value=str(number), partition=number % 3)
+    assert producer.flush(30) == 0
+    refusing = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers})
+    refusing.produce("told", value=b"x" * 1000, partition=0)
+    assert refusing.flush(30) == 0
+    consumer = Consumer(
+        {
+            "bootstrap.servers": barnabas_cluster.bootstrap_servers,
+            "group.id": "listeners",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["told"])
+    try:
+        message = consumer.poll(30)
+        assert message is not None and message.error() is None
+        consumer.commit(message, asynchronous=False)
+        pages = {node: barnabas_cluster.http_get(node, "/metrics")[1] for node in barnabas_cluster.nodes}
+    finally:
+        consumer.close()
+    page = {name: claim for text in pages.values() for name, claim in told(text).items()}
+    assert {name: page.get(name) for name in CLAIMED} == CLAIMED
+    everywhere = "\n".join(pages.values())
+    for line in (
+        r'request_errors_total\{api="Produce",error="MESSAGE_TOO_LARGE"\} 1.0',
+        r'group_state_info\{group="listeners",protocol="range",state="Stable"\} 1.0',
+        r'group_members\{group="listeners"\} 1.0',
+        r'group_rebalances_total\{group="listeners",reason="join"\} 1.0',
+        r'group_commits_total\{group="listeners",result="done"\} 1.0',
+        r'controller_event_queue_seconds_count\{phase="wait"\} [1-9]',
+        r"raft_election_seconds_count [1-9]",
+        r"raft_records_appended_total [1-9]",
+        r"raft_records_fetched_total [1-9]",
+        r"raft_append_seconds_count [1-9]",
+        r"raft_voted_id [1-3].0",
+        r"replica_fetch_seconds_count [1-9]",
+        r"producer_ids [1-9]",
+    ):
+        assert re.search(f"^barnabas_{line}", everywhere, re.MULTILINE), line
 
 
 def test_calls_of_every_admin_service_are_counted(commands: Cli, barnabas_cluster: LocalCluster) -> None:

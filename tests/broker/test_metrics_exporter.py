@@ -7,6 +7,7 @@ import asyncio
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,17 +19,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.admin_edge import AdminStats
 from barnabas_broker.controller_client import ControllerClientStats
+from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupStats, RebalanceReason
 from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
 from barnabas_broker.metadata.lifecycle import LifecycleStats
-from barnabas_broker.metrics import traffic
+from barnabas_broker.metrics import groups, lag_times, traffic
 from barnabas_broker.metrics.exporter import api_name, copied, render
-from barnabas_broker.metrics.histogram import Histogram
 from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, LaneProbe, choose_period_s
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.flush import FlushStats
 from barnabas_log.manager import LogManagerStats
+from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.driver.controller_driver import ControllerDriverStats
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
@@ -40,10 +42,12 @@ from barnabas_replication.replica_state import RemoteReplica
 from barnabas_replication.stats import Stats as ReplicationStats
 from barnabas_replication.stats import TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
+from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from tests.admin.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
+from tests.broker.claimed_metrics import CLAIMED, told
 
 
 def make_sources(**changes: Any) -> NodeSources:
@@ -53,6 +57,7 @@ def make_sources(**changes: Any) -> NodeSources:
         roles=("broker", "controller"),
         rack="r1",
         version="0.1.0",
+        commit="c0ffee",
         started_at_s=NOW_MS / 1000 - 60,
         clock_ms=lambda: NOW_MS + 500,
         static_min_isr=2,
@@ -139,11 +144,11 @@ def test_metadata_that_stands_still_or_differs_is_told() -> None:
     assert value(samples, "metadata_apply_errors_total") == 1
 
 
-def test_snapshots_are_told_once_there_is_one() -> None:
+def test_the_newest_snapshot_is_told_and_without_one_the_age_is_the_process_s() -> None:
     quorum: Any = FakeQuorumNode(make_quorum(ends=(103, 103, 90)))
     before = scrape(make_sources(quorum=quorum))
     assert value(before, "raft_snapshots_total", op="generate") == 0
-    assert not [name for name, _ in before if name.startswith("barnabas_raft_snapshot_age")]
+    assert (value(before, "raft_snapshot_bytes"), value(before, "raft_snapshot_age_seconds")) == (0, 60.5)
     stats = quorum.snapshot_stats
     stats.taken, stats.taken_ms_sum, stats.last_bytes, stats.last_end_offset = 2, 300.0, 4096, 90
     stats.last_timestamp_ms = NOW_MS - 1_500
@@ -170,11 +175,22 @@ def test_requests_are_named_as_the_protocol_names_them() -> None:
     assert api_name(999) == "unknown"
 
 
+def make_group() -> ClassicGroup:
+    group = ClassicGroup("g", initial_rebalance_delay_ms=0, max_size=9)
+    group.stats = GroupStats(Counter({RebalanceReason.LEAVE: 2}), commits_done=6, commits_failed=1)
+    return group
+
+
 def stand_ins() -> dict[str, Any]:
     """Rooms as the exporter reads them, their counters real."""
+    flushes = FlushStats(files=9)
+    for seconds in (0.25, 0.5):
+        flushes.round_s.observe(seconds)
 
     def partition(index: int, *, is_leader: bool) -> SimpleNamespace:
-        log = SimpleNamespace(size_bytes=2048, segment_count=2, log_start_offset=5, log_end_offset=40 + index)
+        log = SimpleNamespace(
+            size_bytes=2048, segment_count=2, log_start_offset=5, log_end_offset=40 + index, producer_count=1 + index
+        )
         return SimpleNamespace(
             topic_partition=TopicPartition("t", index),
             is_leader=is_leader,
@@ -199,16 +215,21 @@ def stand_ins() -> dict[str, Any]:
         "logs": SimpleNamespace(
             online_directories=["/"],
             offline_directories=["/gone"],
-            flush_stats=lambda: {"/": FlushStats(rounds=8, files=9, seconds_total=0.25)},
+            flush_stats=lambda: {"/": flushes},
             stats=LogManagerStats(segments_retired=6, logs_that_lost_flushed_data=2),
         ),
         "groups": SimpleNamespace(
             partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
             stats=CoordinatorStats(loads=3),
+            existing_groups=lambda: [make_group()],
             list_groups=lambda: [GroupListing("g", "consumer", "Stable", "classic")] * 2,
             committed_offsets=lambda: [("g", TopicPartition("t", index), Offset(9 * index)) for index in range(3)],
         ),
-        "controller": SimpleNamespace(stats=ControllerDriverStats(brokers_fenced=5, fenced_by_probe=4)),
+        "controller": SimpleNamespace(
+            stats=ControllerDriverStats(
+                brokers_fenced=5, fenced_by_probe=4, leader_elections=Counter({ElectedFrom.UNCLEAN: 2})
+            )
+        ),
     }
 
 
@@ -220,14 +241,18 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "purgatory_size", op="consumer_fetch") == 2
     assert value(samples, "log_dirs", state="offline") == 1
     assert value(samples, "log_disk_free_bytes", dir="/") > 0
-    assert value(samples, "log_flush_seconds_count", dir="/") == 8
-    assert value(samples, "log_flush_seconds_sum", dir="/") == 0.25
+    assert value(samples, "log_flush_seconds_bucket", dir="/", le="0.25") == 1
+    assert value(samples, "log_flush_seconds_sum", dir="/") == 0.75
     assert value(samples, "log_segments_retired_total") == 6
     assert value(samples, "log_lost_flushed_data_total") == 2
     assert value(samples, "group_partitions", state="active") == 2
     assert value(samples, "groups", state="Stable") == 2
-    assert value(samples, "controller_brokers_fenced_total", by="silence") == 1
-    assert value(samples, "raft_fsync_seconds_sum") == 0.01
+    assert value(samples, "controller_heartbeat_timeouts_total", by="silence") == 1
+    told = [value(samples, "controller_leader_elections_total", type=kind) for kind in ("preferred", "isr", "unclean")]
+    assert told == [0, 0, 2]
+    assert value(samples, "producer_ids") == 3
+    assert value(samples, "raft_fsync_seconds_bucket", le="0.0025") == 1
+    assert value(samples, "raft_fsync_seconds_sum") == 0.502
 
 
 def test_a_topic_tells_its_bytes_and_beyond_the_bound_all_tell_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,10 +282,55 @@ def test_a_group_lags_behind_what_is_left_to_read(monkeypatch: pytest.MonkeyPatc
         labels for name, labels in samples if name == "barnabas_group_lag_records" and ("partition", "2") in labels
     ]
     assert value(samples, "group_lags_left_out") == 0
-    monkeypatch.setattr(traffic, "LAGS_MAX", 1)
+    monkeypatch.setattr(groups, "LAGS_MAX", 1)
     samples = scrape(make_sources(**rooms))
     assert value(samples, "group_lags_left_out") == 2
     assert len([name for name, _ in samples if name == "barnabas_group_committed_offset"]) == 1
+
+
+def test_a_group_tells_its_state_members_rebalances_and_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rooms = stand_ins()
+    samples = scrape(make_sources(**rooms))
+    assert value(samples, "group_state_info", group="g", state="Empty", protocol="") == 1
+    assert value(samples, "group_members", group="g") == 0
+    assert value(samples, "group_rebalances_total", group="g", reason="leave") == 2
+    assert [value(samples, "group_commits_total", group="g", result=word) for word in ("done", "failed")] == [6, 1]
+    assert value(samples, "groups_left_out") == 0
+    monkeypatch.setattr(groups, "GROUPS_MAX", 0)
+    samples = scrape(make_sources(**rooms))
+    assert value(samples, "groups_left_out") == 1
+    assert not [name for name, _ in samples if name == "barnabas_group_members"]
+
+
+def test_a_group_s_lag_in_seconds_counts_from_when_scrapes_saw_the_high_watermark_pass_it() -> None:
+    rooms, now_ms = stand_ins(), [NOW_MS]
+    sources = make_sources(clock_ms=lambda: now_ms[0], **rooms)
+    first, second = rooms["replicas"].partitions()
+    first.high_watermark = second.high_watermark = 5
+    rooms["groups"].committed_offsets = lambda: [("g", first.topic_partition, 5), ("g", second.topic_partition, 5)]
+    lags = []
+    for high_watermark in (5, 8, 8, 9):
+        second.high_watermark = high_watermark
+        lags.append(value(scrape(sources), "group_lag_seconds", group="g", topic="t"))
+        now_ms[0] += 10_000
+    assert lags == [0, 0, 10, 20]
+    rooms["groups"].committed_offsets = lambda: [("g", second.topic_partition, 8)]
+    assert value(scrape(sources), "group_lag_seconds", group="g", topic="t") == 10
+    second.high_watermark = 8  # committed records were lost
+    assert value(scrape(sources), "group_lag_seconds", group="g", topic="t") == 0
+
+
+def test_the_points_of_a_partition_are_bounded_and_never_make_a_lag_longer_than_it_is() -> None:
+    points: lag_times.Points = ()
+    for second in range(10_000):
+        points = lag_times.with_point(points, lag_times.Point(second * 1000, second))
+        assert len(points) <= lag_times.POINTS_MAX and points[0].at_ms == 0 and points[-1].high_watermark == second
+    assert lag_times.with_point(points, lag_times.Point(10_000_000, 9_999)) is points, "it stands still"
+    key = TopicPartition("t", 0)
+    behind = lag_times.Behind(10_000_000, {key: points})
+    for offset in range(-1, 10_000, 7):
+        lag_s = 10_000 - (offset + 1) if offset < 9_999 else 0
+        assert lag_s * 0.4 - 1 <= behind.seconds(key, offset) <= lag_s
 
 
 def test_a_throttle_tells_its_rate_what_passed_and_how_long_to_wait() -> None:
@@ -352,6 +422,19 @@ def test_what_a_node_asks_of_the_controller_is_told() -> None:
 def test_a_second_recovery_is_told_by_who_has_met_it() -> None:
     assert value(scrape(make_sources()), "raft_recovered_twice") == 0
     assert value(scrape(make_sources(recovered_beside=lambda: ("1:x",))), "raft_recovered_twice") == 1
+
+
+def test_what_is_claimed_is_told_with_its_type_and_labels() -> None:
+    network, admin, lag = NetworkStats(), AdminStats(), Histogram()
+    network.requests[ApiKey.FETCH << 16 | 12] = 1
+    network.errors[ApiKey.FETCH, ErrorCode.UNKNOWN_TOPIC_ID] = 1
+    network.time_of(ApiKey.FETCH).observe(0.3)
+    admin.requests["CreateTopics", "NONE"] = 1
+    admin.seconds["CreateTopics"] = lag
+    parts = {"network": network, "admin": admin, "lanes": {"data": lag}, "loader": MetadataLoader()}
+    body, _ = render(make_sources(**parts, **stand_ins()))
+    page = told(body.decode())
+    assert {name: page.get(name) for name in CLAIMED} == CLAIMED
 
 
 def test_names_follow_the_rules() -> None:

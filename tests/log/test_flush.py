@@ -63,7 +63,7 @@ async def test_requests_during_a_round_of_a_log_share_its_next_one() -> None:
         it.disk.let_go()
         await settle()
         assert it.flushed == [("a", 1), ("a", 3)], "first what was written before the round began, then one round more"
-        assert it.rounds.stats.rounds == 2 and it.rounds.stats.files == 2
+        assert it.rounds.stats.round_s.count == 2 and it.rounds.stats.files == 2
 
 
 async def test_a_round_of_one_log_holds_up_no_other() -> None:

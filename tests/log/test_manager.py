@@ -163,7 +163,7 @@ async def test_requested_flushes_are_told(disk: MemoryDisk) -> None:
             broker.manager.request_flush(log)
         await settle()
         assert sorted(broker.flushed) == [(A0, 1), (B1, 1)]
-        assert broker.manager.flush_stats()["one"].rounds == 2
+        assert broker.manager.flush_stats()["one"].round_s.count == 2
 
 
 async def test_a_rolled_segment_is_flushed_without_being_asked(disk: MemoryDisk) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.controller.requests import (
     AlterPartition,
     BrokerHeartbeat,
@@ -703,7 +704,22 @@ async def test_partitions_go_back_to_their_preferred_leaders_at_the_balance_inte
         assert stand.partition().leader == second
         await asyncio.sleep(11)
         assert stand.partition().leader == first
-        assert stand.driver.stats.preferred_elections == 1
+        assert stand.driver.stats.leader_elections == {ElectedFrom.ISR: 1, ElectedFrom.PREFERRED: 1}
+
+
+@on_virtual_time
+async def test_the_time_of_a_request_is_told_in_two_parts() -> None:
+    async with running() as stand:
+        stats = stand.driver.stats
+        decided, waited = stats.process_s.count, stats.wait_s.count
+        assert decided == stats.decisions
+        stand.quorum.is_held = True
+        made = asyncio.ensure_future(stand.create("t"))
+        await asyncio.sleep(0.3)
+        stand.quorum.commit_all()
+        await made
+        assert (stats.process_s.count, stats.wait_s.count) == (decided + 1, waited + 1)
+        assert 0.3 <= stats.wait_s.total < 0.31 and stats.process_s.total == 0, "virtual time: deciding takes none"
 
 
 NOOP = encode(NoOpRecord())

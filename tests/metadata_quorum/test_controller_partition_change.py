@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_quorum.controller.partition_change import Election, Replicas, build_change
+from barnabas_quorum.controller.partition_change import ElectedFrom, Election, Replicas, build_change, elected_from
 from barnabas_quorum.controller.reassignment import original_replicas, reassigned_replicas
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord
@@ -63,6 +63,24 @@ def test_the_last_isr_member_stays_eligible_when_it_dies_and_leads_again_when_it
     back = after(gone, (1, 2, 3))
     assert (back.leader, back.isr, back.elr, back.last_known_elr) == (1, ids(1), (), ())
     assert back.leader_recovery_state is LeaderRecoveryState.RECOVERED
+
+
+def kind(before: PartitionRegistration, alive: tuple[int, ...], **more: Any) -> ElectedFrom | None:
+    change = build(before, alive, **more)
+    assert change is not None
+    return elected_from(before, change)
+
+
+def test_an_election_is_told_by_what_became_of_the_leader_and_where_the_next_was() -> None:
+    assert kind(partition(leader=2), (1, 2, 3), election=Election.PREFERRED) is ElectedFrom.PREFERRED
+    assert kind(partition(leader=2), (1, 3), target_isr=ids(1, 3)) is ElectedFrom.ISR, (
+        "2 is gone; 1 happens to be first"
+    )
+    assert kind(partition(isr=(1,), leader=-1), (1,)) is ElectedFrom.ISR
+    assert kind(after(partition(isr=(1,)), (), target_isr=()), (1,)) is ElectedFrom.ISR, "it was eligible"
+    assert kind(partition(isr=(1,)), (2, 3), allows_unclean=True) is ElectedFrom.UNCLEAN
+    assert kind(partition(isr=(1,)), ()) is None, "nobody was elected"
+    assert kind(partition(leader=2), (1, 2, 3), target_isr=ids(2, 3)) is None
 
 
 def test_an_unclean_election_happens_only_when_allowed_and_needed() -> None:

@@ -39,6 +39,14 @@ async def test_three_voters_commit_and_all_listeners_hear_it_in_order(tmp_path: 
         assert leader.node.high_watermark == leader.node.log_end_offset
         for member in cluster.members:
             assert member.node.is_voter == (member.key.id <= 3)
+            stats = member.node.stats
+            assert stats.append_s.count <= stats.batches_written and stats.append_s.count >= stats.flush_s.count >= 1
+            assert stats.records_appended + stats.records_fetched == member.node.log_end_offset
+            assert (stats.commit_s.count, stats.records_fetched == 0) == (
+                (50, True) if member is leader else (0, False)
+            )
+        assert leader.node.voted_id == leader.key.id and leader.node.stats.election_s.count >= 1
+        assert cluster.members[3].node.voted_id == -1 and cluster.members[3].node.stats.election_s.count == 0
 
 
 async def test_batch_is_atomic_and_offset_is_that_of_its_last_record(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ async def test_a_follower_behind_the_log_start_downloads_and_loads_a_snapshot(tm
         await cluster.commit(leader, [b"last"])
         await cluster.all_have([b"first", *RECORDS, b"last"])
         assert all(member.listener.snapshots_loaded == 1 for member in cluster.members), "no proof from offset 0"
+        for stats in (member.node.snapshot_stats for member in cluster.members):
+            assert stats.last_bytes > 0 and stats.last_end_offset > 10 and stats.last_timestamp_ms > 0
         assert all(ids == [1, 2, 3] for ids in ([key.id for key in m.node.voters.keys] for m in cluster.members))
 
 

@@ -116,6 +116,7 @@ async def test_it_asks_at_its_end_with_its_epochs_and_takes_in_what_comes(tmp_pa
         bench.peer.answers.put_nowait(data(batch(3, leader_epoch=1), hw=2))
         second = await bench.asked(2)
         assert (second.fetch_offset, second.last_fetched_epoch) == (3, 1)
+        assert bench.stats.replica_fetch_s.count == 1, "the second is not answered yet"
         assert bench.bench.hw == 2
 
 

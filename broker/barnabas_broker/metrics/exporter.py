@@ -3,7 +3,7 @@
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
 Invariants: prefix barnabas_, base units, counters end in _total, times are histograms; label values are bounded (per
             partition only what this broker leads); a part the node does not have gives no series.
-Read next:  sources.py, traffic.py, http.py.
+Read next:  sources.py, traffic.py, groups.py, http.py.
 
 Not obvious: this runs in a thread while the lanes work. Numbers may be a moment apart; a dict that may grow meanwhile is
 copied by one call (`list(d.items())`), never iterated.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -32,9 +31,11 @@ from barnabas_broker.metrics.census import (
     take_census,
 )
 from barnabas_broker.metrics.families import copied, counter, gauge, histogram, partition_labels, summary
+from barnabas_broker.metrics.groups import group_families, group_lag_families
 from barnabas_broker.metrics.sources import NodeSources
-from barnabas_broker.metrics.traffic import group_lag_families, throttle_families, topic_families
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_broker.metrics.traffic import throttle_families, topic_families
+from barnabas_quorum.controller.partition_change import ElectedFrom
+from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def node_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge(
         "build_info",
         "The version that runs.",
-        [({"version": sources.version, "python": platform.python_version()}, 1)],
+        [({"version": sources.version, "commit": sources.commit, "python": platform.python_version()}, 1)],
     )
     yield gauge(
         "node_info",
@@ -102,6 +103,7 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
     state = "leader" if is_leader else "voter" if quorum.is_voter else "observer"
     yield gauge("raft_state_info", "What this node is in the quorum.", [({"state": state}, 1)])
     yield gauge("raft_leader_id", "node.id of the quorum's leader, -1 = unknown or lost.", [({}, seen.leader_id)])
+    yield gauge("raft_voted_id", "node.id voted for in this epoch, -1 = none.", [({}, quorum.voted_id)])
     yield gauge("raft_epoch", "Quorum epoch.", [({}, seen.epoch)])
     yield gauge("raft_high_watermark", "End of the committed metadata log.", [({}, seen.high_watermark)])
     yield gauge("raft_log_end_offset", "End of this node's metadata log.", [({}, quorum.log_end_offset)])
@@ -113,8 +115,17 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
         "Elections for which this node stood, and those it won.",
         [({"result": "begun"}, stats.elections_begun), ({"result": "won"}, stats.elections_won)],
     )
+    yield histogram(
+        "raft_election_seconds",
+        "From this node's standing for election, pre-votes included, until it led or followed a leader.",
+        [({}, stats.election_s)],
+    )
     yield counter("raft_leader_changes", "Changes of the known leader.", [({}, stats.leader_changes)])
     yield counter("raft_proposals", "Batches proposed by this node as leader.", [({}, stats.proposals)])
+    yield counter("raft_records_appended", "Records that this node appended as leader.", [({}, stats.records_appended)])
+    yield counter(
+        "raft_records_fetched", "Records that this node fetched from a leader.", [({}, stats.records_fetched)]
+    )
     yield counter("raft_written_bytes", "Bytes written to the metadata log.", [({}, stats.bytes_written)])
     yield counter("raft_written_batches", "Batches written to the metadata log.", [({}, stats.batches_written)])
     yield gauge(
@@ -131,13 +142,10 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
             ({"result": "served"}, stats.requests_served),
         ],
     )
-    yield summary(
-        "raft_fsync_seconds", "Flushes of the metadata log.", [({}, stats.flushes, stats.flush_ms_sum / 1000)]
-    )
-    yield summary(
-        "raft_commit_seconds",
-        "From proposal to commit, of this node's own proposals.",
-        [({}, stats.commits, stats.commit_latency_ms_sum / 1000)],
+    yield histogram("raft_append_seconds", "Writes to the metadata log, before the flush.", [({}, stats.append_s)])
+    yield histogram("raft_fsync_seconds", "Flushes of the metadata log.", [({}, stats.flush_s)])
+    yield histogram(
+        "raft_commit_seconds", "From proposal to commit, of this node's own proposals.", [({}, stats.commit_s)]
     )
     yield from _snapshot_families(sources)
     if not is_leader:
@@ -177,12 +185,17 @@ def _snapshot_families(sources: NodeSources) -> Iterator[Metric]:
             ({"op": "load"}, stats.loaded, stats.loaded_ms_sum / 1000),
         ],
     )
-    if not stats.taken:
-        return
-    yield gauge("raft_snapshot_bytes", "Size of the last snapshot taken here.", [({}, stats.last_bytes)])
-    yield gauge("raft_snapshot_end_offset", "End of the last snapshot taken here.", [({}, stats.last_end_offset)])
-    age_s = max(0, sources.clock_ms() - stats.last_timestamp_ms) / 1000
-    yield gauge("raft_snapshot_age_seconds", "Age of the newest record in it.", [({}, age_s)])
+    yield gauge(
+        "raft_snapshot_bytes", "Size of the last snapshot taken or loaded here, 0 = none yet.", [({}, stats.last_bytes)]
+    )
+    yield gauge("raft_snapshot_end_offset", "End of that snapshot, -1 = none yet.", [({}, stats.last_end_offset)])
+    has_one = stats.last_end_offset >= 0
+    since_s = stats.last_timestamp_ms / 1000 if has_one else sources.started_at_s
+    yield gauge(
+        "raft_snapshot_age_seconds",
+        "Age of the newest record in that snapshot; while there is none, of the process.",
+        [({}, max(0.0, sources.clock_ms() / 1000 - since_s))],
+    )
 
 
 def metadata_families(sources: NodeSources) -> Iterator[Metric]:
@@ -249,15 +262,16 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
         yield counter("controller_decisions", "Requests decided.", [({}, stats.decisions)])
         yield counter("controller_refusals", "Requests refused.", [({}, stats.refusals)])
         yield counter(
-            "controller_failed_decisions",
-            "Requests refused because deciding them failed: a bug each; the controller's log has the traceback.",
+            "controller_metadata_errors",
+            "Requests refused because deciding them failed or the records did not fit the metadata: a bug each; the controller's "
+            "log has the traceback.",
             [({}, stats.failed_decisions)],
         )
         yield counter("controller_records_proposed", "Metadata records proposed.", [({}, stats.records_proposed)])
         yield counter("controller_heartbeats", "Broker heartbeats taken in.", [({}, stats.heartbeats)])
         yield counter(
-            "controller_brokers_fenced",
-            "Brokers fenced, by how their loss was seen.",
+            "controller_heartbeat_timeouts",
+            "Brokers fenced because their heartbeats ended: after a silence, or sooner when a probe found their listener closed.",
             [
                 ({"by": "probe"}, stats.fenced_by_probe),
                 ({"by": "silence"}, stats.brokers_fenced - stats.fenced_by_probe),
@@ -265,11 +279,17 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
         )
         yield counter(
             "controller_leader_elections",
-            "Leaderships that the controller gave back to preferred replicas by itself.",
-            [({"type": "preferred"}, stats.preferred_elections)],
+            "Leaders that this controller gave to partitions: handed back to the preferred replica, taken from the in-sync or "
+            "eligible ones when there was none, or from others (records may be lost).",
+            [({"type": kind.value}, stats.leader_elections[kind]) for kind in ElectedFrom],
         )
         yield counter(
             "controller_activations", "Times this node became the active controller.", [({}, stats.times_active)]
+        )
+        yield histogram(
+            "controller_event_queue_seconds",
+            "Requests to this controller: deciding and proposing one (process), and then its waiting for the commit (wait).",
+            [({"phase": "wait"}, stats.wait_s), ({"phase": "process"}, stats.process_s)],
         )
         yield gauge("controller_event_queue_size", "Answers that wait for a commit.", [({}, stats.waiters)])
     if not is_active:
@@ -368,6 +388,11 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
         "Bytes replicated: in as follower, out to followers.",
         [({"direction": "in"}, stats.replicated_bytes), ({"direction": "out"}, stats.follower_fetched_bytes)],
     )
+    yield histogram(
+        "replica_fetch_seconds",
+        "Answered fetches from leaders, with the time that a leader without new records parks them.",
+        [({}, stats.replica_fetch_s)],
+    )
     yield counter("replica_fetch_errors", "Failed fetches from leaders.", [({}, stats.replica_fetch_errors)])
     yield counter("replica_truncations", "Truncations after a leader change.", [({}, stats.truncations)])
     yield counter(
@@ -395,6 +420,11 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
             ({"op": "follower_fetch"}, sum(len(p.follower_fetches) for p in partitions)),
             ({"op": "consumer_fetch"}, sum(len(p.consumer_fetches) for p in partitions)),
         ],
+    )
+    yield gauge(
+        "producer_ids",
+        "Idempotent producers remembered, of all partitions here.",
+        [({}, sum(p.log.producer_count for p in partitions))],
     )
     led = [(partition_labels(p.topic_partition), p) for p in partitions if p.is_leader]
     if not led:
@@ -432,11 +462,7 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
         "log_disk_free_bytes", "Free space of a log directory.", [({"dir": path}, _free_bytes(path)) for path in online]
     )
     flushes = logs.flush_stats().items()
-    yield summary(
-        "log_flush_seconds",
-        "Flush rounds.",
-        [({"dir": path}, stats.rounds, stats.seconds_total) for path, stats in flushes],
-    )
+    yield histogram("log_flush_seconds", "Flush rounds.", [({"dir": path}, stats.round_s) for path, stats in flushes])
     yield counter("log_flushed_files", "Files flushed.", [({"dir": path}, stats.files) for path, stats in flushes])
     stats = logs.stats
     yield counter("log_recovered", "Logs opened after an unclean stop.", [({}, stats.logs_recovered)])
@@ -452,54 +478,20 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     yield counter("log_producers_expired", "Idempotent producers that were forgotten.", [({}, stats.producers_expired)])
 
 
-def group_families(sources: NodeSources) -> Iterator[Metric]:
-    """The group coordinator of this broker."""
-    groups = sources.groups
-    if groups is None:
-        return
-    shards = Counter(state.value for state in copied(lambda: groups.partitions.values()))
-    yield gauge(
-        "group_partitions",
-        "Partitions of the offsets topic hosted here.",
-        [({"state": state}, count) for state, count in shards.items()],
-    )
-    try:
-        states = Counter(group.state for group in copied(groups.list_groups))
-    except KafkaError:
-        states = Counter()  # a partition is still being read: no number is better than a wrong one
-    yield gauge(
-        "groups", "Groups coordinated here.", [({"state": state}, count) for state, count in sorted(states.items())]
-    )
-    stats = groups.stats
-    yield counter(
-        "group_loads",
-        "Partitions loaded.",
-        [({"result": "done"}, stats.loads), ({"result": "failed"}, stats.load_failures)],
-    )
-    yield counter("group_records_loaded", "Records read by loads.", [({}, stats.records_loaded)])
-    yield counter(
-        "group_records_unknown", "Of them, of a kind that this version does not know.", [({}, stats.unknown_records)]
-    )
-    yield counter("group_batches_written", "Batches written to the offsets topic.", [({}, stats.batches_written)])
-    yield counter("group_records_written", "Records written to the offsets topic.", [({}, stats.records_written)])
-    yield counter(
-        "group_appends_failed",
-        "Writes to the offsets topic that failed.",
-        [
-            ({"kind": "refused"}, stats.appends_refused),
-            ({"kind": "lost"}, stats.appends_lost),
-            ({"kind": "timeout"}, stats.commit_timeouts),
-        ],
-    )
-
-
 def network_families(sources: NodeSources) -> Iterator[Metric]:
     """The Kafka listeners."""
     stats = sources.network
     if stats is None:
         return
     yield gauge("connections", "Open connections.", [({}, stats.connections)])
-    yield counter("connections_accepted", "Connections accepted.", [({}, stats.connections_accepted)])
+    yield counter(
+        "connections",
+        "Connections that clients opened, and those of them that were refused beyond max.connections.",
+        [
+            ({"result": "accepted"}, stats.connections_accepted),
+            ({"result": "refused"}, stats.connections_closed["limit"]),
+        ],
+    )
     yield counter(
         "connections_closed",
         "Connections closed, by reason.",

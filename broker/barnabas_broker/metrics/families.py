@@ -18,7 +18,7 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
-from barnabas_broker.metrics.histogram import HistogramCounts
+from barnabas_wire.histogram import HistogramCounts
 from barnabas_wire.kafka.ids import TopicPartition
 
 PREFIX = "barnabas_"

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from barnabas_broker.metrics.histogram import Histogram
+from barnabas_wire.histogram import Histogram
 
 BUSY_PERIOD_S = 0.1
 """A shorter period measures finer and costs more: 5 ms was 1.4 % of a core."""

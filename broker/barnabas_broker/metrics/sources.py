@@ -1,7 +1,8 @@
 """Where a node's metrics come from: one frozen bundle, built by node.py.
 
 May touch:  nothing, it only names the parts.     Must not touch: prometheus_client (exporter.py loads it at first use).
-Invariants: a part that the node's roles do not have is None; everything is read, nothing is called that changes state.
+Invariants: a part that the node's roles do not have is None; everything is read, nothing is called that changes the state of a
+            part.
 Read next:  exporter.py.
 """
 
@@ -11,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from barnabas_broker.metrics.histogram import HistogramCounts
+from barnabas_broker.metrics.lag_times import LagTimes
+from barnabas_wire.histogram import HistogramCounts
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ class NodeSources:
     roles: tuple[str, ...]
     rack: str | None
     version: str
+    commit: str
+    """Of the source that was installed, as far as the installation says; else empty."""
     started_at_s: float
     """Wall clock, s since 1970."""
     clock_ms: Callable[[], int]
@@ -59,6 +63,8 @@ class NodeSources:
     admin: AdminStats | None = None
     lanes: Mapping[str, HistogramCounts] = field(default_factory=dict)
     """Lane name (control, data) -> how late its timers are, in seconds."""
+    lag_times: LagTimes = field(default_factory=LagTimes)
+    """The scrapes' own memory."""
 
 
 def render_metrics(sources: NodeSources) -> tuple[bytes, str]:

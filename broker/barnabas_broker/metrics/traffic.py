@@ -1,8 +1,8 @@
-"""What clients bring and take by topic, how far groups are behind, what a reassignment's throttle holds back.
+"""What clients bring and take by topic, and what a reassignment's throttle holds back.
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
-Invariants: at most TOPICS_MAX topics and LAGS_MAX (group, partition) pairs get series of their own, and how many were left out is
-            told; what the rest of the topics did is in one series, so that sums stay right.
+Invariants: at most TOPICS_MAX topics get series of their own, and how many were left out is told; what the rest did is in one
+            series, so that sums stay right.
 Read next:  exporter.py; barnabas_replication/stats.py.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from barnabas_broker.metrics.families import Sample, copied, counter, gauge, partition_labels
+from barnabas_broker.metrics.families import counter, gauge
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_replication.stats import TopicTraffic
 
@@ -20,8 +20,6 @@ TOPICS_MAX = 1000
 """The first to come to this broker; each has four series."""
 OTHER_TOPICS = "(other)"
 """No topic may have this name."""
-LAGS_MAX = 5000
-"""Pairs of group and partition of which this broker tells."""
 
 
 def topic_families(sources: NodeSources) -> Iterator[Metric]:
@@ -65,37 +63,6 @@ def _sum(traffics: list[TopicTraffic]) -> TopicTraffic:
         records_in=sum(each.records_in for each in traffics),
         bytes_out=sum(each.bytes_out for each in traffics),
         append_errors=sum(each.append_errors for each in traffics),
-    )
-
-
-def group_lag_families(sources: NodeSources) -> Iterator[Metric]:
-    """Committed offsets of the groups coordinated here, and their lag where this broker holds the partition. A group without
-    members lags like any other."""
-    groups, manager = sources.groups, sources.replicas
-    if groups is None or manager is None:
-        return
-    here = {partition.topic_partition: partition for partition in copied(manager.partitions)}
-    committed: list[Sample] = []
-    lags: list[Sample] = []
-    found = copied(groups.committed_offsets)
-    for group, key, offset in found[:LAGS_MAX]:
-        labels = {"group": group, **partition_labels(key)}
-        committed.append((labels, offset))
-        partition = here.get(key)
-        if partition is not None:
-            # What retention took away nobody can read any more: it is no lag.
-            lags.append((labels, max(0, partition.high_watermark - max(offset, partition.log.log_start_offset))))
-    yield gauge("group_committed_offset", "Offset that a group coordinated here has committed.", committed)
-    yield gauge(
-        "group_lag_records",
-        "Records that a group has still to commit. Told by the group's coordinator, for partitions that it holds, from its own "
-        "high watermark; of others barnabas_log_high_watermark less barnabas_group_committed_offset.",
-        lags,
-    )
-    yield gauge(
-        "group_lags_left_out",
-        "Pairs of group and partition beyond those that have series of their own.",
-        [({}, max(0, len(found) - LAGS_MAX))],
     )
 
 

@@ -62,7 +62,7 @@ from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatt
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.producer_ids import ProducerIds
 from barnabas_broker.quorum_view import LeaderView
-from barnabas_broker.version import VERSION
+from barnabas_broker.version import COMMIT, VERSION
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.configs import ConfigValidators
@@ -669,6 +669,7 @@ class _ControlSide:
             roles=config.server.process_roles,
             rack=config.server.rack,
             version=VERSION,
+            commit=COMMIT,
             started_at_s=self._node.started_s,
             clock_ms=wall_ms,
             static_min_isr=config.log.min_insync_replicas,

@@ -37,6 +37,17 @@ class Election(Enum):
     """The first replica, if it may lead; else as ONLINE."""
 
 
+class ElectedFrom(Enum):
+    """How a partition came by another leader."""
+
+    PREFERRED = "preferred"
+    """Handed back to the first replica by a leader that could have gone on."""
+    ISR = "isr"
+    """The leader could not go on, or there was none; this replica was in sync, or eligible."""
+    UNCLEAN = "unclean"
+    """Neither: records may be lost."""
+
+
 class Replicas(NamedTuple):
     """Who holds a partition, and which of them come and go."""
 
@@ -147,6 +158,18 @@ def completed_reassignment(wanted: Replicas, isr: tuple[BrokerId, ...]) -> tuple
     if not staying or not set(staying) <= set(isr):
         return None
     return Replicas(staying), tuple(member for member in isr if member in staying)
+
+
+def elected_from(before: PartitionRegistration, change: PartitionChangeRecord) -> ElectedFrom | None:
+    """Which kind of election a change is; None when it brings no other leader."""
+    leader = change.leader
+    if leader is None or leader in (NO_BROKER, before.leader):
+        return None
+    if change.leader_recovery_state is LeaderRecoveryState.RECOVERING or leader not in (*before.isr, *before.elr):
+        return ElectedFrom.UNCLEAN
+    replicas = before.replicas if change.replicas is None else change.replicas
+    isr = before.isr if change.isr is None else change.isr
+    return ElectedFrom.PREFERRED if leader == replicas[0] and before.leader in isr else ElectedFrom.ISR
 
 
 def is_unchanged(change: PartitionChangeRecord) -> bool:

@@ -20,12 +20,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.controller.partition_change import ElectedFrom, elected_from
 from barnabas_quorum.controller.partitions import registered_broker
 from barnabas_quorum.controller.quarantine import held_refusal
 from barnabas_quorum.controller.requests import (
@@ -50,8 +51,10 @@ from barnabas_quorum.errors import BufferExhausted, FailedDecision, NotControlle
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.snapshot import record_groups
+from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
-from barnabas_quorum.records import NoOpRecord
+from barnabas_quorum.records import NoOpRecord, PartitionChangeRecord
+from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 
@@ -147,6 +150,8 @@ class _Waiter(NamedTuple):
     future: asyncio.Future[Any]
     answer: Any
     """The response, or the KafkaError to raise."""
+    since_s: float
+    """On the loop's clock."""
 
 
 @dataclass(slots=True)
@@ -161,9 +166,14 @@ class ControllerDriverStats:
     heartbeats: int = 0
     brokers_fenced: int = 0
     fenced_by_probe: int = 0
-    preferred_elections: int = 0
+    leader_elections: Counter[ElectedFrom] = field(default_factory=Counter)
+    """Counted when they are proposed."""
     times_active: int = 0
     waiters: int = 0
+    process_s: Histogram = field(default_factory=Histogram)
+    """Deciding, replaying and proposing, per request."""
+    wait_s: Histogram = field(default_factory=Histogram)
+    """From there to the commit that lets the answer leave; of those that had to wait for one."""
 
 
 class ControllerDriver:
@@ -329,7 +339,9 @@ class ControllerDriver:
         else:
             self.controller.commit(image)
         while self._waiters and self._waiters[0].offset <= image.offset:
-            _resolve(self._waiters.popleft())
+            waiter = self._waiters.popleft()
+            self.stats.wait_s.observe(asyncio.get_running_loop().time() - waiter.since_s)
+            _resolve(waiter)
         self.stats.waiters = len(self._waiters)
         unhashed = self.stats.records_proposed - self._hashed_at
         if self._may_decide and unhashed >= self.controller.config.image_hash_interval_records > 0:
@@ -410,7 +422,9 @@ class ControllerDriver:
     ) -> asyncio.Future[Any]:
         """Carry out one decision. Never raises what the asker did wrong: that is in the future. `is_confirmed`: an answer
         without records waits until the quorum has shown that this controller was still active when it was given."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        future: asyncio.Future[Any] = loop.create_future()
         answer: Any
         before = self._proposals
         try:
@@ -451,7 +465,9 @@ class ControllerDriver:
                 return future
             except KafkaError as error:
                 answer = error  # no room to find out whether the answer is still true
-        waiter = _Waiter(self.controller.pending.offset, future, answer)
+        now_s = loop.time()
+        self.stats.process_s.observe(now_s - began_s)
+        waiter = _Waiter(self.controller.pending.offset, future, answer, now_s)
         if waiter.offset <= self.controller.committed.offset:
             _resolve(waiter)
         else:
@@ -488,6 +504,7 @@ class ControllerDriver:
     def _propose_batch(self, batch: Sequence[EncodedRecord]) -> None:
         controller, quorum = self.controller, self._quorum
         assert quorum is not None, "attach() comes before the first request"
+        topics = controller.pending.topics
         image = controller.replayed([record for record, _ in batch], timestamp_ms=self._clock_ms())
         try:
             is_urgent = any(not isinstance(record, NoOpRecord) for record, _ in batch)
@@ -502,6 +519,15 @@ class ControllerDriver:
         controller.accept(image)
         self._proposals += 1
         self.stats.records_proposed += len(batch)
+        for record, _ in batch:
+            if isinstance(record, PartitionChangeRecord) and record.leader is not None:
+                self._count_election(topics.get_by_id(record.topic_id), record)
+
+    def _count_election(self, topic: TopicImage | None, change: PartitionChangeRecord) -> None:
+        partition = None if topic is None else topic.partitions.get(change.partition_id)
+        kind = None if partition is None else elected_from(partition, change)
+        if kind is not None:
+            self.stats.leader_elections[kind] += 1
 
     def _require_active(self) -> None:
         if not self.is_active:
@@ -570,10 +596,11 @@ class ControllerDriver:
         pause_s: float = config.leader_imbalance_check_interval_seconds
         while True:
             await asyncio.sleep(pause_s)
-            before = self.stats.preferred_elections
+            elections = self.stats.leader_elections
+            before = elections[ElectedFrom.PREFERRED]
             if self._may_decide:
                 self._submit_unasked(self._decide_balance)
-            is_more = self.stats.preferred_elections - before >= config.leader_imbalance_elections_max
+            is_more = elections[ElectedFrom.PREFERRED] - before >= config.leader_imbalance_elections_max
             pause_s = BALANCE_PAUSE_S if is_more else config.leader_imbalance_check_interval_seconds
 
     async def _elect_leaderless(self) -> None:
@@ -589,7 +616,6 @@ class ControllerDriver:
         result = self.controller.balance_leaders(now_ms=self._now_ms())
         if result.response:
             logger.info("%d partitions go back to their preferred leaders", result.response)
-            self.stats.preferred_elections += result.response
         return result
 
     async def _sweep_tokens(self) -> None:

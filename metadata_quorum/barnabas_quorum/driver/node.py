@@ -23,7 +23,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -62,8 +62,9 @@ from barnabas_quorum.raft.messages import (
     VoteReply,
     Voters,
 )
-from barnabas_quorum.raft.roles import Candidate, Leader, Resigned
+from barnabas_quorum.raft.roles import Candidate, Follower, Leader, Prospective, Resigned
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset
 
 __all__ = [
@@ -128,6 +129,8 @@ class Stats:
     elections_begun: int = 0
     """Epochs in which this replica stood for election."""
     elections_won: int = 0
+    election_s: Histogram = field(default_factory=Histogram)
+    """From this replica's standing, pre-votes included, until it led or followed a leader."""
     leader_changes: int = 0
     requests_sent: int = 0
     requests_failed: int = 0
@@ -135,12 +138,15 @@ class Stats:
     proposals: int = 0
     batches_written: int = 0
     bytes_written: int = 0
-    flushes: int = 0
-    flush_ms_sum: float = 0.0
-    commit_latency_ms_sum: float = 0.0
+    records_appended: int = 0
+    """As leader."""
+    records_fetched: int = 0
+    """From a leader, and written here."""
+    append_s: Histogram = field(default_factory=Histogram)
+    """Writes to the log, before the flush."""
+    flush_s: Histogram = field(default_factory=Histogram)
+    commit_s: Histogram = field(default_factory=Histogram)
     """Of own proposals, from propose to the high watermark passing them."""
-    commits: int = 0
-    """Own proposals that were committed."""
 
 
 class _Flushed(NamedTuple):
@@ -287,6 +293,8 @@ class QuorumNode:
         """Of the newest snapshot that was found bad: the voter sets that were read begin there."""
         self._announced = LeaderAndEpoch(None, Epoch(-1))
         self._stood_in_epoch = Epoch(-1)
+        self._election_began_s: float | None = None
+        """While this replica stands for election, or nobody has won since it did."""
         self._resigned = asyncio.Event()
 
     # --- what the rooms around it use ---------------------------------------------------------------------------------
@@ -374,6 +382,12 @@ class QuorumNode:
     def log_end_offset(self) -> Offset:
         """One past the last record here, committed or not; includes proposals that are not written yet."""
         return self._proposals[-1].batch.end_offset if self._proposals else self._core.end_offset
+
+    @property
+    def voted_id(self) -> BrokerId:
+        """Whom this replica voted for in this epoch; -1 for nobody."""
+        voted = self._core.voted
+        return NO_BROKER if voted is None else voted.id
 
     @property
     def is_voter(self) -> bool:
@@ -531,7 +545,9 @@ class QuorumNode:
             await self._install(ready.install)
         if ready.appends:
             batches = [batch for append in ready.appends for batch in self._batches_of(append)]
+            started_s = self._now_s()
             log.append(batches)
+            self.stats.append_s.observe(self._now_s() - started_s)
             self.stats.batches_written += len(batches)
             self.stats.bytes_written += sum(len(batch.data) for batch in batches)
             self._flush_wanted.set()
@@ -548,20 +564,22 @@ class QuorumNode:
         payload = append.payload
         if isinstance(payload, LeaderChange):
             self.stats.elections_won += 1
-            return [
-                leader_change_batch(
-                    payload, base_offset=append.base_offset, epoch=append.epoch, timestamp_ms=self._clock_ms()
-                )
-            ]
-        if isinstance(payload, Voters):
+            own = leader_change_batch(
+                payload, base_offset=append.base_offset, epoch=append.epoch, timestamp_ms=self._clock_ms()
+            )
+        elif isinstance(payload, Voters):
             logger.info("the voters are now %s", payload.voter_set)
-            return [
-                voters_batch(payload, base_offset=append.base_offset, epoch=append.epoch, timestamp_ms=self._clock_ms())
-            ]
-        if isinstance(payload, StoredBatch):
-            return [payload]
-        fetched: Sequence[StoredBatch] = payload
-        return fetched
+            own = voters_batch(
+                payload, base_offset=append.base_offset, epoch=append.epoch, timestamp_ms=self._clock_ms()
+            )
+        elif isinstance(payload, StoredBatch):
+            own = payload
+        else:
+            fetched: Sequence[StoredBatch] = payload
+            self.stats.records_fetched += sum(batch.end_offset - batch.base_offset for batch in fetched)
+            return fetched
+        self.stats.records_appended += own.end_offset - own.base_offset
+        return [own]
 
     def _answer(self, reply: Reply) -> None:
         answer = self._answers.get(reply.correlation)
@@ -622,9 +640,7 @@ class QuorumNode:
             self._is_flushing = True
             started_s = loop.time()
             end_offset = await log.flush()
-            took_ms = (loop.time() - started_s) * 1000
-            self.stats.flushes += 1
-            self.stats.flush_ms_sum += took_ms
+            self.stats.flush_s.observe(loop.time() - started_s)
             self._is_flushing = False
             self._tell(_Flushed(end_offset))
 
@@ -635,8 +651,7 @@ class QuorumNode:
         core = self._core
         while self._uncommitted and self._uncommitted[0][0] <= core.high_watermark:
             _, proposed_s = self._uncommitted.popleft()
-            self.stats.commits += 1
-            self.stats.commit_latency_ms_sum += (self._now_s() - proposed_s) * 1000
+            self.stats.commit_s.observe(self._now_s() - proposed_s)
         if core.lost_end is None and self._log.lost_end is not None:
             self._log.note_regained()
         download = core.download
@@ -647,6 +662,13 @@ class QuorumNode:
         if isinstance(role, (Candidate, Leader)) and core.epoch != self._stood_in_epoch:
             self._stood_in_epoch = core.epoch
             self.stats.elections_begun += 1
+            if self._election_began_s is None:  # it won, or began, within one turn
+                self._election_began_s = self._now_s()
+        if isinstance(role, Prospective) and self._election_began_s is None:
+            self._election_began_s = self._now_s()
+        elif isinstance(role, (Leader, Follower)) and self._election_began_s is not None:
+            self.stats.election_s.observe(self._now_s() - self._election_began_s)
+            self._election_began_s = None
         if isinstance(role, Leader):
             self._resigned.clear()
         else:

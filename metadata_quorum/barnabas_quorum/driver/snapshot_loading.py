@@ -73,6 +73,9 @@ class SnapshotLoading:
             self.end()
             self._stats.loaded += 1
             self._stats.loaded_ms_sum += self._now_ms() - self._begun_ms
+            self._stats.last_bytes = self._snapshot.size_bytes
+            self._stats.last_end_offset = self._snapshot.end_offset
+            self._stats.last_timestamp_ms = self._snapshot.timestamp_ms
             return self._snapshot
         except UnreplayableSnapshot as error:
             older = [each for each in self._log.snapshots() if each < self._snapshot.id]

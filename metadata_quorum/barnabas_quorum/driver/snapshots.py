@@ -55,6 +55,8 @@ class LoadedSnapshot:
         self.end_offset: Offset = snapshot_id.end_offset
         self.epoch: Epoch = snapshot_id.epoch
         self.is_only = is_only
+        self.size_bytes = 0
+        """Of the file; known once the first group was read."""
         self._log = log
         self._records: SnapshotRecords | None = None
 
@@ -66,10 +68,12 @@ class LoadedSnapshot:
 
     def groups(self) -> Iterator[Sequence[bytes]]:
         """The encoded records, each batch proved before it is given; from the first on each time. Raises DamagedSnapshot."""
-        self._records = SnapshotRecords(
-            lambda position, size: self._log.read_snapshot(self.id, position, size)[1], name=f"snapshot {self.id}"
-        )
+        self._records = SnapshotRecords(self._read, name=f"snapshot {self.id}")
         return self._records.groups()
+
+    def _read(self, position: int, size: int) -> bytes:
+        self.size_bytes, data = self._log.read_snapshot(self.id, position, size)
+        return data
 
 
 @dataclass(slots=True)
@@ -86,6 +90,7 @@ class SnapshotStats:
     sent: int = 0
     """Downloads by others that reached the end."""
     last_bytes: int = 0
+    """Of the last one that was taken or loaded; so the next two."""
     last_ms: float = 0.0
     """How long writing the last one took."""
     last_end_offset: int = -1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, MemberIdRequired
-from barnabas_broker.coordinator.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupState
+from barnabas_broker.coordinator.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupState, RebalanceReason
 from barnabas_broker.coordinator.group.messages import LeaveOutcome
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord
 from barnabas_wire.kafka.errors import ErrorCode
@@ -29,6 +31,10 @@ def generation(driver: GroupDriver) -> int:
 
 
 # ---- join ------------------------------------------------------------------------------------------------------------
+
+
+def rebalances(driver: GroupDriver) -> Counter[RebalanceReason]:
+    return driver.shard.groups[GROUP].stats.rebalances
 
 
 def test_a_new_member_is_told_its_id_first_and_joins_with_it() -> None:
@@ -134,6 +140,7 @@ def test_a_newcomer_makes_a_stable_group_rebalance_and_the_old_member_joins_agai
     assert driver.is_open(new)
     again = driver.join(old)
     assert driver.joined(new).generation == driver.joined(again).generation == 2
+    assert rebalances(driver) == {RebalanceReason.JOIN: 2}
 
 
 def test_a_member_that_does_not_come_back_within_the_rebalance_timeout_is_out() -> None:
@@ -301,6 +308,7 @@ def test_an_assignment_that_cannot_be_written_goes_to_nobody_and_the_group_start
     assert driver.code(done) is driver.code(waiting) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     driver.refuses = None
     assert state(driver) is GroupState.PREPARING_REBALANCE
+    assert rebalances(driver) == {RebalanceReason.JOIN: 1, RebalanceReason.WRITE_FAILED: 1}
     again = driver.join(leader), driver.join(follower)
     assert {driver.joined(ticket).generation for ticket in again} == {2}
 
@@ -316,6 +324,7 @@ def test_members_that_never_sync_are_out_after_the_rebalance_timeout() -> None:
     assert driver.code(waiting) is ErrorCode.REBALANCE_IN_PROGRESS
     assert set(driver.shard.groups[GROUP].members) == {follower}
     assert driver.code(driver.heartbeat(leader, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert rebalances(driver) == {RebalanceReason.JOIN: 1, RebalanceReason.SYNC_TIMEOUT: 1}
 
 
 # ---- heartbeats and sessions -----------------------------------------------------------------------------------------
@@ -333,6 +342,7 @@ def test_heartbeats_keep_a_member_and_silence_removes_it() -> None:
     driver.advance(1)
     assert driver.code(driver.heartbeat(leader, 1)) is ErrorCode.REBALANCE_IN_PROGRESS
     assert driver.code(driver.heartbeat(follower, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert rebalances(driver) == {RebalanceReason.JOIN: 1, RebalanceReason.SESSION_TIMEOUT: 1}
 
 
 def test_a_heartbeat_of_another_generation_or_member_is_refused() -> None:
@@ -455,6 +465,7 @@ def test_every_leaving_member_is_answered_in_order() -> None:
     assert [outcome[:2] for outcome in driver.outcome(left)][1] == ("", "a")
     assert len(driver.shard.groups[GROUP].members) == 1
     assert state(driver) is GroupState.PREPARING_REBALANCE
+    assert rebalances(driver) == {RebalanceReason.JOIN: 1, RebalanceReason.LEAVE: 1}
 
 
 def test_a_parked_member_that_is_removed_is_answered() -> None:

@@ -14,6 +14,7 @@ from barnabas_broker.coordinator.errors import (
     NotCoordinator,
     RebalanceInProgress,
 )
+from barnabas_broker.coordinator.group.classic import RebalanceReason
 from barnabas_broker.coordinator.group.messages import (
     LeavingMember,
     MemberRef,
@@ -185,6 +186,14 @@ def test_members_join_sync_commit_and_leave() -> None:
                 (-1, -1, ""),
             ]
             assert [listed.state for listed in bench.groups.list_groups()] == ["Stable"]
+            for group_id in ("g", "nobody"):
+                with pytest.raises(KafkaError):
+                    await bench.groups.commit_offsets(
+                        commit(43, MemberRef(group_id=group_id, member_id="stranger", generation=1))
+                    )
+            (group,) = bench.groups.existing_groups()
+            assert (group.stats.commits_done, group.stats.commits_failed) == (1, 1)
+            assert group.stats.rebalances == {RebalanceReason.JOIN: 1}
             leaving = [LeavingMember(member, None) for member in hands]
             assert [o.error for o in await bench.groups.leave_group("g", leaving)] == [ErrorCode.NONE] * 2
             assert bench.groups.describe_group("g").state == "Empty"

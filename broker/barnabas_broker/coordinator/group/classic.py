@@ -24,8 +24,9 @@ Sources: KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-394 (mem
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
@@ -107,6 +108,28 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
+class RebalanceReason(Enum):
+    """Why a rebalance began."""
+
+    JOIN = "join"
+    """A member came, came back, or offers something else."""
+    LEAVE = "leave"
+    SESSION_TIMEOUT = "session_timeout"
+    SYNC_TIMEOUT = "sync_timeout"
+    """A member of the generation did not ask for its assignment."""
+    WRITE_FAILED = "write_failed"
+    """The assignment could not be written."""
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """Counters of one group since this coordinator has it."""
+
+    rebalances: Counter[RebalanceReason] = field(default_factory=Counter)
+    commits_done: int = 0
+    commits_failed: int = 0
+
+
 @dataclass(slots=True)
 class ClassicMember:
     """One member and the request of it that is parked, if any."""
@@ -153,6 +176,7 @@ class ClassicGroup:
         """Topics the members subscribe to; None when the metadata cannot be read."""
         self.has_record = False
         """Whether the log holds a GroupMetadata record of this group."""
+        self.stats = GroupStats()
         self._is_in_initial_delay = False
         self._has_new_member = False
         self._initial_remaining_ms = 0
@@ -178,10 +202,10 @@ class ClassicGroup:
             self._join_unnamed(request, ticket, out, new_member_id, now_ms)
         elif request.member_id in self.pending_members:
             self.pending_members.discard(request.member_id)
-            self._add_member(request, ticket, out, request.member_id, now_ms)
+            self._add_member(request, ticket, out, request.member_id)
         else:
             self._validate_member(request.member_id, request.instance_id)
-            self._rejoin(self.members[request.member_id], request, ticket, out, now_ms)
+            self._rejoin(self.members[request.member_id], request, ticket, out)
         self._try_complete_join(out, now_ms)
         return out
 
@@ -209,7 +233,7 @@ class ClassicGroup:
         if request.instance_id is not None:
             old_member_id = self.static_members.get(request.instance_id)
             if old_member_id is None:
-                self._add_member(request, ticket, out, new_member_id, now_ms)
+                self._add_member(request, ticket, out, new_member_id)
             else:
                 self._replace_static_member(self.members[old_member_id], request, ticket, out, new_member_id, now_ms)
         elif request.requires_member_id:
@@ -217,11 +241,9 @@ class ClassicGroup:
             out.arm(self._session_timer(new_member_id), request.session_timeout_ms)
             out.reply(ticket, MemberIdRequired(new_member_id))
         else:
-            self._add_member(request, ticket, out, new_member_id, now_ms)
+            self._add_member(request, ticket, out, new_member_id)
 
-    def _add_member(
-        self, request: JoinRequest, ticket: Ticket, out: CoordinatorResult, member_id: str, now_ms: int
-    ) -> None:
+    def _add_member(self, request: JoinRequest, ticket: Ticket, out: CoordinatorResult, member_id: str) -> None:
         if not self.members:
             self.protocol_type = request.protocol_type
         if self.leader_id is None:
@@ -242,11 +264,9 @@ class ClassicGroup:
         if self.state is GroupState.PREPARING_REBALANCE and self.generation == 0:
             self._has_new_member = True
         out.arm(self._session_timer(member_id), NEW_MEMBER_JOIN_TIMEOUT_MS)
-        self._prepare_rebalance(out, now_ms)
+        self._prepare_rebalance(out, RebalanceReason.JOIN)
 
-    def _rejoin(
-        self, member: ClassicMember, request: JoinRequest, ticket: Ticket, out: CoordinatorResult, now_ms: int
-    ) -> None:
+    def _rejoin(self, member: ClassicMember, request: JoinRequest, ticket: Ticket, out: CoordinatorResult) -> None:
         is_unchanged = member.protocols == request.protocols
         if self.state is GroupState.COMPLETING_REBALANCE and is_unchanged:
             # Its answer got lost: tell it again.
@@ -257,7 +277,7 @@ class ClassicGroup:
             return
         # A leader joins a stable group again when the topics it assigns have changed.
         self._take_request(member, request, ticket, out)
-        self._prepare_rebalance(out, now_ms)
+        self._prepare_rebalance(out, RebalanceReason.JOIN)
 
     def _take_request(
         self, member: ClassicMember, request: JoinRequest, ticket: Ticket | None, out: CoordinatorResult
@@ -298,7 +318,7 @@ class ClassicGroup:
         )
         if not is_same:
             member.awaiting_join = ticket
-            self._prepare_rebalance(out, now_ms)
+            self._prepare_rebalance(out, RebalanceReason.JOIN)
             return
 
         def restore(error: KafkaError) -> CoordinatorResult:
@@ -343,9 +363,10 @@ class ClassicGroup:
 
     # ---- the rebalance -------------------------------------------------------------------------------------------
 
-    def _prepare_rebalance(self, out: CoordinatorResult, now_ms: int) -> None:
+    def _prepare_rebalance(self, out: CoordinatorResult, reason: RebalanceReason) -> None:
         if self.state is GroupState.PREPARING_REBALANCE:
             return
+        self.stats.rebalances[reason] += 1
         for member in self.members.values():
             if member.awaiting_sync is not None:
                 out.reply(
@@ -479,7 +500,7 @@ class ClassicGroup:
             for member, parked in waiting:
                 undone.reply(parked, error)
                 undone.arm(self._session_timer(member.member_id), member.session_timeout_ms)
-            self._prepare_rebalance(undone, now_ms)
+            self._prepare_rebalance(undone, RebalanceReason.WRITE_FAILED)
             return undone
 
         out.records.append(GroupMetadataRecord(self.group_id, self._to_value(assignments, now_ms)))
@@ -505,7 +526,7 @@ class ClassicGroup:
         outcomes = [LeaveOutcome(*leaving, self._leave_one(leaving, out)) for leaving in members]
         out.reply(ticket, tuple(outcomes))
         if len(self.members) < size:
-            self._rebalance_without_the_gone(out, now_ms)
+            self._rebalance_without_the_gone(out, RebalanceReason.LEAVE)
         self._try_complete_join(out, now_ms)
         return out
 
@@ -548,17 +569,17 @@ class ClassicGroup:
         """One of this group's timers fired."""
         out = CoordinatorResult()
         if key.kind is TimerKind.SESSION:
-            self._session_expired(key.member_id, out, now_ms)
+            self._session_expired(key.member_id, out)
         elif key.kind is TimerKind.REBALANCE:
             self._rebalance_time_is_up(out, now_ms)
         else:
             for member_id in sorted(self.pending_sync):
                 self._remove(self.members[member_id], out)
-            self._rebalance_without_the_gone(out, now_ms)
+            self._rebalance_without_the_gone(out, RebalanceReason.SYNC_TIMEOUT)
         self._try_complete_join(out, now_ms)
         return out
 
-    def _session_expired(self, member_id: str, out: CoordinatorResult, now_ms: int) -> None:
+    def _session_expired(self, member_id: str, out: CoordinatorResult) -> None:
         if member_id in self.pending_members:
             self.pending_members.remove(member_id)
             return
@@ -568,7 +589,7 @@ class ClassicGroup:
         is_waiting = member.awaiting_join is not None or member.awaiting_sync is not None
         if member.is_new or not is_waiting:
             self._remove(member, out)
-            self._rebalance_without_the_gone(out, now_ms)
+            self._rebalance_without_the_gone(out, RebalanceReason.SESSION_TIMEOUT)
 
     def _rebalance_time_is_up(self, out: CoordinatorResult, now_ms: int) -> None:
         if self.state is not GroupState.PREPARING_REBALANCE:
@@ -639,9 +660,9 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
         out.cancel(self._session_timer(member.member_id))
 
-    def _rebalance_without_the_gone(self, out: CoordinatorResult, now_ms: int) -> None:
+    def _rebalance_without_the_gone(self, out: CoordinatorResult, reason: RebalanceReason) -> None:
         if self.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare_rebalance(out, now_ms)
+            self._prepare_rebalance(out, reason)
 
     # ---- state ---------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from barnabas_broker.coordinator.errors import (
     InvalidSessionTimeout,
     RebalanceInProgress,
 )
+from barnabas_broker.coordinator.group.classic import ClassicGroup
 from barnabas_broker.coordinator.group.messages import (
     CommittedOffset,
     GroupDescription,
@@ -229,11 +230,25 @@ class GroupCoordinator:
 
     async def commit_offsets(self, commit: OffsetCommit) -> tuple[ErrorCode, ...]:
         """One code per offset, in order, once the others are replicated. Raises KafkaError; see ClassicGroup.allow_commit."""
-        codes: tuple[ErrorCode, ...] = await self._runtime.write(
-            self.partition_for(commit.member.group_id),
-            lambda shard, ticket, now_ms: shard.commit_offsets(commit, ticket, now_ms=now_ms),
-        )
+        group_id = commit.member.group_id
+        partition = self.partition_for(group_id)
+        is_done = False
+        try:
+            codes: tuple[ErrorCode, ...] = await self._runtime.write(
+                partition, lambda shard, ticket, now_ms: shard.commit_offsets(commit, ticket, now_ms=now_ms)
+            )
+            is_done = True
+        finally:
+            self._count_commit(partition, group_id, is_done=is_done)
         return codes
+
+    def _count_commit(self, partition: int, group_id: str, *, is_done: bool) -> None:
+        """With the group, if there is one: who commits under names that no group has must not fill the memory."""
+        with contextlib.suppress(KafkaError):  # the partition has moved away meanwhile
+            group = self._runtime.shard(partition).groups.get(group_id)
+            if group is not None:
+                group.stats.commits_done += is_done
+                group.stats.commits_failed += not is_done
 
     def fetch_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> list[CommittedOffset]:
         """What the group has committed, in the order asked; offset -1 where nothing. Raises KafkaError."""
@@ -269,6 +284,16 @@ class GroupCoordinator:
             if state is ShardState.ACTIVE:
                 with contextlib.suppress(KafkaError):  # it was resigned meanwhile
                     found += self._runtime.shard(partition).committed_offsets()
+        return found
+
+    def existing_groups(self) -> list[ClassicGroup]:
+        """Every group here but for those that are still being read, to be read only. For metrics: may be called from another
+        thread, and raises RuntimeError there when a group comes or goes meanwhile."""
+        found: list[ClassicGroup] = []
+        for partition, state in sorted(self._runtime.partitions.items()):
+            if state is ShardState.ACTIVE:
+                with contextlib.suppress(KafkaError):  # it was resigned meanwhile
+                    found += self._runtime.shard(partition).existing_groups()
         return found
 
     def describe_group(self, group_id: str) -> GroupDescription:

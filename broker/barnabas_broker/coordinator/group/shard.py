@@ -191,10 +191,13 @@ class GroupShard:
     def list_groups(self) -> list[GroupListing]:
         """Every group here, by id."""
         return [
-            GroupListing(group_id, group.protocol_type or "", group.state.value, CLASSIC)
-            for group_id, group in sorted(self.groups.items())
-            if not self._is_forgettable(group)
+            GroupListing(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
+            for group in self.existing_groups()
         ]
+
+    def existing_groups(self) -> list[ClassicGroup]:
+        """The same, to be read only."""
+        return [group for _, group in sorted(self.groups.items()) if not self._is_forgettable(group)]
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """One group. Raises KafkaError GROUP_ID_NOT_FOUND."""

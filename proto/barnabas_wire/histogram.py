@@ -1,8 +1,10 @@
-"""A histogram in seconds, as plain numbers: what rooms of the broker keep and exporter.py reads.
+"""A histogram in seconds, as plain numbers: what a room keeps in its Stats and the broker's metrics read.
 
-May touch:  nothing.                  Must not touch: prometheus_client.
+May touch:  nothing.                  Must not touch: a clock, any metrics library.
 Invariants: one bucket more than bounds; counts only grow.
-Read next:  exporter.py.
+Read next:  barnabas_broker/metrics/exporter.py.
+
+It lies below all rooms because log and metadata_quorum, which never see each other, both keep times.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 
 
 class HistogramCounts(Protocol):
-    """What exporter.py reads of any room's histogram."""
+    """What the exporter reads of any histogram: this one, or the listeners' own."""
 
     @property
     def bounds(self) -> tuple[float, ...]:
@@ -46,3 +48,8 @@ class Histogram:
         """Count one value."""
         self.counts[bisect_left(self.bounds, seconds)] += 1
         self.total += seconds
+
+    @property
+    def count(self) -> int:
+        """How many values were observed."""
+        return sum(self.counts)
