@@ -352,13 +352,13 @@ def test_probes_and_metrics_answer_on_every_node(barnabas_cluster: LocalCluster)
 
 
 def test_a_live_cluster_tells_every_metric_that_is_claimed(commands: Cli, barnabas_cluster: LocalCluster) -> None:
-    commands.run("topic", "create", "told", "-p", "3", "-c", "max.message.bytes=500")
+    commands.run("topic", "create", "measured", "-p", "3", "-c", "max.message.bytes=500")
     producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers, "enable.idempotence": True})
     for number in range(30):
-        producer.produce("told", value=str(number), partition=number % 3)
+        producer.produce("measured", value=str(number), partition=number % 3)
     assert producer.flush(30) == 0
     refusing = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers})
-    refusing.produce("told", value=b"x" * 1000, partition=0)
+    refusing.produce("measured", value=b"x" * 1000, partition=0)
     assert refusing.flush(30) == 0
     consumer = Consumer(
         {
@@ -368,7 +368,7 @@ def test_a_live_cluster_tells_every_metric_that_is_claimed(commands: Cli, barnab
             "enable.auto.commit": False,
         }
     )
-    consumer.subscribe(["told"])
+    consumer.subscribe(["measured"])
     try:
         message = consumer.poll(30)
         assert message is not None and message.error() is None
