@@ -10,28 +10,8 @@ It lies below all rooms because log and metadata_quorum, which never see each ot
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Protocol
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-class HistogramCounts(Protocol):
-    """What the exporter reads of any histogram: this one, or the listeners' own."""
-
-    @property
-    def bounds(self) -> tuple[float, ...]:
-        """Upper bounds of the buckets, ascending; one more bucket takes the rest."""
-        ...
-
-    @property
-    def counts(self) -> list[int]:
-        """How many values fell into each bucket, not cumulated."""
-        ...
-
-    @property
-    def total(self) -> float:
-        """Sum of the values."""
-        ...
 
 
 class Histogram:
@@ -44,10 +24,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, seconds: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
+    def observe(self, seconds: float, times: int = 1) -> None:
+        """Count a value, seen so many times."""
+        self.counts[bisect_left(self.bounds, seconds)] += times
+        self.total += seconds * times
 
     @property
     def count(self) -> int:

@@ -18,7 +18,7 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
-from barnabas_wire.histogram import HistogramCounts
+from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import TopicPartition
 
 PREFIX = "barnabas_"
@@ -53,7 +53,7 @@ def summary(name: str, doc: str, samples: Sequence[tuple[Labels, int, float]]) -
     return family
 
 
-def histogram(name: str, doc: str, samples: Sequence[tuple[Labels, HistogramCounts]]) -> Metric:
+def histogram(name: str, doc: str, samples: Sequence[tuple[Labels, Histogram]]) -> Metric:
     """Times by bucket, cumulated as Prometheus wants them."""
     family = HistogramMetricFamily(PREFIX + name, doc, labels=_label_names(samples))
     for labels, counts in samples:

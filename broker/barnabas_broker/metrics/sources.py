@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from barnabas_broker.metrics.lag_times import LagTimes
-from barnabas_wire.histogram import HistogramCounts
+from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class NodeSources:
     """Of the data directories."""
     groups: GroupCoordinator | None = None
     admin: AdminStats | None = None
-    lanes: Mapping[str, HistogramCounts] = field(default_factory=dict)
+    lanes: Mapping[str, Histogram] = field(default_factory=dict)
     """Lane name (control, data) -> how late its timers are, in seconds."""
     lag_times: LagTimes = field(default_factory=LagTimes)
     """The scrapes' own memory."""

@@ -379,12 +379,12 @@ class Connection(asyncio.BufferedProtocol):
         kind, correlation_id, client_id_bytes = _unpack_header(frame, 0)
         version = kind & 0xFFFF
         listener = self._listener
-        listener.stats.requests[kind] += 1
         slot = ResponseSlot(self, kind >> 16, version, correlation_id, now)
         api = listener.apis.get(kind)
         if api is None:
             self._refuse_version(slot)
             return
+        listener.stats.requests[kind] += 1
         try:
             position = FRAME_BYTES_MIN + (client_id_bytes if client_id_bytes > 0 else 0)
             if version >= api.flexible_from:

@@ -7,36 +7,10 @@ Read next:  connection.py, which counts.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-"""Upper bounds of the request time histogram; one more bucket takes the rest."""
-
-
-class Histogram:
-    """Counts per bucket, their sum and number."""
-
-    __slots__ = ("bounds", "counts", "total", "worst")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-        self.worst = 0.0
-
-    def observe(self, value: float, times: int = 1) -> None:
-        """Count a value, seen so many times."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.total += value * times
-        if value > self.worst:
-            self.worst = value
-
-    @property
-    def count(self) -> int:
-        """How many values were counted."""
-        return sum(self.counts)
+from barnabas_wire.histogram import Histogram
 
 
 @dataclass(slots=True)
@@ -48,7 +22,8 @@ class NetworkStats:
     connections_closed: Counter[str] = field(default_factory=Counter)
     """By reason: client, idle, frame, malformed, unsupported, limit, short_read, acks_zero_error, bug, shutdown."""
     requests: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
-    """By kind: api key << 16 | version, as a request begins. No Counter, which adds by a Python call: once per request."""
+    """By kind: api key << 16 | version, as a request begins. Of what is served only: anybody can send kinds without end. No
+    Counter, which adds by a Python call: once per request."""
     errors: Counter[tuple[int, int]] = field(default_factory=Counter)
     """By (api key, error code): errors of a whole request and of single partitions of Produce and Fetch."""
     request_time_s: dict[int, Histogram] = field(default_factory=dict)
@@ -66,5 +41,5 @@ class NetworkStats:
         """The request time histogram of one API, made at its first request."""
         histogram = self.request_time_s.get(api_key)
         if histogram is None:
-            histogram = self.request_time_s[api_key] = Histogram(LATENCY_BUCKETS_S)
+            histogram = self.request_time_s[api_key] = Histogram()
         return histogram
