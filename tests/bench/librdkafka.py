@@ -84,7 +84,14 @@ def produce(bootstrap: str, topic: str, record_bytes: int, batch_bytes: int, rec
 
 def consume(bootstrap: str, topic: str, records: int) -> dict[str, Any]:
     """Every partition from its start, without a group."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 1,  # by default a client whose queue is full pauses for a second
+        }
+    )
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, index, 0) for index in partitions])
     seen = 0
