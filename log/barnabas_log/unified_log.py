@@ -334,7 +334,7 @@ class UnifiedLog:
             if taken > done:
                 if run.has_producers:
                     for header in headers[done:taken]:
-                        note_producer(self.producers, BatchHeader(*header))  # type: ignore[arg-type]
+                        note_producer(self.producers, new_tuple(BatchHeader, header))
                 last = headers[taken - 1]
                 self.log_end_offset = Offset(last[0] + last[6] + 1)
                 stop = position + active.size_bytes - size_before
@@ -434,7 +434,8 @@ class UnifiedLog:
         active.add_batch(last_offset, max_time_ms, size)
         if producer_id >= 0:
             stamped = (base_offset, length, leader_epoch, MAGIC, crc, attributes, delta, base_time_ms, max_time_ms)
-            note_producer(self.producers, BatchHeader(*stamped, producer_id, epoch, sequence, count))
+            whole = (*stamped, producer_id, epoch, sequence, count)
+            note_producer(self.producers, new_tuple(BatchHeader, whole))
         pending = self._pending
         pending.append(_pack_prefix(base_offset, length, leader_epoch, MAGIC, crc))
         pending.append(body)
