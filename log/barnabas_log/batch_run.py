@@ -21,6 +21,7 @@ from barnabas_wire.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     CorruptBatch,
+    HeaderFields,
     read_header,
 )
 from barnabas_wire.records.crc32c import crc32c, extend_crc32c
@@ -30,10 +31,6 @@ CRC_WINDOW_BYTES = 128 * 1024
 """Copied at a time for the checksum of a large batch: a copy of 1 MiB would drive the batch itself out of the processor's
 cache before it is written (measured: 5 to 10 % of a follower's append)."""
 _LENGTH_MIN = HEADER_BYTES - LOG_OVERHEAD_BYTES
-
-
-HeaderFields = tuple[int, ...]
-"""A BatchHeader without its name, which would be a third of what reading it costs."""
 
 
 class BatchRun(NamedTuple):

@@ -31,6 +31,7 @@ from barnabas_wire.records.batch import (
     LOG_OVERHEAD_BYTES,
     BatchHeader,
     CorruptBatch,
+    HeaderFields,
     Record,
     iterate_records,
     read_header,
@@ -153,7 +154,7 @@ class LogSegment:
         self._bytes_since_index += size_bytes
         self.size_bytes = position + size_bytes
 
-    def add_batches(self, headers: Sequence[tuple[int, ...]], start: int, *, config: LogConfig, now_ms: int) -> int:
+    def add_batches(self, headers: Sequence[HeaderFields], start: int, *, config: LogConfig, now_ms: int) -> int:
         """Account for headers[start:] as should_roll and add_batch do it, until one must go to a new segment.
 
         Returns how many of `headers` are accounted for then. Flat: of a follower's work per batch this is the most.

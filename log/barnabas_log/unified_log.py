@@ -62,6 +62,7 @@ from barnabas_wire.records.batch import (
     BatchHeader,
     Buffer,
     CorruptBatch,
+    HeaderFields,
     read_header,
 )
 from barnabas_wire.records.crc32c import crc32c
@@ -402,9 +403,9 @@ class UnifiedLog:
         last_offset = Offset(self.log_end_offset - 1)
         return AppendResult(first_offset, last_offset, greatest_ms, append_time_ms, record_count, size_bytes, False)
 
-    def _assign(self, header: BatchHeader, body: bytes, leader_epoch: Epoch, now_ms: int) -> AppendResult:
+    def _assign(self, header: HeaderFields, body: bytes, leader_epoch: Epoch, now_ms: int) -> AppendResult:
         """Put a sound batch at the end, with its offsets, epoch and perhaps its time: segment, producers, log end. Its bytes wait
-        for write_pending. `header`: a plain tuple serves.
+        for write_pending.
         """
         _, length, _, _, crc, attributes, delta, base_time_ms, max_time_ms, producer_id, epoch, sequence, count = header
         size = length + LOG_OVERHEAD_BYTES

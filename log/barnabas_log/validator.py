@@ -24,9 +24,9 @@ from barnabas_wire.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL_FLAG,
-    BatchHeader,
     Buffer,
     CorruptBatch,
+    HeaderFields,
     read_header,
 )
 
@@ -37,8 +37,8 @@ _CREATE_TIME = TimestampType.CREATE_TIME
 _unpack_header = HEADER.unpack_from
 
 
-def check_is_one_batch(batches: Buffer) -> BatchHeader:
-    """The header, if the bytes are exactly one v2 batch by their own account: a plain tuple, for half of a named one's price.
+def check_is_one_batch(batches: Buffer) -> HeaderFields:
+    """The header, if the bytes are exactly one v2 batch by their own account.
 
     Raises NotOneBatch (KIP-98: a v2 produce holds one), or CorruptBatch for a length or a format that cannot be. The codes
     are Kafka's: CORRUPT_MESSAGE makes a client send the same bytes again, INVALID_RECORD does not.
@@ -50,7 +50,7 @@ def check_is_one_batch(batches: Buffer) -> BatchHeader:
         raise NotOneBatch(f"message format v{batches[_MAGIC_POSITION]} is not served; use v{MAGIC}")
     if size < HEADER_BYTES:
         raise NotOneBatch(f"one batch is expected, {size} bytes hold none")
-    header: BatchHeader = _unpack_header(batches)  # type: ignore[assignment]
+    header: HeaderFields = _unpack_header(batches)
     if header[1] + LOG_OVERHEAD_BYTES != size:
         stated = read_header(batches).size_bytes
         if stated < size:
@@ -59,8 +59,8 @@ def check_is_one_batch(batches: Buffer) -> BatchHeader:
     return header
 
 
-def check_producer_batch(header: BatchHeader, config: LogConfig, *, now_ms: int) -> None:
-    """Judge the header of a batch from a client; a plain tuple serves.
+def check_producer_batch(header: HeaderFields, config: LogConfig, *, now_ms: int) -> None:
+    """Judge the header of a batch from a client.
 
     Raises BatchTooLarge, InvalidBatch, TransactionsNotServed or InvalidTimestamp.
     """

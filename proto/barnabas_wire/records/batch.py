@@ -138,6 +138,10 @@ class Record(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
+HeaderFields = tuple[int, ...]
+"""A BatchHeader, or its fields without the name, which would be a third of what reading them costs."""
+
+
 def read_header(view: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`. Raises CorruptBatch if fewer than 61 bytes remain or its length cannot be one.
 
