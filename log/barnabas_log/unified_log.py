@@ -508,7 +508,7 @@ class UnifiedLog:
             else:
                 segment_end = self.written_end_offset
             file = segment.file
-            position = segment.boundaries.get(offset, -1)
+            position = segment.boundaries.get(offset, -1)  # as find begins: a reader goes on where it stopped, without the call
             base_offset = offset
             if position < 0:
                 position, base_offset = segment.find(offset)
