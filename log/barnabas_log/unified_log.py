@@ -508,7 +508,8 @@ class UnifiedLog:
             else:
                 segment_end = self.written_end_offset
             file = segment.file
-            position = segment.boundaries.get(offset, -1)  # as find begins: a reader goes on where it stopped, without the call
+            # As find begins: most readers go on where they stopped, and are spared the call.
+            position = segment.boundaries.get(offset, -1)
             base_offset = offset
             if position < 0:
                 position, base_offset = segment.find(offset)
