@@ -421,7 +421,7 @@ class ReplicaManager:
         is_final = False
         outcomes = []
         for spec in partitions:
-            topic, topic_id, number, _, _, _, _, _ = spec
+            topic, topic_id, number, _, _, _, _, _, _ = spec
             partition = get((topic, number))
             if partition is None:
                 hint = self._leader_hint(topic, number)
@@ -719,6 +719,7 @@ class ReplicaManager:
                 random=self._random,
                 stats=self.stats,
                 throttle=self.throttle.as_follower,
+                may_fetch_ahead=lambda: self._image.features.has_flushed_offsets,
             )
             if self._tasks is not None:
                 self._tasks.create_task(fetcher.run())

@@ -65,6 +65,7 @@ from barnabas_wire.kafka.ids import (
     INTERNAL_TOPICS,
     NO_BROKER,
     NO_EPOCH,
+    NO_OFFSET,
     ZERO_UUID,
     BrokerId,
     Epoch,
@@ -573,7 +574,7 @@ class Partition:
         bytes_max: what is left of the whole answer. is_one_batch_due: give one batch even if it is larger. is_first_look:
         False when a parked fetch is looked at again; only the first look tells where the follower is.
         """
-        _, topic_id, _, known_epoch, offset, asked_epoch, follower_start, partition_bytes_max = spec
+        _, topic_id, _, known_epoch, offset, asked_epoch, follower_start, partition_bytes_max, flushed = spec
         log = self.log
         log_start, log_end = log.log_start_offset, log.log_end_offset
         topic, number = self.topic_partition
@@ -600,7 +601,9 @@ class Partition:
             else:
                 end = log_end
                 if is_first_look:
-                    self._note_follower(request, offset, follower_start, now_ms)
+                    # What it has not flushed yet is no promise: a power cut would take it.
+                    durable_end = flushed if NO_OFFSET < flushed < offset else offset
+                    self._note_follower(request, durable_end, follower_start, now_ms)
             high_watermark = self.high_watermark
             if partition_bytes_max < bytes_max:
                 bytes_max = partition_bytes_max
@@ -642,7 +645,7 @@ class Partition:
         divergence = find_divergence(asked_epoch=asked_epoch, fetch_offset=offset, local=local)
         return None if divergence is None else DivergingEpoch(*divergence)
 
-    def _note_follower(self, request: FetchSpec, fetch_offset: Offset, log_start_offset: Offset, now_ms: int) -> None:
+    def _note_follower(self, request: FetchSpec, durable_end: Offset, log_start_offset: Offset, now_ms: int) -> None:
         replica_id = request.replica_id
         replica = self.remotes.get(replica_id)
         if replica is None:
@@ -651,7 +654,7 @@ class Partition:
             return
         moved = replica_after_fetch(
             replica,
-            fetch_offset=fetch_offset,
+            fetch_offset=durable_end,
             log_start_offset=log_start_offset,
             leader_end_offset=self.log.log_end_offset,
             now_ms=now_ms,
@@ -660,7 +663,7 @@ class Partition:
         self.remotes[replica_id] = moved
         if replica_id not in self.isr.maximal:
             self._expand_isr(moved)
-        if fetch_offset != replica.end_offset:
+        if durable_end != replica.end_offset:
             self._advance_high_watermark(now_ms)
 
     def list_offset(self, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH) -> ListedOffset:

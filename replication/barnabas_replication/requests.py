@@ -82,6 +82,8 @@ class FetchPartitionSpec(NamedTuple):
     last_fetched_epoch: Epoch = NO_EPOCH
     log_start_offset: Offset = NO_OFFSET
     max_bytes: int = 1 << 20
+    flushed_offset: Offset = NO_OFFSET
+    """Up to where a follower's end counts, when that is not the fetch offset itself: the rest is not flushed yet."""
 
 
 class DivergingEpoch(NamedTuple):

@@ -13,6 +13,7 @@ from barnabas_broker.api import tokens as token_handlers
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.context import RequestContext
 from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.features import BOOTSTRAP_LEVELS
 from barnabas_quorum.records import FeatureLevelRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
@@ -232,4 +233,4 @@ async def test_features_are_updated_all_or_none_and_shown() -> None:
     assert dry.error_code == 0 and done.error_code == 0
     assert [result.error_code for result in old.results] == [96, 95]
     levels = {feature.name: feature.max_version_level for feature in shown.finalized_features}
-    assert levels == {"eligible.leader.replicas.version": 1, "kraft.version": 1, "metadata.version": 2}
+    assert levels == BOOTSTRAP_LEVELS

@@ -63,6 +63,7 @@ def test_every_request_parses_as_the_compiled_codec_reads_it(version: int) -> No
                 entry.last_fetched_epoch,
                 entry.log_start_offset,
                 entry.partition_max_bytes,
+                -1,
             )
             for topic in request.topics
             for entry in topic.partitions
@@ -269,6 +270,35 @@ def test_the_answers_to_a_poll_are_what_the_general_way_gives(version: int) -> N
                 parts, total = encode_fetch_response(9, version, [one])
                 assert answers.head(9, 7, 6, 5, size) + bytes(size) + answers.TAIL == b"".join(parts)
                 assert answers.framing_bytes + size == total
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if version >= 12])
+def test_a_flushed_offset_comes_across_and_whoever_does_not_know_it_skips_it(version: int) -> None:
+    topics: list[str | Uuid] = [Uuid(b"a" * 16), Uuid(b"b" * 16)] if version >= 13 else ["a", "b"]
+    ahead = FetchRequestPartition(topics[0], 0, 5, 1000, 4, 10, 4096, 900)
+    plain = FetchRequestPartition(topics[0], 1, 5, 1000, 4, 10, 4096)
+    other = FetchRequestPartition(topics[1], 0, 5, 1, 4, 0, 4096, 0)
+    for partitions in ([ahead], [ahead, plain, other], [plain, other]):
+        sent: dict[str, Any] = {
+            "replica_id": 3,
+            "replica_epoch": 7,
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 21,
+        }
+        out, without = bytearray(), bytearray()
+        encode_fetch_request(out, version, partitions, **sent)
+        encode_fetch_request(without, version, [entry._replace(flushed_offset=-1) for entry in partitions], **sent)
+        parsed = parse_fetch_request(memoryview(out), 0, version)
+        assert parsed.partitions == partitions
+        poll = read_as_poll(out, 0, version)
+        assert poll is None or poll == parsed
+        assert encoded(schema.decode_request(ApiKey.FETCH, version, bytes(out), 0), version) == without
+    tagged = bytearray()
+    encode_fetch_request(tagged, version, [ahead], **sent)
+    tagged[tagged.index(b"\x01\x40\x08") + 2] = 7  # a field of seven bytes
+    with pytest.raises(MalformedMessage):
+        parse_fetch_request(memoryview(tagged), 0, version)
 
 
 def read_as_poll(request: bytes | bytearray, position: int, version: int) -> Any:

@@ -166,6 +166,7 @@ class PartitionBench:
         last_epoch: int = -1,
         leader_epoch: int = -1,
         broker_epoch: int | None = None,
+        flushed: int = -1,
     ) -> FetchOutcome:
         """One fetch of a follower (or a consumer: replica -1)."""
         request = FetchSpec(
@@ -173,7 +174,14 @@ class PartitionBench:
             replica_epoch=self.host.epochs.get(replica, -1) if broker_epoch is None else broker_epoch,
         )
         spec = FetchPartitionSpec(
-            TP.topic, TOPIC_ID, TP.partition, Epoch(leader_epoch), Offset(offset), Epoch(last_epoch), Offset(0)
+            TP.topic,
+            TOPIC_ID,
+            TP.partition,
+            Epoch(leader_epoch),
+            Offset(offset),
+            Epoch(last_epoch),
+            Offset(0),
+            flushed_offset=Offset(flushed),
         )
         outcome = self.partition.fetch(
             spec, request, bytes_max=1 << 20, is_one_batch_due=True, is_first_look=True, now_ms=self.host.time_ms

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
-from barnabas_log.unified_log import UnifiedLog
+from barnabas_log.unified_log import UnifiedLog, _NoListener
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.fetcher import Fetcher
 from barnabas_replication.peer import FetchedPartition
@@ -41,26 +41,43 @@ class ScriptedPeer:
         self.closed += 1
 
 
+class SlowFlush(_NoListener):
+    """A flush of the log takes long."""
+
+    is_slow = True
+
+    def may_write(self, log: UnifiedLog) -> bool:
+        return not self.is_slow
+
+
 class Bench:
     """A fetcher of broker 1 that follows broker 2 in one partition."""
 
-    def __init__(self, tmp_path: Path, *, is_durable: bool, socket_timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, tmp_path: Path, *, is_durable: bool, socket_timeout_ms: int = 30_000, fetch_bytes_max: int = 2 << 20
+    ) -> None:
         self.bench = PartitionBench(tmp_path, config=FSYNC if is_durable else PAGE_CACHE)
         self.peers: list[ScriptedPeer] = []
         self.flushes: list[UnifiedLog] = []
         self.errors: list[Exception] = []
+        self.may_fetch_ahead = True
         self.stats = Stats()
         self.fetcher = Fetcher(
             leader_id=BrokerId(2),
             broker_id=BrokerId(1),
             broker_epoch=lambda: 11,
             endpoint=Endpoint("PLAINTEXT", "127.0.0.1", 1),
-            config=ReplicationConfig(replica_fetch_backoff_ms=50, replica_socket_timeout_ms=socket_timeout_ms),
+            config=ReplicationConfig(
+                replica_fetch_backoff_ms=50,
+                replica_socket_timeout_ms=socket_timeout_ms,
+                replica_fetch_bytes_max=fetch_bytes_max,
+            ),
             peers=self._make_peer,
             request_flush=self.flushes.append,
             on_storage_error=lambda partition, error: self.errors.append(error),
             random=Random(1),
             stats=self.stats,
+            may_fetch_ahead=lambda: self.may_fetch_ahead,
         )
 
     def _make_peer(self, leader_id: BrokerId, endpoint: Endpoint) -> ScriptedPeer:
@@ -86,9 +103,9 @@ class Bench:
 
 @asynccontextmanager
 async def following(
-    tmp_path: Path, *, is_durable: bool = False, socket_timeout_ms: int = 30_000
+    tmp_path: Path, *, is_durable: bool = False, socket_timeout_ms: int = 30_000, fetch_bytes_max: int = 2 << 20
 ) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path, is_durable=is_durable, socket_timeout_ms=socket_timeout_ms)
+    bench = Bench(tmp_path, is_durable=is_durable, socket_timeout_ms=socket_timeout_ms, fetch_bytes_max=fetch_bytes_max)
     bench.follow()
     task = asyncio.create_task(bench.fetcher.run())
     yield bench
@@ -131,6 +148,60 @@ async def test_it_asks_again_only_after_the_flush(tmp_path: Path) -> None:
         bench.fetcher.on_flushed(bench.bench.partition)
         assert (await bench.asked(2)).fetch_offset == 3
         assert len(bench.flushes) == 1
+
+
+FULL = batch(3, leader_epoch=1)
+"""With a bound of twice its size less one, what a bound may have cut."""
+
+
+async def test_behind_a_full_answer_it_asks_on_and_tells_what_it_has_flushed(tmp_path: Path) -> None:
+    async with following(tmp_path, is_durable=True, fetch_bytes_max=2 * len(FULL)) as bench:
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(data(FULL))
+        second = await bench.asked(2)
+        assert (second.fetch_offset, second.flushed_offset, bench.peer.asked[1][0].max_wait_ms) == (3, 0, 0)
+        bench.bench.flush()
+        bench.fetcher.on_flushed(bench.bench.partition)
+        bench.peer.answers.put_nowait(data(batch(3, base_offset=3, leader_epoch=1)))
+        third = await bench.asked(3)
+        assert (third.fetch_offset, third.flushed_offset) == (6, 3)
+        assert len(bench.flushes) == 2
+        bench.peer.answers.put_nowait(data())  # nothing more there: now the flush is waited for
+        await asyncio.sleep(0.1)
+        assert len(bench.peer.asked) == 3
+        bench.bench.flush()
+        bench.fetcher.on_flushed(bench.bench.partition)
+        fourth = await bench.asked(4)
+        assert (fourth.fetch_offset, fourth.flushed_offset, bench.peer.asked[3][0].max_wait_ms) == (6, -1, 500)
+
+
+async def test_an_answer_that_left_room_is_flushed_before_the_next_fetch(tmp_path: Path) -> None:
+    async with following(tmp_path, is_durable=True, fetch_bytes_max=2 * len(FULL) + 1) as bench:
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(data(FULL))
+        await asyncio.sleep(0.1)
+        assert len(bench.peer.asked) == 1
+
+
+async def test_of_leaders_that_do_not_read_flushed_offsets_nothing_is_asked_ahead(tmp_path: Path) -> None:
+    async with following(tmp_path, is_durable=True, fetch_bytes_max=1) as bench:
+        bench.may_fetch_ahead = False
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(data(FULL))
+        await asyncio.sleep(0.1)
+        assert len(bench.peer.asked) == 1
+
+
+async def test_nothing_is_asked_ahead_of_a_flush_that_takes_long(tmp_path: Path) -> None:
+    async with following(tmp_path, is_durable=True, fetch_bytes_max=1) as bench:
+        listener = bench.bench.log.listener = SlowFlush()
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(data(FULL))
+        await asyncio.sleep(0.1)
+        assert len(bench.peer.asked) == 1
+        listener.is_slow = False
+        bench.fetcher.on_flushed(bench.bench.partition)  # an earlier round is over, this one's data is not in it
+        assert (await bench.asked(2)).flushed_offset == 0
 
 
 async def test_an_answer_to_an_earlier_epoch_is_ignored(tmp_path: Path) -> None:

@@ -670,10 +670,12 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
             (NO_EPOCH, epoch, epoch + 1),
             (0, 4, 12, 13),
         )
-        cases = itertools.product(list(requests), specs, ((-1, 1 << 20), (epoch, 1 << 20), (epoch + 1, 1), (-1, 0)))
-        for (replica, wait_ms, min_bytes, max_bytes), (topic, topic_id, known, offset), (fetched, part_max) in cases:
+        ends = ((-1, 1 << 20, -1), (epoch, 1 << 20, 2), (epoch + 1, 1, -1), (-1, 0, -1))
+        cases = itertools.product(list(requests), specs, ends)
+        for (replica, wait_ms, min_bytes, max_bytes), (topic, topic_id, known, offset), end in cases:
             request = FetchSpec(BrokerId(replica), cluster[2].epoch, wait_ms, min_bytes, max_bytes)
-            spec = (topic, topic_id, 0, known, offset, fetched, 0, part_max)
+            fetched, part_max, flushed = end
+            spec = (topic, topic_id, 0, known, offset, fetched, 0, part_max, flushed)
             seen = []
             for ask in (lambda *rest: manager.fetch(rest[0], [rest[1]], rest[2]), manager.fetch_one):
                 given: list[list[FetchOutcome]] = []

@@ -67,6 +67,20 @@ def test_hw_waits_for_every_isr_member(bench: PartitionBench) -> None:
     assert bench.log.high_watermark == 5
 
 
+def test_a_follower_counts_up_to_what_it_has_flushed_and_is_served_from_where_it_asks(bench: PartitionBench) -> None:
+    bench.lead(isr=(1, 2))
+    bench.append(3)
+    bench.append(4)
+    assert bench.fetch(2, 3, flushed=0).size_bytes > 0
+    assert (bench.hw, bench.partition.remotes[BrokerId(2)].end_offset) == (0, 0)
+    assert bench.fetch(2, 7, flushed=3).size_bytes == 0
+    assert bench.hw == 3
+    bench.fetch(2, 3, flushed=9)  # nobody has flushed what he has not got
+    assert bench.hw == 3
+    bench.fetch(2, 7)
+    assert bench.hw == 7
+
+
 def test_hw_waits_for_the_leaders_own_flush(durable: PartitionBench) -> None:
     durable.lead()
     durable.append(5)

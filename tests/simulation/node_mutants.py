@@ -67,6 +67,15 @@ def _follower_fetches_on_before_its_flush(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fetcher, "_is_durable", lambda followed: True)
 
 
+def _leader_takes_the_fetch_offset_for_flushed(patch: pytest.MonkeyPatch) -> None:
+    original = Partition.fetch
+
+    def fetch(self: Partition, spec: Any, *args: Any, **rest: Any) -> Any:
+        return original(self, spec._replace(flushed_offset=NO_OFFSET), *args, **rest)
+
+    patch.setattr(Partition, "fetch", fetch)
+
+
 def _leader_never_tells_a_follower_to_truncate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(partition, "find_divergence", lambda **_: None)
 
@@ -416,6 +425,7 @@ MUTANTS = (
     NodeMutant("the epoch of an earlier life is led", _epoch_of_an_earlier_life_is_led, 1_060_774_014),
     NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, 7000),
     NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, 7000),
+    NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, 7000),
     NodeMutant("a flush tells before it is done", _flush_tells_before_it_is_done),
     NodeMutant("acks=all is answered by the leader alone", _acks_all_is_answered_by_the_leader_alone, 7000),
     NodeMutant("a joiner counts only once the controller agreed", _joiner_counts_only_when_the_controller_agreed),

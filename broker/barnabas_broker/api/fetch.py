@@ -76,9 +76,9 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         slot.cancel = cancel
 
 
-_Poll = tuple[FetchSpec, PollAnswers | None, str | Uuid, int, int, int, int, int]
+_Poll = tuple[FetchSpec, PollAnswers | None, str | Uuid, int, int, int, int, int, int]
 """What a request of one partition says, but for its fetch offset: what it says for all, how it is answered, topic, partition,
-current leader epoch, last fetched epoch, log start offset, max bytes."""
+current leader epoch, last fetched epoch, log start offset, max bytes, flushed offset."""
 
 
 @lru_cache(1024)
@@ -91,17 +91,17 @@ def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     request = parse_poll(head, tail, version)
     if request is None or request.session_epoch not in FULL_SESSION_EPOCHS:
         return None
-    topic, index, leader_epoch, _, fetched_epoch, start, most = request.partitions[0]
+    topic, index, leader_epoch, _, fetched_epoch, start, most, flushed = request.partitions[0]
     spec = _spec_of(request)
     answers = None
     if version >= PollAnswers.VERSION_MIN:
         answers = PollAnswers(version, topic, index, is_read_committed=spec.is_read_committed)
-    return spec, answers, topic, index, leader_epoch, fetched_epoch, start, most
+    return spec, answers, topic, index, leader_epoch, fetched_epoch, start, most, flushed
 
 
 def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int) -> bool:
     """Read for a poll; False if its topic id names no topic."""
-    spec, answers, topic, index, leader_epoch, fetched_epoch, start, most = poll
+    spec, answers, topic, index, leader_epoch, fetched_epoch, start, most, flushed = poll
     topic_id = ZERO_UUID
     if version >= TOPIC_IDS_FROM:
         topic_id = topic  # type: ignore[assignment]
@@ -109,7 +109,7 @@ def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Pol
         if known is None:
             return False
         topic = known.name
-    asked = (topic, topic_id, index, leader_epoch, offset, fetched_epoch, start, most)
+    asked = (topic, topic_id, index, leader_epoch, offset, fetched_epoch, start, most, flushed)
     answer = _Answer(services, slot, version, spec.is_read_committed, answers)
     cancel = services.replica_manager.fetch_one(spec, asked, answer.respond)
     if not slot.is_done:
@@ -152,7 +152,7 @@ class _Answer:
         self.refused: dict[int, KafkaError] = {}
         """Entries that are not tried, by their place in the request."""
 
-    def admit(self, asked: list[tuple[str | Uuid, int, int, int, int, int, int]]) -> list[FetchPartitionSpec]:
+    def admit(self, asked: list[tuple[str | Uuid, int, int, int, int, int, int, int]]) -> list[FetchPartitionSpec]:
         """The partitions whose topic id is known, by name; the others are noted as refused."""
         topics = self.services.metadata.image.topics
         specs = []

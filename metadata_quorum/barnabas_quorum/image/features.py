@@ -14,14 +14,15 @@ from functools import singledispatchmethod
 from barnabas_quorum.records import FeatureLevelRecord, FeatureRange, Record
 
 METADATA_VERSION = "metadata.version"
-"""The feature that says which records the metadata log may hold."""
-METADATA_VERSION_LATEST = 2
+"""The feature that says which records the metadata log may hold, and how brokers speak with each other."""
+METADATA_VERSION_LATEST = 3
 """The level this code writes and the highest it reads. Level 1: brokers, topics, partitions, configs, producer ids.
 Level 2: also transactions, ACLs, SCRAM credentials, delegation tokens, client quotas, gone controllers, image hashes and
-sign-offs of bad records."""
+sign-offs of bad records. Level 3: no record more; a leader counts a follower up to the flushed offset that its fetch names."""
 METADATA_VERSION_SECURITY = 2
 METADATA_VERSION_TRANSACTIONS = 2
 METADATA_VERSION_INTEGRITY = 2
+METADATA_VERSION_FLUSHED_OFFSETS = 3
 KRAFT_VERSION = "kraft.version"
 """1: voters may come and go. Never raised but by name (KAFKA-18979)."""
 ELR_VERSION = "eligible.leader.replicas.version"
@@ -64,6 +65,11 @@ class FeaturesImage:
     def has_integrity_records(self) -> bool:
         """Whether every node reads image hashes and sign-offs."""
         return self.metadata_version >= METADATA_VERSION_INTEGRITY
+
+    @property
+    def has_flushed_offsets(self) -> bool:
+        """Whether every leader reads the flushed offset in a follower's fetch, and does not take the fetch offset for it."""
+        return self.metadata_version >= METADATA_VERSION_FLUSHED_OFFSETS
 
     @property
     def is_elr_enabled(self) -> bool:

@@ -9,6 +9,9 @@ version because one fetch may name hundreds of partitions and carry megabytes: t
     client      encode_fetch_request, parse_fetch_response (records are slices of the frame)
 
 Version 13 and later name topics by id, earlier ones by name: `topic` is a Uuid or a str accordingly.
+
+Ours alone, between our brokers: a follower's fetch may carry a partition's flushed offset, in a tagged field far above Kafka's
+own, which whoever does not know it skips.
 """
 
 from __future__ import annotations
@@ -262,6 +265,11 @@ class FetchRequestPartition(NamedTuple):
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
     max_bytes: int = 1 << 20
+    flushed_offset: int = -1
+    """Up to where the follower has flushed, when that is less than the fetch offset; version 12 on. -1: not less."""
+
+
+_AskedPartition = tuple[str | Uuid, int, int, int, int, int, int, int]
 
 
 class ParsedFetchRequest(NamedTuple):
@@ -278,7 +286,7 @@ class ParsedFetchRequest(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    partitions: list[tuple[str | Uuid, int, int, int, int, int, int]]
+    partitions: list[_AskedPartition]
     """Tuples in FetchRequestPartition's order."""
     forgotten: list[tuple[str | Uuid, list[int]]]
     rack_id: str
@@ -332,7 +340,10 @@ class ParsedFetchResponse(NamedTuple):
     node_endpoints: list[tuple[int, str, int, str | None]]
 
 
+FLUSHED_OFFSET_TAG = 64
+"""Kafka counts its own tags of a partition from 0 and has come to 1."""
 _unpack_int32 = struct_module.Struct(">i").unpack_from
+_unpack_int64 = struct_module.Struct(">q").unpack_from
 _pack_int32 = struct_module.Struct(">i").pack
 _pack_two_int32 = struct_module.Struct(">ii").pack
 
@@ -345,6 +356,7 @@ _unpack_partition_v9 = struct_module.Struct(">iiqqi").unpack_from
 _unpack_partition_v5 = struct_module.Struct(">iqqi").unpack_from
 _unpack_partition_v4 = struct_module.Struct(">iqi").unpack_from
 _pack_partition_v12 = struct_module.Struct(">iiqiqix").pack
+_pack_flushed_offset = struct_module.Struct(">BBBq").pack  # one tagged field: its number, 8 bytes
 _pack_partition_v9 = struct_module.Struct(">iiqqi").pack
 _pack_partition_v5 = struct_module.Struct(">iqqi").pack
 _pack_partition_v4 = struct_module.Struct(">iqi").pack
@@ -453,7 +465,7 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
     max_wait_ms, min_bytes, max_bytes, isolation_level = values[:4]
     session_id, session_epoch = values[4:] if version >= 7 else (0, -1)
     is_flexible = version >= 12
-    partitions: list[tuple[str | Uuid, int, int, int, int, int, int]] = []
+    partitions: list[_AskedPartition] = []
     add = partitions.append
     count, p = _read_count(view, p, is_flexible)
     for _ in range(count):
@@ -463,24 +475,25 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
             for _ in range(inner):
                 index, leader_epoch, offset, fetched_epoch, start, most, tags = _unpack_partition_v12(view, p)
                 p += 33
+                flushed = -1
                 if tags:
-                    p = skip_tagged_fields(view, p - 1, end)
-                add((topic, index, leader_epoch, offset, fetched_epoch, start, most))
+                    flushed, p = _read_flushed_offset(view, p - 1, end)
+                add((topic, index, leader_epoch, offset, fetched_epoch, start, most, flushed))
             p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
             continue
         for _ in range(inner):
             if version >= 9:
                 index, leader_epoch, offset, start, most = _unpack_partition_v9(view, p)
                 p += 28
-                add((topic, index, leader_epoch, offset, -1, start, most))
+                add((topic, index, leader_epoch, offset, -1, start, most, -1))
             elif version >= 5:
                 index, offset, start, most = _unpack_partition_v5(view, p)
                 p += 24
-                add((topic, index, -1, offset, -1, start, most))
+                add((topic, index, -1, offset, -1, start, most, -1))
             else:
                 index, offset, most = _unpack_partition_v4(view, p)
                 p += 16
-                add((topic, index, -1, offset, -1, -1, most))
+                add((topic, index, -1, offset, -1, -1, most, -1))
     forgotten: list[tuple[str | Uuid, list[int]]] = []
     if version >= 7:
         count, p = _read_count(view, p, is_flexible)
@@ -512,6 +525,23 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
         forgotten,
         rack_id,
     )
+
+
+def _read_flushed_offset(view: memoryview, p: int, end: int) -> tuple[int, int]:
+    """A partition's tagged fields: the follower's flushed offset, -1 without it, and where they end."""
+    flushed = -1
+    count, p = read_uvarint(view, p)
+    for _ in range(count):
+        tag, p = read_uvarint(view, p)
+        size, p = read_uvarint(view, p)
+        if p + size > end:
+            malformed("tagged field", size)
+        if tag == FLUSHED_OFFSET_TAG:
+            if size != 8:
+                malformed("FetchPartition.flushed_offset", size)
+            (flushed,) = _unpack_int64(view, p)
+        p += size
+    return flushed, p
 
 
 def _read_request_tags(view: memoryview, p: int, end: int, version: int, replica_id: int) -> tuple[int, int]:
@@ -717,8 +747,8 @@ def encode_fetch_request(
     rack_id: str = "",
 ) -> None:
     """Append the body of a sessionless FetchRequest, v4 to v18. Partitions of one topic must stand together."""
-    if version >= 15 and len(partitions) == 1 and replica_id >= 0 and not rack_id:
-        topic, index, leader_epoch, offset, fetched_epoch, start, most = partitions[0]
+    if version >= 15 and len(partitions) == 1 and replica_id >= 0 and not rack_id and partitions[0][7] < 0:
+        topic, index, leader_epoch, offset, fetched_epoch, start, most, _ = partitions[0]
         out += _pack_one_request(
             max_wait_ms,
             min_bytes,
@@ -755,9 +785,11 @@ def encode_fetch_request(
         else:
             write_string(out, topic)
         out += write_uvarint(len(members) + 1) if is_flexible else _pack_int32(len(members))
-        for _, index, leader_epoch, offset, fetched_epoch, start, most in members:
+        for _, index, leader_epoch, offset, fetched_epoch, start, most, flushed in members:
             if is_flexible:
                 out += _pack_partition_v12(index, leader_epoch, offset, fetched_epoch, start, most)
+                if flushed >= 0:
+                    out[-1:] = _pack_flushed_offset(1, FLUSHED_OFFSET_TAG, 8, flushed)
             elif version >= 9:
                 out += _pack_partition_v9(index, leader_epoch, offset, start, most)
             elif version >= 5:
