@@ -422,7 +422,10 @@ class RealDisk:
                 logger.info("io_uring is not to be had (%s): threads flush, which costs some throughput", error)
         ring = self._ring
         if ring is not None and ring.loop is loop:
-            files = [file for file in files if not ring.fdatasync(file.send_descriptor(), flush.synced)]
+            begun = 0
+            while begun < len(files) and ring.fdatasync(files[begun].send_descriptor(), flush.synced):
+                begun += 1
+            files = files[begun:]
         while len(self._flushers) < min(len(files), self._threads_max):
             thread = Thread(target=_sync_files, args=(self._to_sync,), name="flush", daemon=True)
             self._flushers.append(thread)

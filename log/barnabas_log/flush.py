@@ -71,7 +71,8 @@ class FlushRounds:
         self._requested: dict[UnifiedLog, None] = {}
         self._round_of: dict[UnifiedLog, _Round] = {}
         self._rounds_in_flight = 0
-        self._is_running = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """While it runs."""
         self._is_beginning = False
         self._is_failed = False
 
@@ -81,10 +82,12 @@ class FlushRounds:
         if self._is_failed:
             return
         self._requested[log] = None
-        if self._is_running and not self._is_beginning and self._rounds_in_flight < ROUNDS_MAX:
+        if self._is_beginning or self._rounds_in_flight == ROUNDS_MAX or log in self._round_of:
+            return  # what is on its way begins it
+        if self._loop is not None:
             # Not within this call, which a log makes amid its own changes.
             self._is_beginning = True
-            asyncio.get_running_loop().call_soon(self._begin_requested)
+            self._loop.call_soon(self._begin_requested)
 
     def forget(self, log: UnifiedLog) -> None:
         """The log is being deleted: no round to come needs it."""
@@ -93,24 +96,23 @@ class FlushRounds:
     def is_slow(self, log: UnifiedLog) -> bool:
         """Whether the log is in a round that has been in flight for longer than SLOW_FLUSH_S."""
         flying = self._round_of.get(log)
-        return flying is not None and asyncio.get_running_loop().time() - flying.began_at_s > SLOW_FLUSH_S
+        return flying is not None and self._loop is not None and self._loop.time() - flying.began_at_s > SLOW_FLUSH_S
 
     async def run(self) -> None:
         """Flush what is asked for until cancelled; what is then in flight does not count, unless it fails."""
-        self._is_running = True
-        self._begin_rounds()
+        loop = self._loop = asyncio.get_running_loop()
+        self._begin_rounds(loop)
         try:
-            await asyncio.get_running_loop().create_future()
+            await loop.create_future()
         finally:
-            self._is_running = False
+            self._loop = None
 
     def _begin_requested(self) -> None:
         self._is_beginning = False
-        if self._is_running:
-            self._begin_rounds()
+        if self._loop is not None:
+            self._begin_rounds(self._loop)
 
-    def _begin_rounds(self) -> None:
-        loop = asyncio.get_running_loop()
+    def _begin_rounds(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._rounds_in_flight < ROUNDS_MAX and not self._is_failed:
             ready = [log for log in self._requested if log not in self._round_of]
             if not ready:
@@ -143,16 +145,16 @@ class FlushRounds:
             del self._round_of[log]
         if error is not None:
             self.fail(error)
-        if self._is_failed or not self._is_running:
+        loop = self._loop
+        if self._is_failed or loop is None:
             return
-        loop = asyncio.get_running_loop()
         self.stats.round_s.observe(loop.time() - ending.began_at_s)
         self.stats.files += ending.file_count
         for log, offset in ending.ends.items():
             if not log.is_failed:
                 log.mark_flushed(offset)
         if self._requested:
-            self._begin_rounds()
+            self._begin_rounds(loop)
         for log in ending.ends:
             if log.is_failed:
                 continue

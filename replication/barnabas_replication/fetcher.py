@@ -192,12 +192,12 @@ class Fetcher:
                 if now_ms < self._not_before_ms:
                     await self._pause_until(self._not_before_ms)
                     continue
-                if self._is_flush_awaited(now_ms) and not any(map(_may_fetch_on, self._cut)):
+                if self._is_flush_awaited(now_ms) and not self._cut:
                     await self._pause_until(self._go_without_unflushed_ms)
                     continue
-                specs, next_due_ms = self._due(now_ms)
-                is_ahead = any(spec.flushed_offset != NO_OFFSET for spec in specs)
+                specs, next_due_ms, is_ahead = self._due(now_ms)
                 if not is_ahead and self._is_flush_awaited(now_ms):
+                    await self._pause_until(self._go_without_unflushed_ms)
                     continue
                 if not specs:
                     await self._pause_until(next_due_ms)
@@ -293,10 +293,11 @@ class Fetcher:
             self._peer_endpoint = endpoint
         return self._peer
 
-    def _due(self, now_ms: int) -> tuple[list[FetchPartitionSpec], int | None]:
-        """What to ask for now, and when something that is left out is due."""
+    def _due(self, now_ms: int) -> tuple[list[FetchPartitionSpec], int | None, bool]:
+        """What to ask for now, when something that is left out is due, and whether some of it is asked for ahead of a flush."""
         specs = []
         next_due_ms: int | None = None
+        is_ahead = False
         bytes_max = self._config.replica_fetch_bytes_max
         asked_for = self._followed
         if self._busy and now_ms < self._whole_fetch_due_ms and len(asked_for) > WHOLE_FETCH_SIZE:
@@ -323,6 +324,7 @@ class Fetcher:
                 if partition not in self._cut or not _may_fetch_on(partition):
                     continue
                 flushed_offset = partition.durable_end_offset
+                is_ahead = True
             if self._unflushed:
                 self._unflushed.pop(partition, None)
             if self._cut:
@@ -343,7 +345,7 @@ class Fetcher:
                     flushed_offset,
                 )
             )
-        return specs, next_due_ms
+        return specs, next_due_ms, is_ahead
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether our replica may catch up only as fast as the throttle says; one in sync is never held back."""

@@ -8,13 +8,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from barnabas_log.unified_log import UnifiedLog, _NoListener
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.fetcher import Fetcher
+from barnabas_replication.isr import IsrState
 from barnabas_replication.peer import FetchedPartition
 from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec, FetchSpec
 from barnabas_replication.stats import Stats
+from barnabas_replication.throttle import ThrottledReplicas
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, eventually
@@ -202,6 +205,29 @@ async def test_nothing_is_asked_ahead_of_a_flush_that_takes_long(tmp_path: Path)
         listener.is_slow = False
         bench.fetcher.on_flushed(bench.bench.partition)  # an earlier round is over, this one's data is not in it
         assert (await bench.asked(2)).flushed_offset == 0
+
+
+async def test_what_may_not_be_asked_for_yet_is_waited_for_and_not_looked_at_again_and_again(tmp_path: Path) -> None:
+    """It went round in one moment, for ever on the simulator's clock: cut, its flush awaited, and the throttle's debt unpaid."""
+    async with following(tmp_path, is_durable=True, fetch_bytes_max=1) as bench:
+        throttle = bench.fetcher._throttle
+        throttle.set_topic(TP.topic, ThrottledReplicas(is_every=True))
+        throttle.set_rate(1, 0)  # bytes per second
+        await bench.asked(1)
+        bench.bench.partition.isr = IsrState.of((BrokerId(2),))
+        looks = 0
+        look = bench.fetcher._due
+
+        def due(now_ms: int) -> Any:
+            nonlocal looks
+            looks += 1
+            return look(now_ms)
+
+        bench.fetcher._due = due  # type: ignore[method-assign]
+        bench.peer.answers.put_nowait(data(FULL))
+        await eventually(lambda: looks > 0)
+        await asyncio.sleep(0.1)
+        assert looks < 20 and len(bench.peer.asked) == 1
 
 
 async def test_an_answer_to_an_earlier_epoch_is_ignored(tmp_path: Path) -> None:

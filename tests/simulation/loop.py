@@ -17,6 +17,13 @@ class Deadlock(AssertionError):
     """Everybody waits and no timer is armed."""
 
 
+class Livelock(AssertionError):
+    """Somebody goes round and round without waiting for anything."""
+
+
+TURNS_AT_ONE_TIME_MAX = 100_000
+
+
 class _VirtualSelector:
     """Stands where the loop would wait for sockets: the wait is the clock."""
 
@@ -44,6 +51,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.steps = 0
         self.after_turn: Callable[[], None] = lambda: None
         """Called after every turn of the loop; what it raises ends the run."""
+        self._turns_at_one_time = 0
         self._clock_resolution = 1e-9
         self._selector = _VirtualSelector(self)
 
@@ -54,12 +62,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def advance(self, seconds: float) -> None:
         """Called by the selector alone."""
         self._now_s += seconds
+        self._turns_at_one_time = 0
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no socket events."""
 
     def _run_once(self) -> None:
         self.steps += len(self._ready)  # type: ignore[attr-defined]
+        self._turns_at_one_time += 1
+        if self._turns_at_one_time > TURNS_AT_ONE_TIME_MAX:
+            raise Livelock(f"at {self._now_s:.3f} s: {self._ready}")  # type: ignore[attr-defined]
         super()._run_once()  # type: ignore[misc]
         self.after_turn()
 

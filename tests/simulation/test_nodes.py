@@ -12,6 +12,7 @@ answer NOT_LEADER_OR_FOLLOWER instead would let a producer whose sequences reall
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -30,6 +31,7 @@ from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.records import RemoveTopicRecord, TopicRecord
 from barnabas_wire.kafka.ids import NO_BROKER, Epoch, Offset, Uuid
 from tests.simulation.cluster import Cluster, Figures
+from tests.simulation.loop import Livelock, VirtualLoop
 from tests.simulation.node_mutants import MUTANTS, Hunt, NodeMutant, hunt
 from tests.simulation.partition_model import LawBroken
 from tests.simulation.side_by_side import chosen, drop, processes, telling
@@ -68,6 +70,16 @@ def test_a_sample_of_seeds_breaks_no_law() -> None:
         whole.add(figure)
     assert min(whole.stops, whole.reassignments, whole.voter_changes, whole.directories_offline, whole.throttles) > 0
     assert whole.hashes_compared > 100
+
+
+def test_who_goes_round_without_waiting_is_caught_though_time_stands_still() -> None:
+    async def go_round() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    loop = VirtualLoop()
+    with pytest.raises(Livelock):
+        loop.run_until_complete(go_round())
 
 
 def test_a_directory_works_again_before_its_broker_is_started_again() -> None:
