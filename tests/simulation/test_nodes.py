@@ -78,8 +78,13 @@ def test_who_goes_round_without_waiting_is_caught_though_time_stands_still() -> 
             await asyncio.sleep(0)
 
     loop = VirtualLoop()
+    task = loop.create_task(go_round())
     with pytest.raises(Livelock):
-        loop.run_until_complete(go_round())
+        loop.run_until_complete(task)
+    loop.advance(1.0)
+    task.cancel()
+    loop.run_until_complete(asyncio.wait((task,)))
+    loop.close()
 
 
 def test_a_directory_works_again_before_its_broker_is_started_again() -> None:
