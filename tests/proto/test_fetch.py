@@ -308,17 +308,19 @@ def read_as_poll(request: bytes | bytearray, position: int, version: int) -> Any
     if not split or poll is None:
         return None
     (asked,) = poll.partitions
-    return poll._replace(partitions=[(*asked[:3], split[1], *asked[4:])])
+    return poll._replace(partitions=[(*asked[:3], split[1], *asked[4:7], split[3])])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_poll_is_read_as_the_parser_reads_it_and_nothing_else_is_a_poll(version: int) -> None:
     random = Random(version)
     topics: list[str | Uuid] = [Uuid(b"t" * 16)] if version >= 13 else ["t", "ö" * 63, "t" * 127, "t" * 200, "t" * 600]
-    for topic, replica_id in itertools.product(topics, (-1, 2)):
+    for topic, (replica_id, flushed) in itertools.product(topics, ((-1, -1), (2, -1), (2, 900), (2, 0))):
+        if flushed >= 0 and version < 15:
+            continue  # no follower of ours asks so
         for offset in (0, -1, 1000, (1 << 63) - 1, -(1 << 63), random.getrandbits(62)):
             request = bytearray(b"head")
-            asked = FetchRequestPartition(topic, 3, 5, offset, 4, 10, 1 << 20)
+            asked = FetchRequestPartition(topic, 3, 5, offset, 4, 10, 1 << 20, flushed)
             encode_fetch_request(
                 request,
                 version,

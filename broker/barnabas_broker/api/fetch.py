@@ -48,9 +48,9 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
     """Read from the asked partitions; the slot is filled now, or when enough bytes or the time have come."""
     split = split_poll(frame, position, version)
     if split is not None:
-        head, offset, tail = split
+        head, offset, tail, flushed = split
         poll = _read_poll(head, tail, version)
-        if poll is not None and _poll(services, slot, version, poll, offset):
+        if poll is not None and _poll(services, slot, version, poll, offset, flushed):
             return
     request = parse_fetch_request(frame, position, version)
     if request.session_epoch not in FULL_SESSION_EPOCHS:
@@ -76,9 +76,9 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         slot.cancel = cancel
 
 
-_Poll = tuple[FetchSpec, PollAnswers | None, str | Uuid, int, int, int, int, int, int]
-"""What a request of one partition says, but for its fetch offset: what it says for all, how it is answered, topic, partition,
-current leader epoch, last fetched epoch, log start offset, max bytes, flushed offset."""
+_Poll = tuple[FetchSpec, PollAnswers | None, str | Uuid, int, int, int, int, int]
+"""What a request of one partition says, but for its fetch and flushed offset: what it says for all, how it is answered, topic,
+partition, current leader epoch, last fetched epoch, log start offset, max bytes."""
 
 
 @lru_cache(1024)
@@ -91,17 +91,17 @@ def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     request = parse_poll(head, tail, version)
     if request is None or request.session_epoch not in FULL_SESSION_EPOCHS:
         return None
-    topic, index, leader_epoch, _, fetched_epoch, start, most, flushed = request.partitions[0]
+    topic, index, leader_epoch, _, fetched_epoch, start, most, _ = request.partitions[0]
     spec = _spec_of(request)
     answers = None
     if version >= PollAnswers.VERSION_MIN:
         answers = PollAnswers(version, topic, index, is_read_committed=spec.is_read_committed)
-    return spec, answers, topic, index, leader_epoch, fetched_epoch, start, most, flushed
+    return spec, answers, topic, index, leader_epoch, fetched_epoch, start, most
 
 
-def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int) -> bool:
+def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int, flushed: int) -> bool:
     """Read for a poll; False if its topic id names no topic."""
-    spec, answers, topic, index, leader_epoch, fetched_epoch, start, most, flushed = poll
+    spec, answers, topic, index, leader_epoch, fetched_epoch, start, most = poll
     topic_id = ZERO_UUID
     if version >= TOPIC_IDS_FROM:
         topic_id = topic  # type: ignore[assignment]

@@ -345,6 +345,7 @@ FLUSHED_OFFSET_TAG = 64
 _unpack_int32 = struct_module.Struct(">i").unpack_from
 _unpack_int64 = struct_module.Struct(">q").unpack_from
 _pack_int32 = struct_module.Struct(">i").pack
+_pack_int64 = struct_module.Struct(">q").pack
 _pack_two_int32 = struct_module.Struct(">ii").pack
 
 _REQUEST_HEAD = {  # replica id until 14, max wait, min bytes, max bytes, isolation level, session id and epoch from 7
@@ -383,6 +384,7 @@ _unpack_epoch_and_offset = struct_module.Struct(">iq").unpack_from
 # busy partition sends all the time, and how the answer to it begins. B where a count, a tag or a length of one byte stands.
 _ONE_REQUEST = struct_module.Struct(">iiibiiB16sBiiqiqiBBBB")  # ... topic's tags, nothing forgotten, no rack
 _ONE_REQUEST_COUNTS = (0, 0, 1, 1)
+_ONE_AHEAD = struct_module.Struct(">iiibiiB16sBiiqiqiBBBqBBB")  # the same with a flushed offset
 _ONE_FOLLOWER = struct_module.Struct(">BBBiqB")  # one tagged field: number 1, 13 bytes, replica id and epoch, no tags
 # A poll: the request of one partition, asked with another fetch offset each time. What stands around that:
 POLL_BYTES_MAX = 512
@@ -399,8 +401,14 @@ _POLL_COUNTS = {  # low byte of the topic count, from the start; of the partitio
 _FOLLOWER_BYTES = _ONE_FOLLOWER.size - 1
 """How much longer a follower's poll is, from version 15 on: it says who it is in a tagged field."""
 _FOLLOWER_POLL_BYTES = _ONE_REQUEST.size + _ONE_FOLLOWER.size
+_AHEAD_POLL_BYTES = _ONE_AHEAD.size + _ONE_FOLLOWER.size
+_FLUSHED_AT = 19
+"""Where the flushed offset stands behind the fetch offset: fetched epoch, log start, max bytes, and what tags it."""
+_AHEAD_TAIL_BYTES = _POLL_TAIL_BYTES[15] + _FOLLOWER_BYTES + _AHEAD_POLL_BYTES - _FOLLOWER_POLL_BYTES
+_FLUSHED_MOST = (1 << 63) - 1
 
 _pack_one_request = _ONE_REQUEST.pack
+_pack_one_ahead = _ONE_AHEAD.pack
 _pack_one_follower = _ONE_FOLLOWER.pack
 _ONE_RESPONSE_BODY = struct_module.Struct(">ihiB16sBihqqqBiB")  # up to the first byte of the records' length
 
@@ -413,8 +421,9 @@ def parse_fetch_request(view: memoryview, position: int, version: int) -> Parsed
         raise MalformedMessage(f"FetchRequest v{version}: {error}") from error
 
 
-def split_poll(view: memoryview, position: int, version: int) -> tuple[bytes, int, bytes] | None:
-    """(what stands before the fetch offset, the offset, what stands behind) of a FetchRequest body v4 to v18 of one partition.
+def split_poll(view: memoryview, position: int, version: int) -> tuple[bytes, int, bytes, int] | None:
+    """(what stands before the fetch offset, the offset, what stands behind with zeros for a flushed offset, the flushed offset
+    or -1) of a FetchRequest body v4 to v18 of one partition.
 
     A consumer or follower begins and ends request after request with the same bytes: what they say is worth remembering, and
     parse_poll says it. Of a request without rack and tagged fields, but for a follower's own; for most others None, else bytes
@@ -423,14 +432,19 @@ def split_poll(view: memoryview, position: int, version: int) -> tuple[bytes, in
     tail_bytes = _POLL_TAIL_BYTES[version]
     topics_at, partitions_at, one = _POLL_COUNTS[version]
     size = len(view) - position
-    if size == _FOLLOWER_POLL_BYTES and version >= 15:
-        tail_bytes += _FOLLOWER_BYTES
-        partitions_at -= _FOLLOWER_BYTES
+    if version >= 15 and size in (_FOLLOWER_POLL_BYTES, _AHEAD_POLL_BYTES):
+        longer_bytes = _FOLLOWER_BYTES + size - _FOLLOWER_POLL_BYTES
+        tail_bytes += longer_bytes
+        partitions_at -= longer_bytes
     if size > POLL_BYTES_MAX or size < topics_at - partitions_at:
         return None
     if view[position + topics_at] != one or view[partitions_at] != one:
         return None
-    return _poll_unpacker(size - tail_bytes - 8, tail_bytes)(view, position)
+    head, offset, tail = _poll_unpacker(size - tail_bytes - 8, tail_bytes)(view, position)
+    if tail_bytes != _AHEAD_TAIL_BYTES:
+        return head, offset, tail, -1
+    (flushed,) = _unpack_int64(tail, _FLUSHED_AT)
+    return head, offset, b"%b\0\0\0\0\0\0\0\0%b" % (tail[:_FLUSHED_AT], tail[_FLUSHED_AT + 8 :]), flushed
 
 
 @lru_cache
@@ -439,19 +453,22 @@ def _poll_unpacker(head_bytes: int, tail_bytes: int) -> Any:
 
 
 def parse_poll(head: bytes, tail: bytes, version: int) -> ParsedFetchRequest | None:
-    """What `head`, any fetch offset and `tail` say, with 0 for the offset; None when that is no poll of one partition.
+    """What `head`, any fetch offset and `tail` say, with 0 for the offset, and for the flushed offset if there is one; None when
+    that is no poll of one partition.
 
     The parser reads from front to back: if eight bytes are the fetch offset both when all their bits are 0 and when all are
-    1, then every bit of it is theirs, and nothing else depends on them.
+    1, then every bit of it is theirs, and nothing else depends on them. So it is with the flushed offset, but for its sign.
     """
+    is_ahead = len(tail) == _AHEAD_TAIL_BYTES
+    most = _pack_int64(_FLUSHED_MOST)
+    other_tail = tail[:_FLUSHED_AT] + most + tail[_FLUSHED_AT + 8 :] if is_ahead else tail
     try:
-        poll, other = (
-            parse_fetch_request(memoryview(head + offset + tail), 0, version) for offset in (bytes(8), b"\xff" * 8)
-        )
+        poll = parse_fetch_request(memoryview(head + bytes(8) + tail), 0, version)
+        other = parse_fetch_request(memoryview(head + b"\xff" * 8 + other_tail), 0, version)
     except MalformedMessage:
         return None
-    offsets = [[partition[3] for partition in request.partitions] for request in (poll, other)]
-    return poll if offsets == [[0], [-1]] else None
+    offsets = [[(partition[3], partition[7]) for partition in request.partitions] for request in (poll, other)]
+    return poll if offsets == ([[(0, 0)], [(-1, _FLUSHED_MOST)]] if is_ahead else [[(0, -1)], [(-1, -1)]]) else None
 
 
 def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
@@ -747,26 +764,14 @@ def encode_fetch_request(
     rack_id: str = "",
 ) -> None:
     """Append the body of a sessionless FetchRequest, v4 to v18. Partitions of one topic must stand together."""
-    if version >= 15 and len(partitions) == 1 and replica_id >= 0 and not rack_id and partitions[0][7] < 0:
-        topic, index, leader_epoch, offset, fetched_epoch, start, most, _ = partitions[0]
-        out += _pack_one_request(
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            isolation_level,
-            0,
-            -1,
-            2,
-            topic,
-            2,
-            index,
-            leader_epoch,
-            offset,
-            fetched_epoch,
-            start,
-            most,
-            *_ONE_REQUEST_COUNTS,
-        )
+    if version >= 15 and len(partitions) == 1 and replica_id >= 0 and not rack_id:
+        topic, index, leader_epoch, offset, fetched_epoch, start, most, flushed = partitions[0]
+        for_all = (max_wait_ms, min_bytes, max_bytes, isolation_level, 0, -1, 2, topic, 2)
+        one = (index, leader_epoch, offset, fetched_epoch, start, most)
+        if flushed < 0:
+            out += _pack_one_request(*for_all, *one, *_ONE_REQUEST_COUNTS)
+        else:
+            out += _pack_one_ahead(*for_all, *one, 1, FLUSHED_OFFSET_TAG, 8, flushed, *_ONE_REQUEST_COUNTS[1:])
         out += _pack_one_follower(1, 1, 13, replica_id, replica_epoch, 0)
         return
     is_flexible = version >= 12
