@@ -13,8 +13,9 @@ import pytest
 from barnabas_log.config import FlushOnAcks, LogConfig, TimestampType
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
+from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.image.metadata import MetadataDelta
-from barnabas_quorum.records import PartitionChangeRecord, PartitionRecord, TopicRecord
+from barnabas_quorum.records import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.errors import (
     InvalidRequiredAcks,
@@ -691,6 +692,17 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
                 told = [[outcome._replace(error=repr(outcome.error)) for outcome in outcomes] for outcomes in given]  # type: ignore[arg-type]
                 seen.append((told, grown, holders))
             assert seen[0] == seen[1], (request, spec)
+
+
+async def test_followers_fetch_ahead_once_every_leader_reads_flushed_offsets(tmp_path: Path) -> None:
+    async with MiniCluster(tmp_path) as cluster:
+        cluster.controller.create("t")
+        manager = cluster[2].manager
+        assert manager is not None
+        fetcher = manager._fetcher_of[TopicPartition("t", 0)]
+        for level in (2, 3):
+            cluster.controller.commit(FeatureLevelRecord(name=METADATA_VERSION, level=level))
+            assert fetcher._may_fetch_ahead() == (level == 3)
 
 
 async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new_one(tmp_path: Path) -> None:
