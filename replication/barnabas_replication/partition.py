@@ -654,7 +654,7 @@ class Partition:
             return
         moved = replica_after_fetch(
             replica,
-            fetch_offset=durable_end,
+            durable_end=durable_end,
             log_start_offset=log_start_offset,
             leader_end_offset=self.log.log_end_offset,
             now_ms=now_ms,

@@ -19,16 +19,16 @@ UNKNOWN_BROKER_EPOCH = -1
 class RemoteReplica(NamedTuple):
     """One follower in the eyes of its leader. Built on every follower fetch, so a NamedTuple.
 
-    end_offset: its durable log end, which is the offset it last fetched at (-1 unknown).
-    last_fetch_leader_end_offset: where the leader's log ended at that fetch.
+    end_offset: its durable log end, as its last fetch told it (-1 unknown).
+    goal_offset, goal_ms: where the leader's log ended at one of its fetches, and when that was.
     broker_epoch: the one its last fetch carried (KIP-903).
     """
 
     broker_id: BrokerId
     end_offset: Offset = NO_OFFSET
     log_start_offset: Offset = NO_OFFSET
-    last_fetch_ms: int = LONG_AGO_MS
-    last_fetch_leader_end_offset: Offset = NO_OFFSET
+    goal_offset: Offset = NO_OFFSET
+    goal_ms: int = LONG_AGO_MS
     last_caught_up_ms: int = LONG_AGO_MS
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
 
@@ -38,29 +38,32 @@ def initial_replica(broker_id: BrokerId, *, is_in_sync: bool, leader_end_offset:
     return RemoteReplica(
         broker_id=broker_id,
         last_caught_up_ms=now_ms if is_in_sync else LONG_AGO_MS,
-        last_fetch_leader_end_offset=leader_end_offset if is_in_sync else NO_OFFSET,
+        goal_offset=leader_end_offset if is_in_sync else NO_OFFSET,
     )
 
 
 def replica_after_fetch(
     replica: RemoteReplica,
     *,
-    fetch_offset: Offset,
+    durable_end: Offset,
     log_start_offset: Offset,
     leader_end_offset: Offset,
     now_ms: int,
     broker_epoch: int,
 ) -> RemoteReplica:
-    """The follower after a fetch at fetch_offset.
+    """The follower after a fetch that told its durable end.
 
-    It is caught up now when it asks at our end; and it *was* at its previous fetch when it now asks at or past where
-    our end was then: a follower that is always one fetch behind a busy leader is in sync (KAFKA-1546).
+    It is caught up now when that is our end; and when it has come to where our end was at an earlier fetch, then it *was* at
+    that time: a follower that is always a little behind a busy leader is in sync (KAFKA-1546). Kafka looks at the previous
+    fetch alone, and drops who stays two fetches behind, however short they are; here the goal stays until it is reached.
     """
-    caught_up_ms = replica.last_caught_up_ms
-    if fetch_offset >= leader_end_offset:
-        caught_up_ms = max(caught_up_ms, now_ms)
-    elif fetch_offset >= replica.last_fetch_leader_end_offset:
-        caught_up_ms = max(caught_up_ms, replica.last_fetch_ms)
+    goal_offset, goal_ms, caught_up_ms = replica.goal_offset, replica.goal_ms, replica.last_caught_up_ms
+    if durable_end >= leader_end_offset:
+        goal_offset = leader_end_offset
+        goal_ms = caught_up_ms = max(caught_up_ms, now_ms)
+    elif durable_end >= goal_offset:
+        caught_up_ms = max(caught_up_ms, goal_ms)
+        goal_offset, goal_ms = leader_end_offset, now_ms
     return RemoteReplica(
-        replica.broker_id, fetch_offset, log_start_offset, now_ms, leader_end_offset, caught_up_ms, broker_epoch
+        replica.broker_id, durable_end, log_start_offset, goal_offset, goal_ms, caught_up_ms, broker_epoch
     )
