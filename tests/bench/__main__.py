@@ -12,7 +12,8 @@ Read next:  floor.py, blaster.py, cluster.py.
 Windows. A connection has 1 MiB in flight with 16 KiB batches and 4 MiB with 1 MiB batches: small, so that p50 and p99 say what
 the broker adds. There a durable broker is bound by latency, window over (turn of the loop + fdatasync), and the share of page
 cache throughput that it reaches says how long a flush takes rather than what durability costs. That is measured at saturation,
-with SATURATED_BYTES in flight, about what a client's own queue holds. MB/s by window of 1, 4, 8, 16 MiB, measured at RF 3:
+with SATURATED_BYTES in flight, about what a client's own queue holds. MB/s by window of 1, 4, 8, 16 MiB, measured at RF 3,
+before followers fetched ahead of their flushes:
 16 KiB batches, page cache 638, 686, 647, 653, durable 385, 517, 516, 531; 1 MiB batches, page cache 1,095, 1,137, 1,179, 1,185,
 durable 689, 833, 869, 895. So 4 saturates the page cache, and a durable broker only with 16 KiB batches. What RF 3 costs in CPU
 beside RF 1 depends on it too: with less in flight the followers come for less at a time. Both windows are printed; the demands
@@ -26,7 +27,9 @@ How long. A run takes a quarter of a second or more: at RF 1 with 400 MB it took
 one had hardly begun (2.1 GB/s; 2.8 with 800 MB, and the disk alone 2.2 and 2.8). Nor much longer, or the disk has had its
 burst: at RF 3 with 1,200 MB it takes 1.3 GB/s in place of 5.
 
-In every other round the durable runs come first, so that neither kind always finds the disk as the other left it.
+In every other round the durable runs come first, so that neither kind always finds the disk as the other left it. Those at
+saturation go there and back in each round (page cache, durable, durable, page cache): what the host's other guests take drifts
+within minutes, and one run of 0.4 s beside another of twice the speed is then no ratio of ours.
 
 Each run waits until the files of the one before are removed and the disk is quiet: their removal (segment.delete.delay) and the
 file system's discard of their blocks otherwise fall into the next run and stop every fdatasync for 40 to 60 ms.
@@ -365,7 +368,7 @@ class Bench:
         for load in LOADS:
             for durability in kinds:
                 self.produce_and_fetch(cluster, load, durability, replicas)
-            for durability in kinds:
+            for durability in (*kinds, *reversed(kinds)):
                 self.saturate(cluster, load, durability, replicas)
 
     def run(self) -> None:
