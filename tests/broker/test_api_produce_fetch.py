@@ -9,13 +9,23 @@ from typing import Any
 
 import pytest
 
-from barnabas_replication.requests import AppendEntry, AppendOutcome, CurrentLeader, DivergingEpoch, FetchOutcome
+from barnabas_replication.peer import KafkaPeer
+from barnabas_replication.requests import (
+    AppendEntry,
+    AppendOutcome,
+    CurrentLeader,
+    DivergingEpoch,
+    FetchOutcome,
+    FetchPartitionSpec,
+    FetchSpec,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.listener_fixture import (
+    LISTENER,
     TOPIC,
     TOPIC_ID,
     RawClient,
@@ -184,6 +194,24 @@ async def test_a_followers_identity_is_read_from_where_its_version_puts_it() -> 
         (first, _), (second, _) = replicas.fetches
         assert (first.replica_id, first.replica_epoch) == (3, -1)
         assert (second.replica_id, second.replica_epoch) == (3, 44)
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+async def test_what_a_follower_has_flushed_reaches_the_replicas(partitions: int) -> None:
+    """Lost on the way, its fetch offset would count for flushed."""
+    replicas = RememberingReplicas()
+    async with running_server(make_services(replica_manager=replicas)) as server:
+        host, port = server.bound[LISTENER]
+        peer = KafkaPeer(endpoint=Endpoint(LISTENER, host, port), client_id="follower", timeout_ms=5_000)
+        for flushed in (900, 0, 950, -1):
+            specs = [
+                FetchPartitionSpec(TOPIC, TOPIC_ID, number, Epoch(5), Offset(1_000), flushed_offset=Offset(flushed))
+                for number in range(partitions)
+            ]
+            await peer.fetch(FetchSpec(replica_id=BrokerId(3), replica_epoch=44), specs)
+            told = replicas.fetches[-1][1]
+            assert [(spec.fetch_offset, spec.flushed_offset) for spec in told] == [(1_000, flushed)] * partitions
+        await peer.close()
 
 
 async def test_divergence_is_told() -> None:

@@ -294,11 +294,12 @@ def test_a_flushed_offset_comes_across_and_whoever_does_not_know_it_skips_it(ver
         poll = read_as_poll(out, 0, version)
         assert poll is None or poll == parsed
         assert encoded(schema.decode_request(ApiKey.FETCH, version, bytes(out), 0), version) == without
-    tagged = bytearray()
-    encode_fetch_request(tagged, version, [ahead], **sent)
-    tagged[tagged.index(b"\x01\x40\x08") + 2] = 7  # a field of seven bytes
+    longer = bytearray()
+    encode_fetch_request(longer, version, [ahead], **sent)
+    size_at = longer.index(b"\x01\x40\x08") + 2
+    longer[size_at : size_at + 1] = b"\x09\x00"  # nine bytes, and nine follow
     with pytest.raises(MalformedMessage):
-        parse_fetch_request(memoryview(tagged), 0, version)
+        parse_fetch_request(memoryview(longer), 0, version)
 
 
 def read_as_poll(request: bytes | bytearray, position: int, version: int) -> Any:
