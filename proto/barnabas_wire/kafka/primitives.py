@@ -121,6 +121,20 @@ def write_varlong(value: int) -> bytes:
     return bytes(out)
 
 
+def read_tagged_fields(data: Buffer, position: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
+    """A tagged-field section (KIP-482) -> ((tag, position, size) of each field, position after the section)."""
+    fields = []
+    count, position = read_uvarint(data, position)
+    for _ in range(count):
+        tag, position = read_uvarint(data, position)
+        size, position = read_uvarint(data, position)
+        fields.append((tag, position, size))
+        position += size
+        if position > end:
+            malformed("tagged field", size)
+    return fields, position
+
+
 def skip_tagged_fields(data: Buffer, position: int, end: int) -> int:
     """Position after a tagged-field section none of whose tags is known here (KIP-482: unknown tags are skipped)."""
     count, position = read_uvarint(data, position)

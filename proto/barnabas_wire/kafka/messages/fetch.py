@@ -32,6 +32,7 @@ from barnabas_wire.kafka.primitives import (
     new_uuid,
     read_compact_string,
     read_string,
+    read_tagged_fields,
     read_uvarint,
     read_uvarint_tail,
     skip_tagged_fields,
@@ -547,34 +548,23 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
 def _read_flushed_offset(view: memoryview, p: int, end: int) -> tuple[int, int]:
     """A partition's tagged fields: the follower's flushed offset, -1 without it, and where they end."""
     flushed = -1
-    count, p = read_uvarint(view, p)
-    for _ in range(count):
-        tag, p = read_uvarint(view, p)
-        size, p = read_uvarint(view, p)
-        if p + size > end:
-            malformed("tagged field", size)
+    fields, p = read_tagged_fields(view, p, end)
+    for tag, position, size in fields:
         if tag == FLUSHED_OFFSET_TAG:
             if size != 8:
                 malformed("FetchPartition.flushed_offset", size)
-            (flushed,) = _unpack_int64(view, p)
-        p += size
+            (flushed,) = _unpack_int64(view, position)
     return flushed, p
 
 
 def _read_request_tags(view: memoryview, p: int, end: int, version: int, replica_id: int) -> tuple[int, int]:
     """Replica id and epoch moved into tag 1 with version 15 (KIP-903)."""
     replica_epoch = -1
-    count, p = read_uvarint(view, p)
-    for _ in range(count):
-        tag, p = read_uvarint(view, p)
-        size, p = read_uvarint(view, p)
-        if p + size > end:
-            malformed("tagged field", size)
+    for tag, position, size in read_tagged_fields(view, p, end)[0]:
         if tag == 1 and version >= 15:
             if size < 13:
                 malformed("FetchRequest.replica_state", size)
-            replica_id, replica_epoch = struct_module.unpack_from(">iq", view, p)
-        p += size
+            replica_id, replica_epoch = struct_module.unpack_from(">iq", view, position)
     return replica_id, replica_epoch
 
 
@@ -885,15 +875,9 @@ def _parse_response(view: memoryview, position: int, version: int) -> ParsedFetc
             p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
     node_endpoints: list[tuple[int, str, int, str | None]] = []
     if is_flexible:
-        tag_count, p = read_uvarint(view, p)
-        for _ in range(tag_count):
-            tag, p = read_uvarint(view, p)
-            size, p = read_uvarint(view, p)
-            if p + size > end:
-                malformed("tagged field", size)
+        for tag, position, size in read_tagged_fields(view, p, end)[0]:
             if tag == 0 and version >= 16:
-                node_endpoints = _read_endpoints(view, p, p + size)
-            p += size
+                node_endpoints = _read_endpoints(view, position, position + size)
     return ParsedFetchResponse(throttle_time_ms, error_code, session_id, partitions, node_endpoints)
 
 
@@ -918,20 +902,15 @@ def _read_fetched(view: memoryview, p: int, end: int, topic: str | Uuid) -> tupl
     p = stop
     diverging: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
-    tag_count = view[p]
-    p += 1
-    if tag_count:
-        tag_count, p = read_uvarint(view, p - 1)
-        for _ in range(tag_count):
-            tag, p = read_uvarint(view, p)
-            size, p = read_uvarint(view, p)
-            if p + size > end:
-                malformed("tagged field", size)
+    if not view[p]:
+        p += 1
+    else:
+        fields, p = read_tagged_fields(view, p, end)
+        for tag, position, size in fields:
             if tag == 0:
-                diverging = _unpack_epoch_and_offset(view[p : p + size])
+                diverging = _unpack_epoch_and_offset(view[position : position + size])
             elif tag == 1:
-                leader = _unpack_pair(view[p : p + size])
-            p += size
+                leader = _unpack_pair(view[position : position + size])
     partition = ReceivedPartition(
         topic, index, error, high, stable, start, aborted, preferred, records, diverging, leader
     )
