@@ -23,6 +23,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import (
+    AskedPartition,
     FetchedPartition,
     ParsedFetchRequest,
     PollAnswers,
@@ -152,7 +153,7 @@ class _Answer:
         self.refused: dict[int, KafkaError] = {}
         """Entries that are not tried, by their place in the request."""
 
-    def admit(self, asked: list[tuple[str | Uuid, int, int, int, int, int, int, int]]) -> list[FetchPartitionSpec]:
+    def admit(self, asked: list[AskedPartition]) -> list[FetchPartitionSpec]:
         """The partitions whose topic id is known, by name; the others are noted as refused."""
         topics = self.services.metadata.image.topics
         specs = []

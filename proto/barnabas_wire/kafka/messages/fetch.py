@@ -270,7 +270,8 @@ class FetchRequestPartition(NamedTuple):
     """Up to where the follower has flushed, when that is less than the fetch offset; version 12 on. -1: not less."""
 
 
-_AskedPartition = tuple[str | Uuid, int, int, int, int, int, int, int]
+AskedPartition = tuple[str | Uuid, int, int, int, int, int, int, int]
+"""A FetchRequestPartition without its name, which would be a good part of what reading it costs."""
 
 
 class ParsedFetchRequest(NamedTuple):
@@ -287,8 +288,7 @@ class ParsedFetchRequest(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    partitions: list[_AskedPartition]
-    """Tuples in FetchRequestPartition's order."""
+    partitions: list[AskedPartition]
     forgotten: list[tuple[str | Uuid, list[int]]]
     rack_id: str
 
@@ -483,7 +483,7 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
     max_wait_ms, min_bytes, max_bytes, isolation_level = values[:4]
     session_id, session_epoch = values[4:] if version >= 7 else (0, -1)
     is_flexible = version >= 12
-    partitions: list[_AskedPartition] = []
+    partitions: list[AskedPartition] = []
     add = partitions.append
     count, p = _read_count(view, p, is_flexible)
     for _ in range(count):
