@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from barnabas_log.unified_log import UnifiedLog, _NoListener
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.fetcher import Fetcher
@@ -178,17 +180,16 @@ async def test_behind_a_full_answer_it_asks_on_and_tells_what_it_has_flushed(tmp
         assert (fourth.fetch_offset, fourth.flushed_offset, bench.peer.asked[3][0].max_wait_ms) == (6, -1, 500)
 
 
-async def test_an_answer_that_left_room_is_flushed_before_the_next_fetch(tmp_path: Path) -> None:
-    async with following(tmp_path, is_durable=True, fetch_bytes_max=2 * len(FULL) + 1) as bench:
-        await bench.asked(1)
-        bench.peer.answers.put_nowait(data(FULL))
-        await asyncio.sleep(0.1)
-        assert len(bench.peer.asked) == 1
-
-
-async def test_of_leaders_that_do_not_read_flushed_offsets_nothing_is_asked_ahead(tmp_path: Path) -> None:
-    async with following(tmp_path, is_durable=True, fetch_bytes_max=1) as bench:
-        bench.may_fetch_ahead = False
+@pytest.mark.parametrize(
+    ("fetch_bytes_max", "reads_flushed_offsets"),
+    [(2 * len(FULL) + 1, True), (1, False)],
+    ids=["the answer left room", "a leader does not read flushed offsets"],
+)
+async def test_else_it_asks_again_only_after_the_flush(
+    tmp_path: Path, fetch_bytes_max: int, reads_flushed_offsets: bool
+) -> None:
+    async with following(tmp_path, is_durable=True, fetch_bytes_max=fetch_bytes_max) as bench:
+        bench.may_fetch_ahead = reads_flushed_offsets
         await bench.asked(1)
         bench.peer.answers.put_nowait(data(FULL))
         await asyncio.sleep(0.1)
