@@ -9,12 +9,14 @@ from barnabas_broker.admin_rpc import ConfigKeyView
 from barnabas_quorum.driver.node import Stats
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.driver.snapshots import SnapshotStats
+from barnabas_quorum.image.features import METADATA_VERSION, SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.messages import ReplyError, VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_quorum.records import (
     ConfigRecord,
     ConfigResourceType,
+    FeatureLevelRecord,
     PartitionRecord,
     RegisterBrokerRecord,
     TopicRecord,
@@ -40,9 +42,13 @@ def make_image(
     configs: Mapping[tuple[ConfigResourceType, str], Mapping[str, str]] | None = None,
     offset: int = 100,
     host: str = "127.0.0.1",
+    metadata_version: int | None = None,
 ) -> MetadataImage:
-    """An image with these brokers and topics, as the metadata log would make it."""
+    """An image with these brokers and topics, as the metadata log would make it; with a `metadata_version` the brokers say
+    what they serve."""
     delta = MetadataDelta(MetadataImage.EMPTY)
+    if metadata_version is not None:
+        delta.replay(FeatureLevelRecord(name=METADATA_VERSION, level=metadata_version))
     for broker in brokers:
         delta.replay(
             RegisterBrokerRecord(
@@ -52,6 +58,7 @@ def make_image(
                 endpoints=(Endpoint("PLAINTEXT", host, 9091 + broker),),
                 rack=f"rack-{broker}",
                 is_fenced=broker in fenced,
+                features=() if metadata_version is None else SUPPORTED_FEATURES,
             )
         )
     for number, (name, partitions) in enumerate((topics or {}).items(), 1000):

@@ -232,6 +232,14 @@ def test_cluster_info_as_text(run: Run) -> None:
     assert "answered_by" in shown.stdout and not shown.stderr
 
 
+def test_a_metadata_version_that_may_be_raised_is_told(admin_server: AdminServer, run: Run) -> None:
+    admin_server.node.image = make_image(metadata_version=2)
+    assert run.json("cluster", "info")["metadata_version"] == 2
+    assert "metadata.version 3: barnabas cluster features upgrade" in run("cluster", "info").stderr
+    admin_server.node.image = make_image(metadata_version=3)
+    assert not run("cluster", "info").stderr
+
+
 def test_a_node_that_has_read_no_metadata_yet_is_not_taken_for_an_empty_cluster(
     admin_server: AdminServer, run: Run
 ) -> None:

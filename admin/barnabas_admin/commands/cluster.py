@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas_admin.commands.features import find_metadata_version
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import ExitCode, print_fields, print_json, print_line, print_table, talk
@@ -42,6 +43,7 @@ _NEXT = {
 def info(invocation: Invocation) -> None:
     """Show the cluster's id, controller, brokers and size."""
     found = invocation.admin.describe_cluster()
+    version = find_metadata_version(invocation)
     brokers = [describe_broker(broker) for broker in found.brokers]
     controllers = [
         {
@@ -57,6 +59,7 @@ def info(invocation: Invocation) -> None:
         "cluster_id": found.cluster_id,
         "controller_id": found.controller_id,
         "controller_epoch": found.controller_epoch,
+        "metadata_version": version.finalized if version else None,
         "metadata_offset": found.metadata_offset,
         "topics": found.topic_count,
         "partitions": found.partition_count,
@@ -69,6 +72,8 @@ def info(invocation: Invocation) -> None:
     controller_id = found.controller_id if found.controller_id >= 0 else None
     if found.metadata_offset < 0:
         talk(f"node {found.answered_by} has read no metadata yet: ask again in a moment")
+    if version and version.finalized < version.max_level:
+        talk(f"every node serves metadata.version {version.max_level}: barnabas cluster features upgrade")
     print_fields(fields | {"controller_id": controller_id, "answered_by": answered_by})
     print_line()
     print_broker_table(brokers, found.controller_id)

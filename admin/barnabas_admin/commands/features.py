@@ -35,6 +35,11 @@ def features(context: click.Context, invocation: Invocation) -> None:
     print_table(["FEATURE", "LEVEL", "SERVED_BY_ALL", "NOTE"], rows)
 
 
+def find_metadata_version(invocation: Invocation) -> Any:
+    """The FeatureView of metadata.version; None where no node is registered yet."""
+    return next((view for view in invocation.admin.describe_features() if view.name == METADATA_VERSION), None)
+
+
 def _fields(view: Any) -> dict[str, Any]:
     return {
         "name": view.name,
@@ -79,7 +84,7 @@ def upgrade(invocation: Invocation, pairs: tuple[str, ...], dry: bool) -> None:
     """Raise feature levels, all or none; without --feature metadata.version to what every node serves."""
     levels = _parse(pairs)
     if not levels:
-        view = next((view for view in invocation.admin.describe_features() if view.name == METADATA_VERSION), None)
+        view = find_metadata_version(invocation)
         if view is None or view.max_level <= view.finalized:
             level = 0 if view is None else view.finalized
             talk(f"{METADATA_VERSION} is {level}, the highest that every registered node serves")
