@@ -29,7 +29,9 @@ burst: at RF 3 with 1,200 MB it takes 1.3 GB/s in place of 5.
 
 In every other round the durable runs come first, so that neither kind always finds the disk as the other left it. Those at
 saturation go there and back in each round (page cache, durable, durable, page cache): what the host's other guests take drifts
-within minutes, and one run of 0.4 s beside another of twice the speed is then no ratio of ours.
+within minutes, and one run of 0.4 s beside another of twice the speed is then no ratio of ours. For the same reason RF 1 and
+RF 3 are measured one after the other in each round, the idle cluster of one beside the other's runs (it takes 1 % of the
+machine): with all rounds of RF 1 first, a machine that slowed down by half meanwhile made 4.2 of 3.5.
 
 Each run waits until the files of the one before are removed and the disk is quiet: their removal (segment.delete.delay) and the
 file system's discard of their blocks otherwise fall into the next run and stop every fdatasync for 40 to 60 ms.
@@ -50,7 +52,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -362,31 +364,35 @@ class Bench:
         self.figures.facts["memory of a node, idle, MiB"] = [max(resident_mib(pid) for pid in cluster.pids)]
         self.figures.facts["start, s"] = [cluster.start_s]
 
-    def all_loads(self, cluster: BenchCluster, replicas: int, number: int) -> None:
-        """One round of produces and fetches."""
+    def produces_and_fetches(self, cluster: BenchCluster, load: Load, number: int) -> None:
+        """One round of a load, with a replica on every node."""
+        replicas = cluster.node_count
         kinds = (DURABLE, PAGE_CACHE) if number % 2 else (PAGE_CACHE, DURABLE)
-        for load in LOADS:
-            for durability in kinds:
-                self.produce_and_fetch(cluster, load, durability, replicas)
-            for durability in (*kinds, *reversed(kinds)):
-                self.saturate(cluster, load, durability, replicas)
+        for durability in kinds:
+            self.produce_and_fetch(cluster, load, durability, replicas)
+        for durability in (*kinds, *reversed(kinds)):
+            self.saturate(cluster, load, durability, replicas)
 
     def run(self) -> None:
         """All cases, round by round."""
-        if "RF 3" not in self.only:
-            with BenchCluster(self.directory / "one", nodes=1) as cluster:
-                for number in range(self.rounds):
-                    self.all_loads(cluster, 1, number)
-                    self.lone_writer(cluster)
-                    for load in LOADS:
-                        self.librdkafka(cluster, load, DURABLE, 1)
-        if "RF 1" not in self.only:
-            with BenchCluster(self.directory / "three", nodes=3) as cluster:
-                self.idle(cluster)
-                for number in range(self.rounds):
-                    self.all_loads(cluster, 3, number)
-                    for load in (LOADS[0], LOADS[2]):
-                        self.librdkafka(cluster, load, DURABLE, 3)
+        with ExitStack() as stack:
+            clusters: list[BenchCluster] = []
+            if "RF 1" not in self.only:
+                three = stack.enter_context(BenchCluster(self.directory / "three", nodes=3))
+                self.idle(three)
+                clusters.append(three)
+            if "RF 3" not in self.only:
+                clusters.append(stack.enter_context(BenchCluster(self.directory / "one", nodes=1)))
+            for number in range(self.rounds):
+                for load in LOADS:
+                    for cluster in clusters:
+                        self.produces_and_fetches(cluster, load, number)
+                for cluster in clusters:
+                    alone = cluster.node_count == 1
+                    if alone:
+                        self.lone_writer(cluster)
+                    for load in LOADS if alone else (LOADS[0], LOADS[2]):
+                        self.librdkafka(cluster, load, DURABLE, cluster.node_count)
 
 
 def _timed(pids: list[int], work: Callable[[], Blast]) -> tuple[float, Blast]:

@@ -101,10 +101,11 @@ class Figures:
             found.append(Row(name=name, **values))
         return found
 
-    def share(self, part: str, whole: str) -> float | None:
-        """MB/s of one case as a share of another's, the median of the rounds' own; None where one was not measured."""
-        pairs = list(zip(self.rows.get(part, ()), self.rows.get(whole, ()), strict=False))
-        return statistics.median(one.mb_per_s / other.mb_per_s for one, other in pairs) if pairs else None
+    def share(self, part: str, whole: str, figure: str = "mb_per_s") -> float | None:
+        """A figure of one case as a share of another's, the median of the rounds' own; None where one was not measured."""
+        pairs = zip(self.rows.get(part, ()), self.rows.get(whole, ()), strict=False)
+        shares = [getattr(one, figure) / getattr(other, figure) for one, other in pairs]
+        return statistics.median(shares) if shares else None
 
     def targets(self, rows: list[Row]) -> list[Demand]:
         """The demands, as far as their figures were measured."""
@@ -126,10 +127,11 @@ class Figures:
                 (saturated_name, SATURATED_BYTES, at_most),
                 (produce_name, window_bytes(load), None),
             ):
-                one, three = (by_name.get(name_of(load, PAGE_CACHE, replicas)) for replicas in (1, 3))
-                if one is not None and three is not None:
+                one, three = (name_of(load, PAGE_CACHE, replicas) for replicas in (1, 3))
+                cost = self.share(three, one, "cpu_ms_per_mb")
+                if cost is not None:
                     name = f"{load.name}, {window // MIB} MiB in flight: CPU of all brokers, RF 3 / RF 1"
-                    found.append(Demand(name, three.cpu_ms_per_mb / one.cpu_ms_per_mb, at_most=bound))
+                    found.append(Demand(name, cost, at_most=bound))
         for replicas in (1, 3):
             for load in (small, large):
                 page, durable = (saturated_name(load, kind, replicas) for kind in (PAGE_CACHE, DURABLE))

@@ -113,8 +113,11 @@ def test_a_miss_that_the_disk_does_not_let_be_met_says_so_and_stays_a_miss(tmp_p
 def test_a_share_is_the_median_of_the_rounds_own(tmp_path: Path) -> None:
     figures = Figures()
     figures.rows["page"] = [row("page", 1.0, mb_per_s=speed) for speed in (100.0, 400.0, 200.0)]
-    figures.rows["durable"] = [row("durable", 1.0, mb_per_s=speed) for speed in (90.0, 100.0, 140.0)]
+    figures.rows["durable"] = [
+        row("durable", cost, mb_per_s=speed) for cost, speed in ((2, 90.0), (4, 100.0), (3, 140.0))
+    ]
     assert figures.share("durable", "page") == pytest.approx(0.7), "of one machine state each; of the medians it is 0.5"
+    assert figures.share("durable", "page", "cpu_ms_per_mb") == pytest.approx(3)
     assert figures.share("durable", "not measured") is None
 
 
