@@ -12,7 +12,9 @@ Not obvious:
   - fdatasync flushes the size of a file that grew, so no fsync is needed for data. A new name needs its directory's flush.
   - A bare descriptor can be reused by another file after close: readers hold the File (acquire/release).
   - acquire, release and close are called on the loop that owns the log, never from the disk's threads: no lock.
-  - Do not preallocate: measured 0-30 % on fdatasync, and a reader of zeros could not tell the end from a torn tail.
+  - Do not preallocate: measured 0-30 % on fdatasync, and a reader of zeros could not tell the end from a torn tail. Blocks
+    reserved behind the end (fallocate, FALLOC_FL_KEEP_SIZE, 16 MiB at a time) take a quarter of the kernel's instructions per
+    MB away on ext4 and no cycles: the same MB/s in 20 runs of each in turn, RF 3, 1 MiB batches, flushed and not.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ has a round of its own the file system still commits them together (measured, RF
 dirty logs than rounds each round takes its share, so that hundreds of them do not become hundreds of wake-ups.
 
 Rounds are begun and ended by calls, not by a task: each wake-up of a task is a turn of the loop, and under load a turn takes
-as long as a flush. The next round begins before the news of the last is told: the disk never waits for callbacks.
+as long as a flush. The next round begins before the news of the last is told: the disk never waits for callbacks. Nor does a round
+wait to become larger: 1 to 8 MiB or 2 to 6 ms more per log gave no more MB/s, with 16 KiB or 1 MiB batches (measured, RF 3).
 """
 
 from __future__ import annotations
