@@ -59,7 +59,7 @@ def info(invocation: Invocation) -> None:
         "cluster_id": found.cluster_id,
         "controller_id": found.controller_id,
         "controller_epoch": found.controller_epoch,
-        "metadata_version": version.finalized if version else None,
+        "metadata_version": version.finalized,
         "metadata_offset": found.metadata_offset,
         "topics": found.topic_count,
         "partitions": found.partition_count,
@@ -72,7 +72,7 @@ def info(invocation: Invocation) -> None:
     controller_id = found.controller_id if found.controller_id >= 0 else None
     if found.metadata_offset < 0:
         talk(f"node {found.answered_by} has read no metadata yet: ask again in a moment")
-    if version and version.finalized < version.max_level:
+    if version.finalized < version.max_level:
         talk(f"every node serves metadata.version {version.max_level}: barnabas cluster features upgrade")
     print_fields(fields | {"controller_id": controller_id, "answered_by": answered_by})
     print_line()

@@ -36,8 +36,8 @@ def features(context: click.Context, invocation: Invocation) -> None:
 
 
 def find_metadata_version(invocation: Invocation) -> Any:
-    """The FeatureView of metadata.version; None where no node is registered yet."""
-    return next((view for view in invocation.admin.describe_features() if view.name == METADATA_VERSION), None)
+    """The FeatureView of metadata.version, which every node tells of."""
+    return next(view for view in invocation.admin.describe_features() if view.name == METADATA_VERSION)
 
 
 def _fields(view: Any) -> dict[str, Any]:
@@ -85,9 +85,8 @@ def upgrade(invocation: Invocation, pairs: tuple[str, ...], dry: bool) -> None:
     levels = _parse(pairs)
     if not levels:
         view = find_metadata_version(invocation)
-        if view is None or view.max_level <= view.finalized:
-            level = 0 if view is None else view.finalized
-            talk(f"{METADATA_VERSION} is {level}, the highest that every registered node serves")
+        if view.max_level <= view.finalized:
+            talk(f"{METADATA_VERSION} is {view.finalized}, the highest that every registered node serves")
             if invocation.is_json:
                 print_json({"features": [], "dry": dry})
             return
