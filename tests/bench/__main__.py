@@ -37,6 +37,10 @@ side by side 3.7 to 3.9.
 Each run waits until the files of the one before are removed and the disk is quiet: their removal (segment.delete.delay) and the
 file system's discard of their blocks otherwise fall into the next run and stop every fdatasync for 40 to 60 ms.
 
+The host. A virtual machine has its CPU from a host that gives it to others too: what was taken in each run stands beside it,
+for seconds later it may be another share (seen: none for half an hour, then 10 to 40 %), and such a pair of runs is no ratio
+of ours.
+
 MB are 10^6 bytes of record values. CPU is of the broker processes alone, all threads. Exit status: 0 when every target is
 met, 1 when one is missed, 2 when the run is void.
 """
@@ -76,7 +80,7 @@ from tests.bench.figures import (
     window_bytes,
 )
 from tests.bench.frames import KIB, MIB, Load, ProduceFrame, make_produce
-from tests.bench.machine import FlushProbe, MemoryAtHand, congestion_control, cpu_s, resident_mib
+from tests.bench.machine import FlushProbe, MemoryAtHand, congestion_control, cpu_s, resident_mib, stolen_s
 
 FETCH_BYTES = MIB
 FETCH_CONNECTIONS = 11
@@ -108,15 +112,20 @@ class Bench:
         with MemoryAtHand(self.directory, writes):
             before = cluster.snapshot() if cluster is not None else None
             with FlushProbe(self.directory) as probe:
+                began_s, stolen_before_s = time.perf_counter(), stolen_s()
                 cpu, result = _timed(pids, work)
+                wanted_s = (time.perf_counter() - began_s) * (os.cpu_count() or 1)
+                stolen = (stolen_s() - stolen_before_s) / wanted_s
         after = cluster.snapshot() if cluster is not None else None
-        row = self.put_down(name, cpu, result, probe.worst_ms)
+        row = self.put_down(name, cpu, result, probe.worst_ms, stolen)
         if before is not None and after is not None:
             _put_down_lanes(row, before, after)
         return row
 
-    def put_down(self, name: str, cpu: float, result: Blast, fdatasync_worst_ms: float) -> Row:
-        """Keep and print one line; `cpu` in seconds."""
+    def put_down(
+        self, name: str, cpu: float, result: Blast, fdatasync_worst_ms: float, stolen: float | None = None
+    ) -> Row:
+        """Keep and print one line; `cpu` in seconds, `stolen` as a share of the machine."""
         row = Row(
             name=name,
             cpu_ms_per_mb=cpu * 1e3 / (result.bytes / 1e6),
@@ -129,11 +138,13 @@ class Bench:
             control_lag_p99_ms=0.0,
             elections=0,
             fdatasync_worst_ms=fdatasync_worst_ms,
+            stolen=stolen,
         )
         self.figures.rows.setdefault(name, []).append(row)
+        host = "" if stolen is None else f"  host took {stolen:.0%}"
         print(
             f"  {name:58s} {row.cpu_ms_per_mb:7.3f} ms/MB {row.mb_per_s:7.0f} MB/s  p50 {row.p50_ms:7.2f}"
-            f"  p99 {row.p99_ms:7.2f} ms  fdatasync worst {row.fdatasync_worst_ms:.1f} ms",
+            f"  p99 {row.p99_ms:7.2f} ms  fdatasync worst {row.fdatasync_worst_ms:.1f} ms{host}",
             flush=True,
         )
         return row

@@ -43,6 +43,8 @@ class Row:
     """To the floor of the same rounds."""
     disk_share: float | None = None
     """Of a durable run: what all replicas together wrote of what the disk alone takes in the same round."""
+    stolen: float | None = None
+    """Share of the machine's CPU that its host gave to others meanwhile, where that was looked at."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Figures:
                 if key == "name":
                     continue
                 column = [getattr(row, key) for row in rows]
-                if key in ("ratio", "disk_share"):
+                if key in ("ratio", "disk_share", "stolen"):
                     values[key] = None if None in column else statistics.median(column)
                 elif key == "elections":
                     values[key] = sum(column)
@@ -200,17 +202,19 @@ def disk_name(durable: str) -> str:
 def print_table(rows: list[Row]) -> None:
     print(
         f"\n{'median of the rounds':58s} {'CPU':>8s} {'CPU':>9s} {'':>7s} {'':>9s} {'p50':>8s} {'p99':>8s} {'data lag':>9s}"
-        f" {'ctl lag':>8s} {'elec-':>6s} {'worst':>9s} {'x':>6s} {'of the':>6s}"
+        f" {'ctl lag':>8s} {'elec-':>6s} {'worst':>9s} {'host':>6s} {'x':>6s} {'of the':>6s}"
     )
     print(
         f"{'':58s} {'ms/MB':>8s} {'us/req':>9s} {'MB/s':>7s} {'krec/s':>9s} {'ms':>8s} {'ms':>8s} {'p99 ms':>9s}"
-        f" {'p99 ms':>8s} {'tions':>6s} {'fsync ms':>9s} {'floor':>6s} {'disk':>6s}"
+        f" {'p99 ms':>8s} {'tions':>6s} {'fsync ms':>9s} {'took':>6s} {'floor':>6s} {'disk':>6s}"
     )
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
         disk = "" if row.disk_share is None else f"{row.disk_share:.2f}"
+        stolen = "" if row.stolen is None else f"{row.stolen:.0%}"
         print(
             f"{row.name:58s} {row.cpu_ms_per_mb:8.3f} {row.cpu_us_per_request:9.1f} {row.mb_per_s:7.0f}"
             f" {row.krecords_per_s:9.1f} {row.p50_ms:8.2f} {row.p99_ms:8.2f} {row.data_lag_p99_ms:9.1f}"
-            f" {row.control_lag_p99_ms:8.1f} {row.elections:6d} {row.fdatasync_worst_ms:9.1f} {ratio:>6s} {disk:>6s}"
+            f" {row.control_lag_p99_ms:8.1f} {row.elections:6d} {row.fdatasync_worst_ms:9.1f} {stolen:>6s}"
+            f" {ratio:>6s} {disk:>6s}"
         )

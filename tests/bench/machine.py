@@ -31,6 +31,11 @@ def _process_clock(pid: int) -> int:
     return (~pid << 3) | 2
 
 
+def stolen_s() -> float:
+    """CPU seconds, over all cores since the start, that this machine wanted and its host gave to others."""
+    return int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_mib(pid: int) -> float:
     """Resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -13,7 +13,7 @@ from tests.bench.blaster import Blast, Target, blast, drain_floor
 from tests.bench.disk import fill_disk
 from tests.bench.figures import Demand, Figures, Row
 from tests.bench.frames import KIB, MIB, Load, make_fetch, make_produce
-from tests.bench.machine import FlushProbe, cpu_s, resident_mib
+from tests.bench.machine import FlushProbe, cpu_s, resident_mib, stolen_s
 
 
 @pytest.mark.parametrize("load", [Load(100, 16 * KIB), Load(KIB, MIB)])
@@ -138,6 +138,13 @@ def test_one_connection_in_another_mode_does_not_move_the_figure() -> None:
     cpu, joined = _median(parts)
     assert cpu / (joined.bytes / 1e6) == pytest.approx(0.0004)
     assert (joined.requests, joined.bytes, len(joined.latencies_s)) == (50, 5_000_000, 5)
+
+
+def test_what_the_host_took_is_the_steal_time_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = "cpu  1 2 3 4 5 6 7 850 9 10\ncpu0 1 2 3 4 5 6 7 400 9 10\n"
+    monkeypatch.setattr(Path, "read_text", lambda path: {"/proc/stat": stat}[str(path)])
+    monkeypatch.setattr("os.sysconf", {"SC_CLK_TCK": 100}.__getitem__)
+    assert stolen_s() == pytest.approx(8.5)
 
 
 def test_the_flush_probe_times_flushes(tmp_path: Path) -> None:
