@@ -43,12 +43,13 @@ class NetworkConfig:
             "doc": "Connections the kernel may queue before they are accepted.",
         },
     )
+    # 256 kept a durable producer of 16 KiB batches at 4 MiB in flight: 1,024 is 19 % more MB/s at RF 3 (20 runs each, in turn).
     in_flight_requests_max: int = field(
-        default=256,
+        default=1024,
         metadata={
             "key": "connection.in.flight.requests.max",
-            "doc": "Requests of one connection that may be waiting for their answer; beyond it the connection is not "
-            "read.",
+            "doc": "Requests of one connection that may be waiting for their answer, each of them about 1.3 KiB; beyond it "
+            "the connection is not read.",
         },
     )
     queued_response_bytes_max: int = field(
