@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_broker.network.config import NetworkConfig
 from tests.bench.__main__ import Bench, _median
 from tests.bench.blaster import Blast, Target, blast, drain_floor
 from tests.bench.disk import fill_disk
-from tests.bench.figures import Demand, Figures, Row
+from tests.bench.figures import SATURATED_BYTES, SMALL, Demand, Figures, Row
 from tests.bench.frames import KIB, MIB, Load, make_fetch, make_produce
 from tests.bench.machine import FlushProbe, cpu_s, resident_mib, stolen_s
 
@@ -138,6 +139,10 @@ def test_one_connection_in_another_mode_does_not_move_the_figure() -> None:
     cpu, joined = _median(parts)
     assert cpu / (joined.bytes / 1e6) == pytest.approx(0.0004)
     assert (joined.requests, joined.bytes, len(joined.latencies_s)) == (50, 5_000_000, 5)
+
+
+def test_a_saturated_run_has_in_flight_what_it_says() -> None:
+    assert NetworkConfig().in_flight_requests_max >= SATURATED_BYTES // SMALL, "the broker would not read on"
 
 
 def test_what_the_host_took_is_the_steal_time_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
