@@ -3,6 +3,9 @@
 May touch:  schema.py, primitives.py, ids.py.     Must not touch: sockets, files, clock.
 Invariants: a key's number never changes; a message is declared once for all its versions.
 Read next:  ../schema.py (how one is declared), metadata.py (a typical one), produce.py and fetch.py (the hot path).
+
+Names, types, versions and defaults are Kafka's, taken from its message definitions; the words beside them are ours, and few: where
+name, type and default say it all there are none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""AddRaftVoter (key 80): let a controller vote in the metadata quorum (KIP-853).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""AddRaftVoter (key 80): let a controller vote in the metadata quorum (KIP-853)."""
 
 from __future__ import annotations
 
@@ -14,42 +11,36 @@ from barnabas_wire.kafka.schema import Message, array, boolean, int16, int32, st
 
 @dataclass(slots=True)
 class Listener:
-    """The endpoints that can be used to communicate with the voter."""
+    """Where the new voter can be reached."""
 
-    name: str = string()  # The name of the endpoint
-    host: str = string()  # The hostname
-    port: int = uint16()  # The port
+    name: str = string()
+    host: str = string()
+    port: int = uint16()
 
 
 @dataclass(slots=True)
 class AddRaftVoterRequest(Message):
-    """AddRaftVoter request.
-
-    Version 1 adds the AckWhenCommitted field (KIP-1186).
-    """
+    """Ask the quorum's leader to take in one more voter."""
 
     API_KEY = ApiKey.ADD_RAFT_VOTER
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
 
-    cluster_id: str | None = string(nullable="0+")  # The cluster id
-    timeout_ms: int = int32()  # The maximum time to wait for the request to complete before returning
-    voter_id: int = int32()  # The replica id of the voter getting added to the topic partition
-    voter_directory_id: Uuid = uuid()  # The directory id of the voter getting added to the topic partition
-    listeners: list[Listener] = array(Listener)  # The endpoints that can be used to communicate with the voter
-    # When true, return a response after the new voter set is committed. Otherwise, return after the leader writes the
-    # changes locally
+    cluster_id: str | None = string(nullable="0+")  # null: not checked
+    timeout_ms: int = int32()
+    voter_id: int = int32()  # its node id
+    voter_directory_id: Uuid = uuid()
+    listeners: list[Listener] = array(Listener)
+    # True: answer once the new set of voters is committed, False: as soon as it is in the leader's own log (KIP-1186)
     ack_when_committed: bool = boolean("1+", default=True)
 
 
 @dataclass(slots=True)
 class AddRaftVoterResponse(Message):
-    """AddRaftVoter response. Version 1 is the same as version 0."""
+    """Whether the voter was taken in."""
 
     API_KEY = ApiKey.ADD_RAFT_VOTER
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 0
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32()
-    error_code: int = int16()  # The error code, or 0 if there was no error
-    error_message: str | None = string(nullable="0+", default=None)  # The error message, or null if there was no error
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)

@@ -1,7 +1,4 @@
-"""AlterConfigs (key 33): replace all configs of a resource; the older form of IncrementalAlterConfigs.
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""AlterConfigs (key 33): replace all configs of a resource; the older form of IncrementalAlterConfigs."""
 
 from __future__ import annotations
 
@@ -13,58 +10,48 @@ from barnabas_wire.kafka.schema import Message, array, boolean, int8, int16, int
 
 @dataclass(slots=True)
 class AlterableConfig:
-    """The configurations."""
+    """A config and its new value."""
 
-    name: str = string()  # The configuration key name
-    value: str | None = string(nullable="0+")  # The value to set for the configuration key
+    name: str = string()
+    value: str | None = string(nullable="0+")
 
 
 @dataclass(slots=True)
 class AlterConfigsResource:
-    """The updates for each resource."""
+    """A resource and its full new set of configs; those not listed fall back to their defaults."""
 
-    resource_type: int = int8()  # The resource type
-    resource_name: str = string()  # The resource name
-    configs: list[AlterableConfig] = array(AlterableConfig)  # The configurations
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[AlterableConfig] = array(AlterableConfig)
 
 
 @dataclass(slots=True)
 class AlterConfigsRequest(Message):
-    """AlterConfigs request.
-
-    Version 1 is the same as version 0. Version 2 enables flexible versions.
-    """
+    """Overwrite the configs of some resources."""
 
     API_KEY = ApiKey.ALTER_CONFIGS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
 
-    resources: list[AlterConfigsResource] = array(AlterConfigsResource)  # The updates for each resource
-    validate_only: bool = boolean()  # True if we should validate the request, but not change the configurations
+    resources: list[AlterConfigsResource] = array(AlterConfigsResource)
+    validate_only: bool = boolean()  # a dry run: nothing is changed
 
 
 @dataclass(slots=True)
 class AlterConfigsResourceResponse:
-    """The responses for each resource."""
+    """Whether one resource took its new configs."""
 
-    error_code: int = int16()  # The resource error code
-    error_message: str | None = string(nullable="0+")  # The resource error message, or null if there was no error
-    resource_type: int = int8()  # The resource type
-    resource_name: str = string()  # The resource name
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+")
+    resource_type: int = int8()
+    resource_name: str = string()
 
 
 @dataclass(slots=True)
 class AlterConfigsResponse(Message):
-    """AlterConfigs response.
-
-    Starting in version 1, on quota violation brokers send out responses before throttling. Version 2 enables
-    flexible versions.
-    """
+    """How each resource fared. From v1 a broker over quota answers at once and throttles afterwards."""
 
     API_KEY = ApiKey.ALTER_CONFIGS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
 
-    # Duration in milliseconds for which the request was throttled due to a quota violation, or zero if the request
-    # did not violate any quota
     throttle_time_ms: int = int32()
-    # The responses for each resource
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)

@@ -1,7 +1,5 @@
 """What a classic consumer puts into JoinGroup metadata (its subscription) and gets from SyncGroup (its assignment).
 
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-
 Layout of both blobs: int16 version, then the message in that version, never flexible. A newer version only adds fields at the
 end, so it is read as the newest version declared here, and what follows is left alone.
 """
@@ -19,8 +17,8 @@ from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, decode, e
 class TopicPartitions:
     """Partitions of one topic."""
 
-    topic: str = string()  # The topic name
-    partitions: list[int] = array(int32)  # The partition ids
+    topic: str = string()
+    partitions: list[int] = array(int32)
 
 
 @dataclass(slots=True)
@@ -29,11 +27,11 @@ class ConsumerProtocolSubscription(Message):
 
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, NEVER_FLEXIBLE
 
-    topics: list[str] = array(string)  # The topics that the member wants to consume
-    user_data: bytes | None = raw(nullable="0+", default=None)  # User data that will be passed back to the consumer
-    owned_partitions: list[TopicPartitions] = array(TopicPartitions, "1+")  # The partitions that the member owns
-    generation_id: int = int32("2+", default=-1)  # The generation id of the member
-    rack_id: str | None = string("3+", nullable="3+", default=None)  # The rack id of the member
+    topics: list[str] = array(string)
+    user_data: bytes | None = raw(nullable="0+", default=None)  # whatever the assignor needs; brokers do not look
+    owned_partitions: list[TopicPartitions] = array(TopicPartitions, "1+")
+    generation_id: int = int32("2+", default=-1)  # in which owned_partitions were given; -1: none
+    rack_id: str | None = string("3+", nullable="3+", default=None)
 
 
 @dataclass(slots=True)
@@ -42,8 +40,8 @@ class ConsumerProtocolAssignment(Message):
 
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 3, NEVER_FLEXIBLE
 
-    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)  # The partitions assigned to this consumer
-    user_data: bytes | None = raw(nullable="0+", default=None)  # User data
+    assigned_partitions: list[TopicPartitions] = array(TopicPartitions)
+    user_data: bytes | None = raw(nullable="0+", default=None)  # from the leader's assignor to the member's
 
 
 Blob = TypeVar("Blob", ConsumerProtocolSubscription, ConsumerProtocolAssignment)

@@ -1,7 +1,4 @@
-"""DeleteGroups (key 42): delete empty groups.
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""DeleteGroups (key 42): delete empty groups."""
 
 from __future__ import annotations
 
@@ -13,37 +10,28 @@ from barnabas_wire.kafka.schema import Message, array, int16, int32, string
 
 @dataclass(slots=True)
 class DeleteGroupsRequest(Message):
-    """DeleteGroups request.
-
-    Version 1 is the same as version 0. Version 2 is the first flexible version.
-    """
+    """Forget some groups and their offsets."""
 
     API_KEY = ApiKey.DELETE_GROUPS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
 
-    groups_names: list[str] = array(string)  # The group names to delete
+    groups_names: list[str] = array(string)
 
 
 @dataclass(slots=True)
 class DeletableGroupResult:
-    """The deletion results."""
+    """Whether one group could be deleted."""
 
-    group_id: str = string()  # The group id
-    error_code: int = int16()  # The deletion error, or 0 if the deletion succeeded
+    group_id: str = string()
+    error_code: int = int16()
 
 
 @dataclass(slots=True)
 class DeleteGroupsResponse(Message):
-    """DeleteGroups response.
-
-    Starting in version 1, on quota violation, brokers send out responses before throttling. Version 2 is the first
-    flexible version.
-    """
+    """How each group fared. From v1 a broker over quota answers at once and throttles afterwards."""
 
     API_KEY = ApiKey.DELETE_GROUPS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 2
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32()
-    results: list[DeletableGroupResult] = array(DeletableGroupResult)  # The deletion results
+    results: list[DeletableGroupResult] = array(DeletableGroupResult)

@@ -1,7 +1,4 @@
-"""DescribeClientQuotas (key 48): the quotas of the entities that a filter means (KIP-546).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""DescribeClientQuotas (key 48): the quotas of the entities that a filter means (KIP-546)."""
 
 from __future__ import annotations
 
@@ -13,66 +10,56 @@ from barnabas_wire.kafka.schema import Message, array, boolean, float64, int8, i
 
 @dataclass(slots=True)
 class ComponentData:
-    """Filter component to apply to quota entities."""
+    """What the filter wants of one entity type."""
 
-    entity_type: str = string()  # The entity type that the filter component applies to
-    match_type: int = int8()  # How to match the entity: 0 = exact name, 1 = default name, 2 = any specified name
-    # The string to match against, or null if unused for the match type
-    match: str | None = string(nullable="0+", default=None)
+    entity_type: str = string()
+    match_type: int = int8()  # 0: the name in match, 1: the default, 2: any name given
+    match: str | None = string(nullable="0+", default=None)  # null where match_type needs no name
 
 
 @dataclass(slots=True)
 class DescribeClientQuotasRequest(Message):
-    """DescribeClientQuotas request.
-
-    Version 1 is the first flexible version.
-    """
+    """Ask for the quotas of all entities that fit a filter."""
 
     API_KEY = ApiKey.DESCRIBE_CLIENT_QUOTAS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
 
-    components: list[ComponentData] = array(ComponentData)  # Filter components to apply to quota entities
-    # Whether the match is strict, i.e. should exclude entities with unspecified entity types
-    strict: bool = boolean()
+    components: list[ComponentData] = array(ComponentData)
+    strict: bool = boolean()  # leave out entities that also have a type no component names
 
 
 @dataclass(slots=True)
 class EntityData:
-    """One side of a quota entity."""
+    """A type and a name, which alone or with others make up an entity."""
 
-    entity_type: str = string()  # The entity type
-    entity_name: str | None = string(nullable="0+", default=None)  # The name of the entity, or null if the default
+    entity_type: str = string()
+    entity_name: str | None = string(nullable="0+", default=None)  # null: the default
 
 
 @dataclass(slots=True)
 class ValueData:
-    """A quota value of the entity."""
+    """One quota that is set."""
 
-    key: str = string()  # The quota configuration key
-    value: float = float64()  # The quota configuration value
+    key: str = string()
+    value: float = float64()
 
 
 @dataclass(slots=True)
 class EntryData:
-    """A result entry."""
+    """An entity that fits, with its quotas."""
 
-    entity: list[EntityData] = array(EntityData)  # The quota entity description
-    values: list[ValueData] = array(ValueData)  # The quota values for the entity
+    entity: list[EntityData] = array(EntityData)
+    values: list[ValueData] = array(ValueData)
 
 
 @dataclass(slots=True)
 class DescribeClientQuotasResponse(Message):
-    """DescribeClientQuotas response.
-
-    Version 1 is the first flexible version.
-    """
+    """The entities that fit, or an error for the whole filter."""
 
     API_KEY = ApiKey.DESCRIBE_CLIENT_QUOTAS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 1, 1
 
-    # Duration in ms for which the request was throttled due to a quota violation, or zero
     throttle_time_ms: int = int32()
-    error_code: int = int16()  # The error code, or 0 if there was no error
-    # The error message, or null if there was no error
+    error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
-    entries: list[EntryData] | None = array(EntryData, nullable="0+")  # A result entry; null with an error
+    entries: list[EntryData] | None = array(EntryData, nullable="0+")  # null with an error

@@ -1,7 +1,4 @@
-"""DescribeConfigs (key 32): configs of topics and brokers, with source and synonyms.
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""DescribeConfigs (key 32): configs of topics and brokers, with source and synonyms."""
 
 from __future__ import annotations
 
@@ -13,82 +10,68 @@ from barnabas_wire.kafka.schema import Message, array, boolean, int8, int16, int
 
 @dataclass(slots=True)
 class DescribeConfigsResource:
-    """The resources whose configurations we want to describe."""
+    """A topic, broker or the like whose settings are asked for."""
 
-    resource_type: int = int8()  # The resource type
-    resource_name: str = string()  # The resource name
-    # The configuration keys to list, or null to list all configuration keys
-    configuration_keys: list[str] | None = array(string, nullable="0+")
+    resource_type: int = int8()  # 2 topic, 4 broker, 8 broker logger, 16 client metrics, 32 group
+    resource_name: str = string()
+    configuration_keys: list[str] | None = array(string, nullable="0+")  # null asks for every key
 
 
 @dataclass(slots=True)
 class DescribeConfigsRequest(Message):
-    """DescribeConfigs request.
-
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline. Version 1 adds IncludeSynonyms and
-    removes IsDefault. Version 2 is the same as version 1. Version 4 enables flexible versions.
-    """
+    """Ask how resources are configured. No broker since 4.0 serves v0."""
 
     API_KEY = ApiKey.DESCRIBE_CONFIGS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 1, 4, 4
 
-    # The resources whose configurations we want to describe
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
-    include_synonyms: bool = boolean("1+")  # True if we should include all synonyms
-    include_documentation: bool = boolean("3+")  # True if we should include configuration documentation
+    include_synonyms: bool = boolean("1+")
+    include_documentation: bool = boolean("3+")
 
 
 @dataclass(slots=True)
 class DescribeConfigsSynonym:
-    """The synonyms for this configuration key."""
+    """One place that a setting's value can come from, and what stands there."""
 
-    name: str = string("1+")  # The synonym name
-    value: str | None = string("1+", nullable="0+")  # The synonym value
-    source: int = int8("1+")  # The synonym source
+    name: str = string("1+")
+    value: str | None = string("1+", nullable="0+")
+    source: int = int8("1+")  # numbered like config_source below
 
 
 @dataclass(slots=True)
 class DescribeConfigsResourceResult:
-    """Each listed configuration."""
+    """One setting of a resource."""
 
-    name: str = string()  # The configuration name
-    value: str | None = string(nullable="0+")  # The configuration value
-    read_only: bool = boolean()  # True if the configuration is read-only
-    config_source: int = int8("1+", default=-1)  # The configuration source
-    is_sensitive: bool = boolean()  # True if this configuration is sensitive
-    # The synonyms for this configuration key
+    name: str = string()
+    value: str | None = string(nullable="0+")
+    read_only: bool = boolean()
+    # 1 topic, 2 one broker, 3 all brokers (both dynamic), 4 server.properties, 5 built in, 6 broker logger,
+    # 7 client metrics, 8 group
+    config_source: int = int8("1+", default=-1)
+    is_sensitive: bool = boolean()
     synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, "1+")
-    # The configuration data type. Type can be one of the following values - BOOLEAN, STRING, INT, SHORT, LONG,
-    # DOUBLE, LIST, CLASS, PASSWORD
+    # 0 unknown, 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password
     config_type: int = int8("3+")
-    documentation: str | None = string("3+", nullable="0+")  # The configuration documentation
+    documentation: str | None = string("3+", nullable="0+")
 
 
 @dataclass(slots=True)
 class DescribeConfigsResult:
-    """The results for each resource."""
+    """The settings of one resource, or why there are none."""
 
-    error_code: int = int16()  # The error code, or 0 if we were able to successfully describe the configurations
-    # The error message, or null if we were able to successfully describe the configurations
+    error_code: int = int16()
     error_message: str | None = string(nullable="0+")
-    resource_type: int = int8()  # The resource type
-    resource_name: str = string()  # The resource name
-    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)  # Each listed configuration
+    resource_type: int = int8()
+    resource_name: str = string()
+    configs: list[DescribeConfigsResourceResult] = array(DescribeConfigsResourceResult)
 
 
 @dataclass(slots=True)
 class DescribeConfigsResponse(Message):
-    """DescribeConfigs response.
-
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline. Version 1 adds ConfigSource and the
-    synonyms. Starting in version 2, on quota violation, brokers send out responses before throttling. Version 4
-    enables flexible versions.
-    """
+    """Settings by resource; config_source took the place of v0's is_default."""
 
     API_KEY = ApiKey.DESCRIBE_CONFIGS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 1, 4, 4
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32()
-    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)  # The results for each resource
+    results: list[DescribeConfigsResult] = array(DescribeConfigsResult)

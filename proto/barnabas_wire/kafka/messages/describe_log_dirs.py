@@ -1,7 +1,4 @@
-"""DescribeLogDirs (key 35): log directories, their sizes and the replicas in them (KIP-113).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""DescribeLogDirs (key 35): log directories, their sizes and the replicas in them (KIP-113)."""
 
 from __future__ import annotations
 
@@ -13,81 +10,61 @@ from barnabas_wire.kafka.schema import Message, array, boolean, int16, int32, in
 
 @dataclass(slots=True)
 class DescribableLogDirTopic:
-    """Each topic that we want to describe log directories for, or null for all topics."""
+    """A topic, and which of its partitions are asked about."""
 
-    topic: str = string()  # The topic name
-    partitions: list[int] = array(int32)  # The partition indexes
+    topic: str = string()
+    partitions: list[int] = array(int32)
 
 
 @dataclass(slots=True)
 class DescribeLogDirsRequest(Message):
-    """DescribeLogDirs request.
-
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline. Version 1 is the same as version 0.
-    Version 2 is the first flexible version. Version 3 is the same as version 2 (new field in response). Version 4
-    is the same as version 2 (new fields in response). Version 5 is the same as version 2 (new fields in response).
-    """
+    """Ask a broker what lies in its log directories. From v3 on only the answer changes."""
 
     API_KEY = ApiKey.DESCRIBE_LOG_DIRS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 1, 5, 2
 
-    # Each topic that we want to describe log directories for, or null for all topics
-    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")
+    topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable="0+")  # null: all
 
 
 @dataclass(slots=True)
 class DescribeLogDirsPartition:
-    """The partitions."""
+    """A replica in a log directory."""
 
-    partition_index: int = int32()  # The partition index
-    partition_size: int = int64()  # The size of the log segments in this partition in bytes
-    # The lag of the log's LEO w.r.t. partition's HW (if it is the current log for the partition) or current replica's
-    # LEO (if it is the future log for the partition)
+    partition_index: int = int32()
+    partition_size: int = int64()  # bytes of its segments
+    # How far its end is behind: the high watermark's, or for a future log the present log's end
     offset_lag: int = int64()
-    # True if this log is created by AlterReplicaLogDirsRequest and will replace the current log of the replica in the
-    # future
-    is_future_key: bool = boolean()
+    is_future_key: bool = boolean()  # a copy still being moved here (AlterReplicaLogDirs), to take over when done
 
 
 @dataclass(slots=True)
 class DescribeLogDirsTopic:
-    """The topics."""
+    """A topic's replicas in a log directory."""
 
-    name: str = string()  # The topic name
-    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)  # The partitions
+    name: str = string()
+    partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
 
 
 @dataclass(slots=True)
 class DescribeLogDirsResult:
-    """The log directories."""
+    """A log directory and what it holds."""
 
-    error_code: int = int16()  # The error code, or 0 if there was no error
-    log_dir: str = string()  # The absolute log directory path
-    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)  # The topics
-    # The total size in bytes of the volume the log directory is in. This value does not include the size of data
-    # stored in remote storage
+    error_code: int = int16()
+    log_dir: str = string()  # absolute path
+    topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
+    # Size and free space of the directory's file system, without remote storage; -1: not known
     total_bytes: int = int64("4+", default=-1)
-    # The usable size in bytes of the volume the log directory is in. This value does not include the size of data
-    # stored in remote storage
     usable_bytes: int = int64("4+", default=-1)
-    is_cordoned: bool = boolean("5+")  # True if this log directory is cordoned
+    is_cordoned: bool = boolean("5+")  # no new replicas are placed here
 
 
 @dataclass(slots=True)
 class DescribeLogDirsResponse(Message):
-    """DescribeLogDirs response.
-
-    Version 0 was removed in Apache Kafka 4.0, Version 1 is the new baseline. Starting in version 1, on quota
-    violation, brokers send out responses before throttling. Version 2 is the first flexible version. Version 3 adds
-    the top-level ErrorCode field Version 4 adds the TotalBytes and UsableBytes fields Version 5 adds IsCordoned
-    field
-    """
+    """The broker's log directories; before v3 a failure of the whole request has no place to stand."""
 
     API_KEY = ApiKey.DESCRIBE_LOG_DIRS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 1, 5, 2
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32()
-    error_code: int = int16("3+")  # The error code, or 0 if there was no error
-    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)  # The log directories
+    error_code: int = int16("3+")
+    results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)

@@ -1,7 +1,4 @@
-"""DescribeTopicPartitions (key 75): topics page by page, with ELR (KIP-966).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""DescribeTopicPartitions (key 75): topics page by page, with ELR (KIP-966)."""
 
 from __future__ import annotations
 
@@ -14,29 +11,29 @@ from barnabas_wire.kafka.schema import Message, array, boolean, int16, int32, st
 
 @dataclass(slots=True)
 class TopicRequest:
-    """The topics to fetch details for."""
+    """A topic asked about."""
 
-    name: str = string()  # The topic name
+    name: str = string()
 
 
 @dataclass(slots=True)
 class DescribeTopicPartitionsRequestCursor:
-    """The first topic and partition index to fetch details for."""
+    """Where this page begins: taken from next_cursor of the page before."""
 
-    topic_name: str = string()  # The name for the first topic to process
-    partition_index: int = int32()  # The partition index to start with
+    topic_name: str = string()
+    partition_index: int = int32()
 
 
 @dataclass(slots=True)
 class DescribeTopicPartitionsRequest(Message):
-    """DescribeTopicPartitions request."""
+    """Ask for one page of topics and their partitions."""
 
     API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    topics: list[TopicRequest] = array(TopicRequest)  # The topics to fetch details for
-    response_partition_limit: int = int32(default=2000)  # The maximum number of partitions included in the response
-    # The first topic and partition index to fetch details for
+    topics: list[TopicRequest] = array(TopicRequest)  # empty: all
+    response_partition_limit: int = int32(default=2000)  # of the page, over all its topics
+    # null: from the beginning
     cursor: DescribeTopicPartitionsRequestCursor | None = struct(
         DescribeTopicPartitionsRequestCursor, nullable="0+", default=None
     )
@@ -44,53 +41,48 @@ class DescribeTopicPartitionsRequest(Message):
 
 @dataclass(slots=True)
 class DescribeTopicPartitionsResponsePartition:
-    """Each partition in the topic."""
+    """Who leads a partition, who keeps it and who could lead it."""
 
-    error_code: int = int16()  # The partition error, or 0 if there was no error
-    partition_index: int = int32()  # The partition index
-    leader_id: int = int32()  # The ID of the leader broker
-    leader_epoch: int = int32(default=-1)  # The leader epoch of this partition
-    replica_nodes: list[int] = array(int32)  # The set of all nodes that host this partition
-    isr_nodes: list[int] = array(int32)  # The set of nodes that are in sync with the leader for this partition
-    # The new eligible leader replicas otherwise
+    error_code: int = int16()
+    partition_index: int = int32()
+    leader_id: int = int32()  # -1: none
+    leader_epoch: int = int32(default=-1)
+    replica_nodes: list[int] = array(int32)
+    isr_nodes: list[int] = array(int32)
+    # outside the ISR, yet complete enough to lead
     eligible_leader_replicas: list[int] | None = array(int32, nullable="0+", default=None)
-    last_known_elr: list[int] | None = array(int32, nullable="0+", default=None)  # The last known ELR
-    offline_replicas: list[int] = array(int32)  # The set of offline replicas of this partition
+    last_known_elr: list[int] | None = array(int32, nullable="0+", default=None)
+    offline_replicas: list[int] = array(int32)
 
 
 @dataclass(slots=True)
 class DescribeTopicPartitionsResponseTopic:
-    """Each topic in the response."""
+    """A topic with those of its partitions that fit on the page."""
 
-    error_code: int = int16()  # The topic error, or 0 if there was no error
-    name: str | None = string(nullable="0+")  # The topic name
-    topic_id: Uuid = uuid()  # The topic id
-    is_internal: bool = boolean()  # True if the topic is internal
-    # Each partition in the topic
+    error_code: int = int16()
+    name: str | None = string(nullable="0+")
+    topic_id: Uuid = uuid()
+    is_internal: bool = boolean()
     partitions: list[DescribeTopicPartitionsResponsePartition] = array(DescribeTopicPartitionsResponsePartition)
-    # 32-bit bitfield to represent authorized operations for this topic
+    # a bit for the number of each ACL operation the asker may do; the default: not told
     topic_authorized_operations: int = int32(default=-2147483648)
 
 
 @dataclass(slots=True)
 class Cursor:
-    """The next topic and partition index to fetch details for."""
+    """Where the next page begins."""
 
-    topic_name: str = string()  # The name for the first topic to process
-    partition_index: int = int32()  # The partition index to start with
+    topic_name: str = string()
+    partition_index: int = int32()
 
 
 @dataclass(slots=True)
 class DescribeTopicPartitionsResponse(Message):
-    """DescribeTopicPartitions response."""
+    """One page of topics."""
 
     API_KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32()
-    # Each topic in the response
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
-    # The next topic and partition index to fetch details for
-    next_cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)
+    next_cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)  # null: this page is the last

@@ -1,7 +1,4 @@
-"""ExpireDelegationToken (key 40): let a delegation token live shorter, or end it (KIP-48).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""ExpireDelegationToken (key 40): let a delegation token live shorter, or end it (KIP-48)."""
 
 from __future__ import annotations
 
@@ -13,29 +10,22 @@ from barnabas_wire.kafka.schema import Message, int16, int32, int64, raw
 
 @dataclass(slots=True)
 class ExpireDelegationTokenRequest(Message):
-    """ExpireDelegationToken request.
-
-    Version 2 is the first flexible version.
-    """
+    """Give a token, named by its HMAC, a new and usually nearer end."""
 
     API_KEY = ApiKey.EXPIRE_DELEGATION_TOKEN
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 1, 2, 2
 
-    hmac: bytes = raw()  # The HMAC of the delegation token to be expired
-    expiry_time_period_ms: int = int64()  # The expiry time period in ms
+    hmac: bytes = raw()
+    expiry_time_period_ms: int = int64()  # counted from now; negative: end it at once
 
 
 @dataclass(slots=True)
 class ExpireDelegationTokenResponse(Message):
-    """ExpireDelegationToken response.
-
-    Version 2 is the first flexible version.
-    """
+    """When the token will end."""
 
     API_KEY = ApiKey.EXPIRE_DELEGATION_TOKEN
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 1, 2, 2
 
-    error_code: int = int16()  # The error code, or 0 if there was no error
-    expiry_timestamp_ms: int = int64()  # When this token expires, ms since 1970
-    # Duration in ms for which the request was throttled due to a quota violation, or zero
+    error_code: int = int16()
+    expiry_timestamp_ms: int = int64()  # since 1970
     throttle_time_ms: int = int32()

@@ -1,7 +1,4 @@
-"""InitProducerId (key 22): a producer id and epoch for idempotence.
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""InitProducerId (key 22): a producer id and epoch for idempotence."""
 
 from __future__ import annotations
 
@@ -13,54 +10,38 @@ from barnabas_wire.kafka.schema import Message, boolean, int16, int32, int64, st
 
 @dataclass(slots=True)
 class InitProducerIdRequest(Message):
-    """InitProducerId request.
+    """Ask for a producer id; from v3 on also to go on with one after INVALID_PRODUCER_EPOCH.
 
-    Version 1 is the same as version 0. Version 2 is the first flexible version. Version 3 adds ProducerId and
-    ProducerEpoch, allowing producers to try to resume after an INVALID_PRODUCER_EPOCH error Version 4 adds the
-    support for new error code PRODUCER_FENCED. Version 5 adds support for new error code TRANSACTION_ABORTABLE
-    (KIP-890). Version 6 adds support for 2PC (KIP-939).
+    v6 is for two-phase commit (KIP-939).
     """
 
     API_KEY = ApiKey.INIT_PRODUCER_ID
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 6, 2
 
-    # The transactional id, or null if the producer is not transactional
-    transactional_id: str | None = string(nullable="0+")
-    # The time in ms to wait before aborting idle transactions sent by this producer. This is only relevant if a
-    # TransactionalId has been defined
-    transaction_timeout_ms: int = int32()
-    # The producer id. This is used to disambiguate requests if a transactional id is reused following its expiration
+    transactional_id: str | None = string(nullable="0+")  # null: idempotence without transactions
+    transaction_timeout_ms: int = int32()  # then the coordinator aborts; no meaning without a transactional id
+    # What the producer holds so far, -1 for none. The id shows whether the transactional id expired and was taken anew
+    # meanwhile; an epoch other than the broker's is an error.
     producer_id: int = int64("3+", default=-1)
-    # The producer's current epoch. This will be checked against the producer epoch on the broker, and the request
-    # will return an error if they do not match
     producer_epoch: int = int16("3+", default=-1)
-    # True if the client wants to enable two-phase commit (2PC) protocol for transactions
-    enable2_pc: bool = boolean("6+")
-    # True if the client wants to keep the currently ongoing transaction instead of aborting it
-    keep_prepared_txn: bool = boolean("6+")
+    enable2_pc: bool = boolean("6+")  # two-phase commit
+    keep_prepared_txn: bool = boolean("6+")  # leave an open transaction be; False: abort it
 
 
 @dataclass(slots=True)
 class InitProducerIdResponse(Message):
-    """InitProducerId response.
+    """The id and epoch to use. v4 may say PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE (KIP-890).
 
-    Starting in version 1, on quota violation, brokers send out responses before throttling. Version 2 is the first
-    flexible version. Version 3 is the same as version 2. Version 4 adds the support for new error code
-    PRODUCER_FENCED. Version 5 adds support for new error code TRANSACTION_ABORTABLE (KIP-890). Version 6 adds
-    support for 2PC (KIP-939).
+    From v1 a broker over quota answers at once and throttles afterwards.
     """
 
     API_KEY = ApiKey.INIT_PRODUCER_ID
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 6, 2
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32()
-    error_code: int = int16()  # The error code, or 0 if there was no error
-    producer_id: int = int64(default=-1)  # The current producer id
-    producer_epoch: int = int16()  # The current epoch associated with the producer id
-    # The producer id for ongoing transaction when KeepPreparedTxn is used, -1 if there is no transaction ongoing
+    error_code: int = int16()
+    producer_id: int = int64(default=-1)
+    producer_epoch: int = int16()
+    # Those of the transaction that keep_prepared_txn left open, -1 where there was none
     ongoing_txn_producer_id: int = int64("6+", default=-1)
-    # The epoch associated with the producer id for ongoing transaction when KeepPreparedTxn is used, -1 if there is
-    # no transaction ongoing
     ongoing_txn_producer_epoch: int = int16("6+", default=-1)

@@ -1,7 +1,4 @@
-"""ListPartitionReassignments (key 46): which partitions are moving between brokers (KIP-455).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""ListPartitionReassignments (key 46): which partitions are moving between brokers (KIP-455)."""
 
 from __future__ import annotations
 
@@ -13,21 +10,21 @@ from barnabas_wire.kafka.schema import Message, array, int16, int32, string
 
 @dataclass(slots=True)
 class ListPartitionReassignmentsTopics:
-    """The topics to list partition reassignments for, or null to list everything."""
+    """A topic asked about, and which of its partitions."""
 
-    name: str = string()  # The topic name
-    partition_indexes: list[int] = array(int32)  # The partitions to list partition reassignments for
+    name: str = string()
+    partition_indexes: list[int] = array(int32)
 
 
 @dataclass(slots=True)
 class ListPartitionReassignmentsRequest(Message):
-    """ListPartitionReassignments request."""
+    """Ask which moves are under way."""
 
     API_KEY = ApiKey.LIST_PARTITION_REASSIGNMENTS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    timeout_ms: int = int32(default=60000)  # The time in ms to wait for the request to complete
-    # The topics to list partition reassignments for, or null to list everything
+    timeout_ms: int = int32(default=60000)
+    # null: every move in the cluster
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, nullable="0+", default=None
     )
@@ -35,34 +32,30 @@ class ListPartitionReassignmentsRequest(Message):
 
 @dataclass(slots=True)
 class OngoingPartitionReassignment:
-    """The ongoing reassignments for each partition."""
+    """A partition on the move. The lists hold broker ids."""
 
-    partition_index: int = int32()  # The index of the partition
-    replicas: list[int] = array(int32)  # The current replica set
-    adding_replicas: list[int] = array(int32)  # The set of replicas we are currently adding
-    removing_replicas: list[int] = array(int32)  # The set of replicas we are currently removing
+    partition_index: int = int32()
+    replicas: list[int] = array(int32)  # as they are now
+    adding_replicas: list[int] = array(int32)
+    removing_replicas: list[int] = array(int32)
 
 
 @dataclass(slots=True)
 class OngoingTopicReassignment:
-    """The ongoing reassignments for each topic."""
+    """A topic with partitions on the move."""
 
-    name: str = string()  # The topic name
-    # The ongoing reassignments for each partition
+    name: str = string()
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
 @dataclass(slots=True)
 class ListPartitionReassignmentsResponse(Message):
-    """ListPartitionReassignments response."""
+    """The moves under way, or an error for the whole request."""
 
     API_KEY = ApiKey.LIST_PARTITION_REASSIGNMENTS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32()
-    error_code: int = int16()  # The top-level error code, or 0 if there was no error
-    # The top-level error message, or null if there was no error
+    error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
-    topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)  # The ongoing reassignments for each topic
+    topics: list[OngoingTopicReassignment] = array(OngoingTopicReassignment)

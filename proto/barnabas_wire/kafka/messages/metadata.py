@@ -1,7 +1,4 @@
-"""Metadata (key 3): brokers, topics, partitions and their leaders; may create a topic that is asked for.
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""Metadata (key 3): brokers, topics, partitions and their leaders; may create a topic that is asked for."""
 
 from __future__ import annotations
 
@@ -14,94 +11,73 @@ from barnabas_wire.kafka.schema import Message, array, boolean, int16, int32, st
 
 @dataclass(slots=True)
 class MetadataRequestTopic:
-    """The topics to fetch metadata for."""
+    """A topic asked about, by name or by id; ids are answered from v12 on, though v10 has the field."""
 
-    topic_id: Uuid = uuid("10+")  # The topic id
-    name: str | None = string(nullable="10+")  # The topic name
+    topic_id: Uuid = uuid("10+")
+    name: str | None = string(nullable="10+")
 
 
 @dataclass(slots=True)
 class MetadataRequest(Message):
-    """Metadata request."""
+    """Ask where topics and brokers are. Since v11 rights on the cluster are asked of DescribeCluster (KIP-700)."""
 
     API_KEY = ApiKey.METADATA
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 13, 9
 
-    # The topics to fetch metadata for
+    # null asks for every topic, and so does an empty list in v0; from v1 on an empty list asks for none
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable="1+")
-    # If this is true, the broker may auto-create topics that we requested which do not already exist, if it is
-    # configured to do so
-    allow_auto_topic_creation: bool = boolean("4+", default=True)
-    include_cluster_authorized_operations: bool = boolean("8-10")  # Whether to include cluster authorized operations
-    include_topic_authorized_operations: bool = boolean("8+")  # Whether to include topic authorized operations
+    allow_auto_topic_creation: bool = boolean("4+", default=True)  # the broker's config has to allow it as well
+    include_cluster_authorized_operations: bool = boolean("8-10")
+    include_topic_authorized_operations: bool = boolean("8+")
 
 
 @dataclass(slots=True)
 class MetadataResponseBroker:
-    """A list of brokers present in the cluster."""
+    """A live broker and its address."""
 
-    node_id: int = int32()  # The broker ID
-    host: str = string()  # The broker hostname
-    port: int = int32()  # The broker port
-    # The rack of the broker, or null if it has not been assigned to a rack
-    rack: str | None = string("1+", nullable="1+", default=None)
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string("1+", nullable="1+", default=None)  # null: has none
 
 
 @dataclass(slots=True)
 class MetadataResponsePartition:
-    """Each partition in the topic."""
+    """Who leads a partition and who keeps copies of it."""
 
-    error_code: int = int16()  # The partition error, or 0 if there was no error
-    partition_index: int = int32()  # The partition index
-    leader_id: int = int32()  # The ID of the leader broker
-    leader_epoch: int = int32("7+", default=-1)  # The leader epoch of this partition
-    replica_nodes: list[int] = array(int32)  # The set of all nodes that host this partition
-    isr_nodes: list[int] = array(int32)  # The set of nodes that are in sync with the leader for this partition
-    offline_replicas: list[int] = array(int32, "5+")  # The set of offline replicas of this partition
+    error_code: int = int16()
+    partition_index: int = int32()
+    leader_id: int = int32()
+    leader_epoch: int = int32("7+", default=-1)
+    replica_nodes: list[int] = array(int32)  # every replica, in sync or not
+    isr_nodes: list[int] = array(int32)
+    offline_replicas: list[int] = array(int32, "5+")
 
 
 @dataclass(slots=True)
 class MetadataResponseTopic:
-    """Each topic in the response."""
+    """A topic and its partitions, or why there is nothing to tell."""
 
-    error_code: int = int16()  # The topic error, or 0 if there was no error
-    # The topic name. Null for non-existing topics queried by ID. This is never null when ErrorCode is zero. One of
-    # Name and TopicId is always populated
+    error_code: int = int16()
+    # Both are set where error_code is 0; after an error at least the one it was asked by, the other null or zero.
     name: str | None = string(nullable="12+")
-    # The topic id. Zero for non-existing topics queried by name. This is never zero when ErrorCode is zero. One of
-    # Name and TopicId is always populated
     topic_id: Uuid = uuid("10+")
-    is_internal: bool = boolean("1+")  # True if the topic is internal
-    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)  # Each partition in the topic
-    # 32-bit bitfield to represent authorized operations for this topic
-    topic_authorized_operations: int = int32("8+", default=-2147483648)
+    is_internal: bool = boolean("1+")
+    partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
+    topic_authorized_operations: int = int32("8+", default=-2147483648)  # a bit per ACL operation; default: not asked
 
 
 @dataclass(slots=True)
 class MetadataResponse(Message):
-    """Metadata response.
-
-    Version 1 adds fields for the rack of each broker, the controller id, and whether or not the topic is internal.
-    Version 2 adds the cluster ID field. Version 3 adds the throttle time. Version 4 is the same as version 3.
-    Version 5 adds a per-partition offline_replicas field. This field specifies the list of replicas that are
-    offline. Starting in version 6, on quota violation, brokers send out responses before throttling. Version 7 adds
-    the leader epoch to the partition metadata. Starting in version 8, brokers can send authorized operations for
-    topic and cluster. Version 9 is the first flexible version. Version 10 adds topicId. Version 11 deprecates
-    ClusterAuthorizedOperations. This is now exposed by the DescribeCluster API (KIP-700). Version 12 supports
-    topicId. Version 13 supports top-level error code in the response.
-    """
+    """The cluster as this broker knows it."""
 
     API_KEY = ApiKey.METADATA
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 13, 9
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32("3+")
-    brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)  # A list of brokers present in the cluster
-    # The cluster ID that responding broker belongs to
+    brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = string("2+", nullable="2+", default=None)
-    controller_id: int = int32("1+", default=-1)  # The ID of the controller broker
-    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)  # Each topic in the response
-    # 32-bit bitfield to represent authorized operations for this cluster
-    cluster_authorized_operations: int = int32("8-10", default=-2147483648)
-    error_code: int = int16("13+")  # The top-level error code, or 0 if there was no error
+    controller_id: int = int32("1+", default=-1)  # the broker to send admin requests to
+    topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
+    cluster_authorized_operations: int = int32("8-10", default=-2147483648)  # bits as for topics
+    error_code: int = int16("13+")  # of the whole answer

@@ -1,7 +1,4 @@
-"""OffsetDelete (key 47): delete committed offsets of a group (KIP-496).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""OffsetDelete (key 47): delete committed offsets of a group (KIP-496)."""
 
 from __future__ import annotations
 
@@ -13,57 +10,53 @@ from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, int16, in
 
 @dataclass(slots=True)
 class OffsetDeleteRequestPartition:
-    """Each partition to delete offsets for."""
+    """A partition whose offset the group shall forget."""
 
-    partition_index: int = int32()  # The partition index
+    partition_index: int = int32()
 
 
 @dataclass(slots=True)
 class OffsetDeleteRequestTopic:
-    """The topics to delete offsets for."""
+    """A topic with offsets to forget."""
 
-    name: str = string()  # The topic name
-    # Each partition to delete offsets for
+    name: str = string()
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
 @dataclass(slots=True)
 class OffsetDeleteRequest(Message):
-    """OffsetDelete request."""
+    """Make one group forget what it committed for some partitions."""
 
     API_KEY = ApiKey.OFFSET_DELETE
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, NEVER_FLEXIBLE
 
-    group_id: str = string()  # The unique group identifier
-    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)  # The topics to delete offsets for
+    group_id: str = string()
+    topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
 
 
 @dataclass(slots=True)
 class OffsetDeleteResponsePartition:
-    """The responses for each partition in the topic."""
+    """Whether a partition's offset is gone."""
 
-    partition_index: int = int32()  # The partition index
-    error_code: int = int16()  # The error code, or 0 if there was no error
+    partition_index: int = int32()
+    error_code: int = int16()
 
 
 @dataclass(slots=True)
 class OffsetDeleteResponseTopic:
-    """The responses for each topic."""
+    """The outcome for one topic."""
 
-    name: str = string()  # The topic name
-    # The responses for each partition in the topic
+    name: str = string()
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 
 @dataclass(slots=True)
 class OffsetDeleteResponse(Message):
-    """OffsetDelete response."""
+    """The outcome: an error for the whole group, or one code a partition."""
 
     API_KEY = ApiKey.OFFSET_DELETE
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, NEVER_FLEXIBLE
 
-    error_code: int = int16()  # The top-level error code, or 0 if there was no error
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
+    error_code: int = int16()
     throttle_time_ms: int = int32()
-    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)  # The responses for each topic
+    topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)

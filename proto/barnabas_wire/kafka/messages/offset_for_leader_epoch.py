@@ -1,7 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended (KIP-101, KIP-320).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -13,74 +10,59 @@ from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, stri
 
 @dataclass(slots=True)
 class OffsetForLeaderPartition:
-    """Each partition to get offsets for."""
+    """A partition, and the epoch whose end is sought there."""
 
-    partition: int = int32()  # The partition index
-    # An epoch used to fence consumers/replicas with old metadata. If the epoch provided by the client is larger than
-    # the current epoch known to the broker, then the UNKNOWN_LEADER_EPOCH error code will be returned. If the
-    # provided epoch is smaller, then the FENCED_LEADER_EPOCH error code will be returned
+    partition: int = int32()
+    # What the asker takes for current, -1: no check. Ahead of the broker's: UNKNOWN_LEADER_EPOCH, behind:
+    # FENCED_LEADER_EPOCH
     current_leader_epoch: int = int32("2+", default=-1)
-    leader_epoch: int = int32()  # The epoch to look up an offset for
+    leader_epoch: int = int32()  # the one sought
 
 
 @dataclass(slots=True)
 class OffsetForLeaderTopic:
-    """Each topic to get offsets for."""
+    """The partitions asked about of one topic."""
 
-    topic: str = string()  # The topic name
-    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)  # Each partition to get offsets for
+    topic: str = string()
+    partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
 @dataclass(slots=True)
 class OffsetForLeaderEpochRequest(Message):
-    """OffsetForLeaderEpoch request.
-
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline. Version 1 is the same as version
-    0. Version 2 adds the current leader epoch to support fencing. Version 3 adds ReplicaId (the default is -2 which
-    conventionally represents a "debug" consumer which is allowed to see offsets beyond the high watermark).
-    Followers will use this replicaId when using an older version of the protocol. Version 4 enables flexible
-    versions.
-    """
+    """Ask where epochs ended, to find out whether one's own log or position has left the leader's."""
 
     API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 2, 4, 4
 
-    # The broker ID of the follower, of -1 if this request is from a consumer
-    replica_id: int = int32("3+", default=-2)
-    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)  # Each topic to get offsets for
+    replica_id: int = int32("3+", default=-2)  # -1: a consumer, -2: one for debugging, who may see past the HW
+    topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 @dataclass(slots=True)
 class EpochEndOffset:
-    """Each partition in the topic we fetched offsets for."""
+    """The last epoch up to the one sought that the leader has, and the offset after its last record."""
 
-    error_code: int = int16()  # The error code 0, or if there was no error
-    partition: int = int32()  # The partition index
-    leader_epoch: int = int32("1+", default=-1)  # The leader epoch of the partition
-    end_offset: int = int64(default=-1)  # The end offset of the epoch
+    error_code: int = int16()
+    partition: int = int32()
+    # -1 in both: no such epoch
+    leader_epoch: int = int32("1+", default=-1)
+    end_offset: int = int64(default=-1)
 
 
 @dataclass(slots=True)
 class OffsetForLeaderTopicResult:
-    """Each topic we fetched offsets for."""
+    """The answer for one topic."""
 
-    topic: str = string()  # The topic name
-    partitions: list[EpochEndOffset] = array(EpochEndOffset)  # Each partition in the topic we fetched offsets for
+    topic: str = string()
+    partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
 @dataclass(slots=True)
 class OffsetForLeaderEpochResponse(Message):
-    """OffsetForLeaderEpoch response.
-
-    Versions 0-1 were removed in Apache Kafka 4.0, Version 2 is the new baseline. Version 1 added the leader epoch
-    to the response. Version 2 added the throttle time. Version 3 is the same as version 2. Version 4 enables
-    flexible versions.
-    """
+    """Where the epochs ended."""
 
     API_KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 2, 4, 4
 
-    # The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the
-    # request did not violate any quota
     throttle_time_ms: int = int32("2+")
-    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)  # Each topic we fetched offsets for
+    topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)

@@ -1,7 +1,4 @@
-"""UnregisterBroker (key 64): forget a broker that will not come back (KIP-631).
-
-Declared from Kafka's own message definitions (Apache License 2.0), whose words the field comments keep.
-"""
+"""UnregisterBroker (key 64): forget a broker that will not come back (KIP-631)."""
 
 from __future__ import annotations
 
@@ -13,24 +10,21 @@ from barnabas_wire.kafka.schema import Message, int16, int32, string
 
 @dataclass(slots=True)
 class UnregisterBrokerRequest(Message):
-    """UnregisterBroker request."""
+    """Drop one broker's registration."""
 
     API_KEY = ApiKey.UNREGISTER_BROKER
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    broker_id: int = int32()  # The broker ID to unregister
+    broker_id: int = int32()
 
 
 @dataclass(slots=True)
 class UnregisterBrokerResponse(Message):
-    """UnregisterBroker response."""
+    """Whether the registration is gone."""
 
     API_KEY = ApiKey.UNREGISTER_BROKER
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0
 
-    # Duration in milliseconds for which the request was throttled due to a quota violation, or zero if the request
-    # did not violate any quota
     throttle_time_ms: int = int32()
-    error_code: int = int16()  # The error code, or 0 if there was no error
-    # The top-level error message, or `null` if there was no top-level error
+    error_code: int = int16()
     error_message: str | None = string(nullable="0+", default=None)
