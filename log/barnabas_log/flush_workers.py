@@ -12,9 +12,10 @@ Linux 6.12 on any thread may ask for a slice of its own; before that the request
 on two busy cores, RF 1, 1 MiB batches, 4 MiB in flight: durable 0.72 of the page cache's MB/s without, 0.91 with; the mean
 flush 3.05 and 2.42 ms; CPU the same.
 
-At RF 3, saturated, where the CPU is never idle for long, it neither helps nor harms: slices of 0.7 and 1.2 ms give 1.00 and 1.01 of
-the MB/s (+- 0.015, 47 turns in one cluster). Nor does niceness (1.00), nor SCHED_BATCH for the workers (0.99) or for the loop's
-thread as well (1.00).
+At RF 3, saturated, with 1 MiB batches, no gain or loss is told from noise (turns within one cluster, beside 0.1 ms): slices of 0.7 ms
+1.04 +- 0.02 of the MB/s in 29 turns and 1.00 +- 0.016 in 47, of 1.2 ms 1.01 +- 0.014 in 47, the scheduler's own 1.03 +- 0.025 in
+29. Beside the scheduler's own, in 30: niceness 1.00 +- 0.02, SCHED_BATCH for the workers 0.99 +- 0.013, for the loop's thread as
+well 1.00 +- 0.014.
 """
 
 from __future__ import annotations
