@@ -14,8 +14,8 @@ Not obvious:
   1 MiB batches on two cores: from 0.70 to 0.76 of the page cache's MB/s, and four flushes in place of seven. Nothing is asked
   for ahead of a flush that takes long, or the unflushed would grow without bound.
 - No fetch goes out only to tell of a flush. Traced under the same load, 16 MiB in flight to each leader: of 53 ms from append
-  to commit 37 pass until the later follower has the bytes, 9 until it has flushed them, 6 until the leader hears of it. What
-  waits waits for the fetches, and would wait for them a little longer were there more of them.
+  to commit 37 pass until the later follower has the bytes, 9 are a follower's flush, 6 the news of it (means). Most of the wait
+  is for the fetches, which more of them would lengthen: concluded from the trace, not tried.
 - A partition given to us while a fetch is parked at the leader would wait for that fetch to end, up to
   replica.fetch.wait.max.ms. So a parked fetch is given up (INTERRUPT_AFTER_MS later) and asked anew with the newcomer.
 - UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER right after a leader change mean that the leader's metadata is some ms
