@@ -36,6 +36,15 @@ class LeaderRecoveryState(IntEnum):
     RECOVERING = 1
 
 
+class ReplicaFault(IntEnum):
+    """Why one replica cannot serve, though its directory is online. 0 on the wire: no fault."""
+
+    CORRUPT = 1
+    """Records below the high watermark are damaged. Its copy is incomplete until the damaged range is repaired."""
+    NO_ROOM = 2
+    """Its directory is out of space. The copy is whole up to its end, and takes no more records."""
+
+
 class FeatureRange(NamedTuple):
     """The levels of one feature that a node can serve, both ends included."""
 

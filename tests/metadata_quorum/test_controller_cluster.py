@@ -106,7 +106,7 @@ def test_a_feature_is_raised_and_a_dry_run_changes_nothing() -> None:
         (("no.such", 0, SAFE), "INVALID_UPDATE_VERSION.*does not know no.such"),
         ((METADATA_VERSION, 1, SAFE), "INVALID_UPDATE_VERSION.*format a new cluster"),
         ((METADATA_VERSION, 1, UNSAFE), "INVALID_UPDATE_VERSION.*format a new cluster"),
-        ((METADATA_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*serves metadata.version 1 to 3"),
+        ((METADATA_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*serves metadata.version 1 to 4"),
         ((KRAFT_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*voter sets"),
         ((ELR_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*never be led again"),
         ((ELR_VERSION, -1, SAFE), "INVALID_UPDATE_VERSION.*0 or greater"),
@@ -189,7 +189,7 @@ def test_a_controller_registers_once_per_process() -> None:
         ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
         ({"endpoints": ()}, ErrorCode.INVALID_REGISTRATION),
         ({"features": ()}, ErrorCode.UNSUPPORTED_VERSION),
-        ({"features": (FeatureRange(METADATA_VERSION, 3, 4),)}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": (FeatureRange(METADATA_VERSION, 5, 6),)}, ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
 def test_a_controller_that_does_not_fit_is_refused(what: dict[str, Any], code: ErrorCode) -> None:
