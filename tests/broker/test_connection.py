@@ -358,23 +358,77 @@ async def test_while_a_handler_waits_later_requests_of_its_connection_wait_and_o
 
 
 async def test_a_client_that_never_reads_stops_being_read() -> None:
+    """What the kernel takes is its own affair: the sizes of its buffers are set, and what it took is not counted."""
     config = NetworkConfig(queued_response_bytes_max=100_000)
     async with running_server(make_services(), config) as server:
         client = await RawClient.connect(server)
         client.writer.transport.set_write_buffer_limits(high=1 << 30)
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
-        _, frame = client.frame(MetadataRequest(topics=None), 12)
-        for _ in range(40):
-            client.writer.write(frame * 2_000)
-            await turns()
+        await until(lambda: server.connections)
         connection = next(iter(server.connections))
+        connection._gate._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
+        answer_bytes = await size_of_answer(server, frame)
+        sent = 80_000
+        for _ in range(40):
+            client.writer.write(frame * (sent // 40))
+            await turns()
         assert connection._is_paused
-        assert connection._gate.queued_bytes < 200_000
-        served = sum(server.stats.requests.values())
-        assert served < 80_000
+        assert connection._gate.queued_bytes < 100_000 + answer_bytes
         client.reader._transport.resume_reading()  # type: ignore[attr-defined]
-        for _ in range(served + 1_000):  # and goes on when it reads
-            await client.read_frame()
+        for _ in range(sent):  # and goes on when the client reads
+            client.decode(ApiKey.METADATA, 12, correlation_id, await client.read_frame())
+
+
+async def test_answers_that_wait_are_bounded_whatever_one_read_brings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 requests come in one read: no more is answered than the bound and one answer, whatever the socket takes."""
+    waiting: list[int] = []
+    send = output.OutputGate.send
+
+    def send_and_note(gate: output.OutputGate, parts: Any, size_bytes: int) -> None:
+        waiting.append(gate.queued_bytes + size_bytes)
+        send(gate, parts, size_bytes)
+
+    config = NetworkConfig(queued_response_bytes_max=10_000)
+    async with running_server(make_services(), config) as server:
+        client = await RawClient.connect(server)
+        correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
+        answer_bytes = await size_of_answer(server, frame)
+        monkeypatch.setattr(output.OutputGate, "send", send_and_note)
+        await client.send(frame * 1_000)
+        for _ in range(1_000):
+            client.decode(ApiKey.METADATA, 12, correlation_id, await client.read_frame())
+        assert max(waiting) < 10_000 + answer_bytes
+
+
+async def test_answers_behind_one_that_is_not_there_yet_are_bounded_too() -> None:
+    replicas = RememberingReplicas()
+    replicas.is_parking = True
+    config = NetworkConfig(queued_response_bytes_max=10_000)
+    async with running_server(make_services(replica_manager=replicas), config) as server:
+        client = await RawClient.connect(server)
+        fetch_id, fetch_frame = client.frame(fetch_request(), 12)
+        correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
+        answer_bytes = await size_of_answer(server, frame)
+        await client.send(fetch_frame + frame * 900)
+        await until(lambda: replicas.parked)
+        await turns()
+        connection = next(iter(server.connections))
+        assert sum(slot.size_bytes for slot in connection._slots) < 10_000 + answer_bytes
+        replicas.parked[0](replicas.outcomes(replicas.fetches[0][1]))
+        client.decode(ApiKey.FETCH, 12, fetch_id, await client.read_frame())
+        for _ in range(900):
+            client.decode(ApiKey.METADATA, 12, correlation_id, await client.read_frame())
+
+
+async def size_of_answer(server: KafkaServer, frame: bytes) -> int:
+    """Bytes of the answer to a request, its size included."""
+    client = await RawClient.connect(server)
+    await client.send(frame)
+    size = 4 + len(await client.read_frame())
+    await client.close()
+    await until(lambda: len(server.connections) == 1)
+    return size
 
 
 async def test_requests_in_flight_are_bounded_and_go_on_when_answered() -> None:

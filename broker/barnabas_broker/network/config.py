@@ -56,7 +56,8 @@ class NetworkConfig:
         default=4 * 1024 * 1024,
         metadata={
             "key": "connection.queued.response.bytes.max",
-            "doc": "Bytes of answers that may wait for a slow client; beyond it the connection is not read.",
+            "doc": "Bytes of answers of one connection that may wait for their turn or for a slow client. Beyond it no "
+            "further request is taken up, so it is exceeded by one answer at most.",
         },
     )
 

@@ -91,7 +91,7 @@ class ResponseSlot:
         self.parts = parts
         self.size_bytes = size_bytes
         self.cancel = None
-        connection.slot_filled()
+        connection.slot_filled(size_bytes)
 
     def skip(self) -> None:
         """No answer is due (acks=0)."""
@@ -117,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
     """Protocol of one accepted socket. Runs on the data loop only."""
 
     __slots__ = (
+        "_answered_bytes",
         "_backlog",
         "_backlog_position",
         "_filled",
@@ -152,6 +153,8 @@ class Connection(asyncio.BufferedProtocol):
         self._backlog: memoryview | None = None
         self._backlog_position = 0
         self._slots: deque[ResponseSlot] = deque()
+        self._answered_bytes = 0
+        """Bytes of the answers in `_slots`: they count as queued before the gate has them, or one read could bring any number."""
         self._is_paused = False
         self._is_closed = False
         self._is_consuming = False
@@ -273,10 +276,14 @@ class Connection(asyncio.BufferedProtocol):
             following = position + 4 + size
             if following > end:
                 break
-            if self._is_exclusive or len(slots) >= in_flight_max or gate.queued_bytes >= queued_bytes_max:
+            if (
+                self._is_exclusive
+                or len(slots) >= in_flight_max
+                or gate.queued_bytes + self._answered_bytes >= queued_bytes_max
+            ):
                 # Answers given meanwhile may already be able to leave.
                 self._move_answers()
-                if self._is_exclusive or len(slots) >= in_flight_max or gate.queued_bytes >= queued_bytes_max:
+                if self._is_full():
                     self._hold(view, position, end)
                     self._is_consuming = False
                     return
@@ -301,6 +308,15 @@ class Connection(asyncio.BufferedProtocol):
             self._is_paused = False
             self._transport.resume_reading()
 
+    def _is_full(self) -> bool:
+        """Whether no further request may be taken up: too much waits to be answered, or to be read by the client."""
+        listener = self._listener
+        return (
+            self._is_exclusive
+            or len(self._slots) >= listener.in_flight_max
+            or self._gate.queued_bytes + self._answered_bytes >= listener.queued_bytes_max
+        )
+
     def _hold(self, view: memoryview, position: int, end: int) -> None:
         """Stop reading; keep the frames already read for later."""
         if view.obj is self._listener.buffers.shared.obj:
@@ -317,12 +333,7 @@ class Connection(asyncio.BufferedProtocol):
         """Something was answered or sent: take up the held frames again when there is room."""
         if self._backlog is None or self._is_consuming or self._is_closed:
             return
-        listener = self._listener
-        if (
-            self._is_exclusive
-            or len(self._slots) >= listener.in_flight_max
-            or self._gate.queued_bytes >= listener.queued_bytes_max
-        ):
+        if self._is_full():
             return
         self._consume(self._backlog, self._backlog_position, len(self._backlog))
 
@@ -482,8 +493,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- answers to the gate
 
-    def slot_filled(self) -> None:
+    def slot_filled(self, size_bytes: int) -> None:
         """An answer is there: sent at the end of the read we are in, or by the listener's flush of this turn."""
+        self._answered_bytes += size_bytes
         if not self._is_consuming and not self.is_dirty:
             self.is_dirty = True
             self._listener.flush_soon(self)
@@ -520,6 +532,7 @@ class Connection(asyncio.BufferedProtocol):
         if alike:
             (times.get(api_key) or stats.time_of(api_key)).observe(now - started, alike)
         self.last_active = now
+        self._answered_bytes -= queued_bytes
         self._gate.send(parts, queued_bytes)
 
     def _gate_progress(self) -> None:
