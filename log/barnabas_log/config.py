@@ -41,6 +41,7 @@ class CleanupPolicy(Enum):
     DELETE = "delete"
     COMPACT = "compact"
     COMPACT_AND_DELETE = "compact,delete"
+    NONE = ""
 
 
 def _key(
@@ -154,7 +155,7 @@ class LogConfig:
         CleanupPolicy.DELETE,
         "cleanup.policy",
         "log.cleanup.policy",
-        "How old data goes: delete (by retention). compact is refused until there is a cleaner.",
+        "How old data goes: delete (by retention), or empty: it is kept. compact is refused until there is a cleaner.",
     )
     flush_on_acks: FlushOnAcks = _key(  # noqa: RUF009
         FlushOnAcks.FSYNC,
@@ -180,7 +181,7 @@ class LogConfig:
                 raise InvalidLogConfig(f"{key} is no topic setting; known are: {', '.join(sorted(TOPIC_KEYS))}")
             values[field.name] = _parse(field, text)
         config = cls(**values)
-        if config.cleanup_policy is not CleanupPolicy.DELETE and not is_internal:
+        if "compact" in config.cleanup_policy.value and not is_internal:
             raise InvalidLogConfig(
                 f"cleanup.policy={config.cleanup_policy.value} is refused: there is no log cleaner yet, so the log would "
                 "grow for ever; use cleanup.policy=delete"
@@ -189,8 +190,8 @@ class LogConfig:
 
     @property
     def is_retention_on(self) -> bool:
-        """Whether time and size may shorten the log: a compacted log is the state of the system, never shortened."""
-        return self.cleanup_policy is not CleanupPolicy.COMPACT
+        """Whether time and size may shorten the log: not a compacted one, the state of the system, nor one that keeps all."""
+        return self.cleanup_policy in (CleanupPolicy.DELETE, CleanupPolicy.COMPACT_AND_DELETE)
 
     def to_overrides(self) -> dict[str, str]:
         """Every topic key with its value as text, for DescribeConfigs."""
@@ -239,7 +240,7 @@ def _parse(field: dataclasses.Field[Any], text: str) -> Any:
     key = field.metadata["key"]
     if isinstance(field.default, Enum):
         kind = type(field.default)
-        wanted = ",".join(sorted(part.strip() for part in text.split(",")))
+        wanted = ",".join(sorted({part.strip() for part in text.split(",")}))
         for member in kind:
             if member.value == wanted:
                 return member

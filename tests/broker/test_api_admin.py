@@ -316,6 +316,7 @@ async def test_topics_are_created_with_defaults_and_refused_one_by_one(version: 
             "twice": ErrorCode.INVALID_REQUEST,
             "bad": ErrorCode.POLICY_VIOLATION,
         }
+        assert answer.topics[0].error_message is None
         (call,) = controller.asked
         assert [(topic.name, topic.partition_count, topic.replication_factor) for topic in call.topics] == [
             ("plain", 6, 3),
@@ -434,6 +435,7 @@ async def test_a_topics_configs_say_where_each_value_comes_from(version: int) ->
         assert found["max.message.bytes"] == ("3000000", 2)
         assert found["min.insync.replicas"] == ("1", 5)
         assert "cleanup.policy" in found
+        assert found["leader.replication.throttled.replicas"] == ("", 5), "a throttle that was forgotten can be seen"
         (retention,) = one.configs
         assert [(synonym.value, synonym.source) for synonym in retention.synonyms] == [
             ("1000", 1),

@@ -16,7 +16,7 @@ from barnabas_broker.network.config import NetworkConfig
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.manager import LogManager
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.kafka.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -229,6 +229,19 @@ async def test_offsets_are_found_by_time_to_the_record(broker: SingleBroker, com
     assert await listed(client, -4, 8) == (0, -1, 0)
     assert await listed(client, -5, 9) == (0, -1, -1)
     assert (await listed(client, -1, partition=7))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_new_leader_without_its_high_watermark_answers_what_the_version_knows(broker: SingleBroker) -> None:
+    client = await RawClient.connect(broker.server)
+    await written(client, batch_of([b"v"] * 10))
+    broker.replicas.leader_partition(TopicPartition(TOPIC, 0)).leader_epoch_start_offset = Offset(11)
+    answers = {version: (await listed(client, -1, version))[0] for version in (1, 4, 5, 11)}
+    assert answers == {
+        1: ErrorCode.LEADER_NOT_AVAILABLE,
+        4: ErrorCode.LEADER_NOT_AVAILABLE,
+        5: ErrorCode.OFFSET_NOT_AVAILABLE,
+        11: ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
 
 
 async def test_the_end_of_a_leader_epoch_is_told(broker: SingleBroker) -> None:

@@ -54,6 +54,11 @@ def test_compaction_is_refused_with_its_reason_but_for_topics_of_the_system(poli
     assert config.is_retention_on is (policy != "compact")
 
 
+@pytest.mark.parametrize(("policy", "is_on"), [("", False), ("delete,delete", True), (" delete ", True)])
+def test_an_empty_policy_keeps_everything_and_a_name_twice_is_one(policy: str, is_on: bool) -> None:
+    assert LogConfig.from_overrides({}, {"cleanup.policy": policy}).is_retention_on is is_on
+
+
 def test_broker_keys_become_topic_defaults_and_the_finer_unit_wins() -> None:
     properties = {"log.retention.hours": "2", "log.roll.hours": "3", "log.segment.bytes": "2000000", "node.id": "1"}
     assert broker_defaults(properties) == {

@@ -17,6 +17,7 @@ from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, AcceptedKey
 from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.records import ConfigResourceType
+from barnabas_replication.throttle import FOLLOWER_REPLICAS_KEY, LEADER_REPLICAS_KEY
 
 
 class ConfigSource(IntEnum):
@@ -82,6 +83,16 @@ OTHER_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
         doc="Let a replica that is not in sync lead when no in-sync one is left: acknowledged records may be lost.",
         refusal=lambda text: None,
     ),
+    **{
+        name: AcceptedKey(
+            type_name="list",
+            default="",
+            broker_key="",
+            doc=f"Replicas whose {side} is held to {side}.replication.throttled.rate: partition:broker, ... or *.",
+            refusal=lambda text: None,
+        )
+        for name, side in ((LEADER_REPLICAS_KEY, "leader"), (FOLLOWER_REPLICAS_KEY, "follower"))
+    },
 }
 """Topic keys beside those of logs."""
 
@@ -144,7 +155,7 @@ def _other_topic_entry(
     synonyms = []
     if name in overrides:
         synonyms.append(Synonym(name, overrides[name], ConfigSource.DYNAMIC_TOPIC))
-    synonyms += _node_synonyms(services, node.get(key.broker_key), key.broker_key, key.default)
+    synonyms += _node_synonyms(services, node.get(key.broker_key), key.broker_key or name, key.default)
     return ConfigEntry(
         name=name,
         value=synonyms[0].value,

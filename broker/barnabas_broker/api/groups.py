@@ -8,8 +8,9 @@ Read next:  coordinator/group/service.py, coordinator/group/classic.py; offsets.
 Behaviour: versions are ironed out here: v0-3 of FindCoordinator has one key, v0-2 of LeaveGroup one member, JoinGroup v0 no
 rebalance time-out (the session time-out serves), a member id is demanded from v4 on (KIP-394), skipping the assignment from v9
 on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043). Differences from
-Kafka: coordinators of transactions and share groups do not exist, INVALID_REQUEST says so; no KIP-848 groups; DeleteGroups
-counts a group as empty while a new member has only been told its id; who is named twice is answered once.
+Kafka: coordinators of transactions and share groups do not exist. TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_REQUEST says so:
+the first is fatal to every client and carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. No KIP-848
+groups; DeleteGroups counts a group as empty while a new member has only been told its id; who is named twice is answered once.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from barnabas_wire.kafka.messages.list_groups import ListedGroup, ListGroupsRequ
 from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
 KEY_TYPE_NAMES = {0: "group", 1: "transaction", 2: "share"}
 SYNC_NAMES_PROTOCOL_FROM = 5
 JOIN_NULL_PROTOCOL_FROM = 7
@@ -86,8 +88,7 @@ async def find_coordinator(
 async def _coordinator(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
         if key_type != GROUP_KEY_TYPE:
-            name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
-            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
+            raise _no_such_coordinator(key_type)
         node_id = await services.groups.find_coordinator(key)
         broker = services.metadata.image.cluster.broker(node_id)
         endpoint = None if broker is None else broker.endpoint(context.listener_name)
@@ -96,6 +97,16 @@ async def _coordinator(services: BrokerServices, context: RequestContext, key: s
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, **error_fields(error))
     return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
+
+
+def _no_such_coordinator(key_type: int) -> KafkaError:
+    if key_type == TRANSACTION_KEY_TYPE:
+        return KafkaError.of(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "this cluster does not support transactions yet; leave transactional.id out (an idempotent producer works)",
+        )
+    name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
+    return KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
 
 
 # ---- membership ------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ Read next:  barnabas_replication/partition.py.
 Behaviour: -1 latest (high watermark), -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered, -6
 earliest waiting for upload. Nothing is tiered: -4 is the earliest offset, -5 and -6 answer -1. Without transactions the
 last stable offset is the high watermark, so the isolation level changes nothing. A partition that is named twice is
-refused.
+refused. Below v5 a new leader that does not know its high watermark yet answers LEADER_NOT_AVAILABLE, which old clients
+retry, in place of OFFSET_NOT_AVAILABLE (KIP-207).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import Counter
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_replication.errors import OffsetNotAvailable
 from barnabas_replication.requests import ListedOffset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, TopicPartition
@@ -33,6 +35,7 @@ from barnabas_wire.kafka.messages.list_offsets import (
 EARLIEST_PENDING_UPLOAD = -6
 SPECIAL_SINCE = {-3: 7, -4: 8, -5: 9, -6: 11}
 """First version in which a special timestamp means something."""
+OFFSET_NOT_AVAILABLE_SINCE = 5
 
 
 def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
@@ -51,6 +54,8 @@ def list_offsets(services: BrokerServices, context: RequestContext, request: Lis
             return _refused(partition, KafkaError.of(ErrorCode.INVALID_REQUEST, "each partition may be named once"))
         try:
             found = _list_offset(services, context.api_version, topic, partition)
+        except OffsetNotAvailable as error:
+            return _refused(partition, error if context.api_version >= OFFSET_NOT_AVAILABLE_SINCE else _retry(error))
         except KafkaError as error:
             return _refused(partition, error)
         return ListOffsetsPartitionResponse(
@@ -75,6 +80,10 @@ def _list_offset(services: BrokerServices, version: int, topic: str, partition: 
         current_leader_epoch=leader_epoch,
     )
     return found
+
+
+def _retry(error: OffsetNotAvailable) -> KafkaError:
+    return KafkaError.of(ErrorCode.LEADER_NOT_AVAILABLE, error.message)
 
 
 def _refused(partition: ListOffsetsPartition, error: KafkaError) -> ListOffsetsPartitionResponse:

@@ -52,7 +52,7 @@ REFUSED_KEYS: Mapping[str, tuple[str, frozenset[str]]] = {
 
 _SECURITY_WORDS = frozenset({"ssl", "sasl"})
 _LISTENER_PREFIX = "listener.name."
-_BROKER_KEYS = {accepted.broker_key: accepted for accepted in ACCEPTED_TOPIC_KEYS.values()}
+_BROKER_KEYS = {accepted.broker_key: accepted for accepted in ACCEPTED_TOPIC_KEYS.values() if accepted.broker_key}
 _FLUSH_BROKER_KEYS = {ACCEPTED_TOPIC_KEYS[key].broker_key: ACCEPTED_TOPIC_KEYS[key].default for key in FLUSH_KEYS}
 
 UNDERSTOOD_KEYS = frozenset((*REFUSED_KEYS, *_BROKER_KEYS))

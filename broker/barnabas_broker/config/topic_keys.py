@@ -31,7 +31,7 @@ class AcceptedKey:
     """boolean, string, int, long, double: as DescribeConfigs types it."""
     default: str
     broker_key: str
-    """The broker's key that it stands for in Kafka."""
+    """The broker's key that it stands for in Kafka; empty where there is none."""
     doc: str
     refusal: Callable[[str], str | None]
     """Why a value cannot be honoured; None = it can."""
@@ -145,6 +145,20 @@ ACCEPTED_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
         doc="Whether old segments go to remote storage; only false.",
         refusal=_only("false", _NO_TIERS),
     ),
+    "remote.log.copy.disable": AcceptedKey(
+        type_name="boolean",
+        default="false",
+        broker_key="",
+        doc="Whether no more segments go to remote storage; only false.",
+        refusal=_only("false", _NO_TIERS),
+    ),
+    "remote.log.delete.on.disable": AcceptedKey(
+        type_name="boolean",
+        default="false",
+        broker_key="",
+        doc="Whether remote segments go when remote storage is turned off; only false.",
+        refusal=_only("false", _NO_TIERS),
+    ),
     "local.retention.ms": AcceptedKey(
         type_name="long",
         default="-2",
@@ -163,8 +177,6 @@ ACCEPTED_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
 GONE_TOPIC_KEYS: Mapping[str, str] = {
     "message.format.version": "Kafka 4 has it no more: messages are always in format v2; leave it out",
     "message.downconversion.enable": "Kafka 4 has it no more: nothing is converted down; leave it out",
-    "remote.log.copy.disable": f"{_NO_TIERS}; leave it out",
-    "remote.log.delete.on.disable": f"{_NO_TIERS}; leave it out",
 }
 """Refused whatever the value, with the reason."""
 FLUSH_KEYS = ("flush.messages", "flush.ms")

@@ -66,7 +66,6 @@ def describe(
         "* synonyms.*.<segment.*ms>.synonyms.*": "one-unit",
         "keys.log.flush.on.acks": "own-keys",
         "keys.remote.*": "unserved-keys",
-        "keys.*.replication.throttled.replicas": "unserved-keys",
     }
 )
 def topic_configs(side: Side) -> Iterator[tuple[str, Any]]:

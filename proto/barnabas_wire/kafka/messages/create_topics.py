@@ -67,7 +67,7 @@ class CreatableTopicResult:
     name: str = string()
     topic_id: Uuid = uuid("7+")
     error_code: int = int16()
-    error_message: str | None = string("1+", nullable="0+")
+    error_message: str | None = string("1+", nullable="0+", default=None)
     topic_config_error_code: int = int16("5+", tag=0)  # why the configs are left out, where they are
     num_partitions: int = int32("5+", default=-1)
     replication_factor: int = int16("5+", default=-1)

@@ -52,7 +52,7 @@ class PartitionData:
 
     partition_index: int = int32()
     error_code: int = int16()
-    error_message: str | None = string("2+", nullable="2+")
+    error_message: str | None = string("2+", nullable="2+", default=None)
     leader_id: int = int32()  # -1: none known
     leader_epoch: int = int32()
     high_watermark: int = int64()
@@ -93,6 +93,6 @@ class DescribeQuorumResponse(Message):
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0
 
     error_code: int = int16()
-    error_message: str | None = string("2+", nullable="2+")
+    error_message: str | None = string("2+", nullable="2+", default=None)
     topics: list[TopicData] = array(TopicData)
     nodes: list[Node] = array(Node, "2+")

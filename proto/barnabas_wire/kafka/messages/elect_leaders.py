@@ -34,7 +34,7 @@ class PartitionResult:
 
     partition_id: int = int32()
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ class Coordinator:
     host: str = string("4+")
     port: int = int32("4+")
     error_code: int = int16("4+")
-    error_message: str | None = string("4+", nullable="4+")
+    error_message: str | None = string("4+", nullable="4+", default=None)
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class FindCoordinatorResponse(Message):
 
     throttle_time_ms: int = int32("1+")
     error_code: int = int16("0-3")
-    error_message: str | None = string("1-3", nullable="1+")
+    error_message: str | None = string("1-3", nullable="1+", default=None)
     node_id: int = int32("0-3")
     host: str = string("0-3")
     port: int = int32("0-3")

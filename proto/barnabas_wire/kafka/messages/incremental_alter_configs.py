@@ -42,7 +42,7 @@ class AlterConfigsResourceResponse:
     """Whether one resource took its changes."""
 
     error_code: int = int16()
-    error_message: str | None = string(nullable="0+")
+    error_message: str | None = string(nullable="0+", default=None)
     resource_type: int = int8()
     resource_name: str = string()
 
