@@ -46,7 +46,7 @@ from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottleSide
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Endpoint, Epoch, TopicPartition
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, BrokerId, Endpoint, Epoch, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -442,8 +442,12 @@ class Fetcher:
         partition = followed.partition
         log = partition.log
         if fetched.log_start_offset == log.log_end_offset == log.log_start_offset:
-            # Empty at the leader's start already; its log has moved since, ask again.
-            self._pause(followed, now_ms)
+            # Empty at the leader's start already. A leader of an older version asks what became of our last epoch, of which
+            # no record is left: forget it, and ask without it.
+            if log.latest_epoch == NO_EPOCH:
+                self._pause(followed, now_ms)
+            else:
+                log.truncate_to(log.log_end_offset)
             return
         logger.warning(
             "%s: offset %d is out of the leader's range, starting over at %d",

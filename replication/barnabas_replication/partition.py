@@ -59,7 +59,7 @@ from barnabas_replication.requests import (
     ListedOffset,
 )
 from barnabas_replication.stats import Stats, TopicTraffic
-from barnabas_replication.truncation import EpochEnd, find_divergence, truncation_offset
+from barnabas_replication.truncation import EpochEnd, find_divergence, must_begin_anew, truncation_offset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import (
     INTERNAL_TOPICS,
@@ -73,6 +73,7 @@ from barnabas_wire.kafka.ids import (
     TopicPartition,
     Uuid,
 )
+from barnabas_wire.records.batch import read_header
 from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
@@ -588,7 +589,7 @@ class Partition:
             if topic_id != self.topic_id and topic_id != ZERO_UUID:
                 raise InconsistentTopicId(f"{self.topic_partition} has topic id {self.topic_id}")
             if asked_epoch >= 0 and (asked_epoch != log.latest_epoch or offset > log_end):
-                divergence = self._divergence(asked_epoch, offset)
+                divergence = self._divergence(asked_epoch, offset, None if request[0] < 0 else follower_start)
                 if divergence is not None:
                     high_watermark = self.high_watermark
                     return FetchOutcome(
@@ -630,17 +631,20 @@ class Partition:
             failure = StorageFailed(f"{self.topic_partition} cannot be read: {error}")
             return FetchOutcome(topic, self.topic_id, number, failure)
 
-    def _divergence(self, asked_epoch: Epoch, offset: Offset) -> DivergingEpoch | None:
-        """Where the asker's history leaves ours, if it does. Raises UnknownLeaderEpoch or OffsetOutOfRange when we cannot tell."""
+    def _divergence(self, asked_epoch: Epoch, offset: Offset, follower_start: Offset | None) -> DivergingEpoch | None:
+        """Where the asker's history leaves ours, if it does. Raises UnknownLeaderEpoch or OffsetOutOfRange when we cannot tell.
+
+        follower_start: where the follower's log begins; None for a consumer, which keeps nothing that could come to light.
+        """
         log = self.log
         log_start = log.log_start_offset
         local = EpochEnd(*log.end_offset_for_epoch(asked_epoch))
         if local.epoch < 0:
             # Records of an epoch newer than all ours: it is we who are behind, so nobody shall cut a log for us.
             raise UnknownLeaderEpoch(f"{self.topic_partition} knows no epoch {asked_epoch}")
-        if local.end_offset <= log_start and log_start > 0:
-            # Retention has taken the epoch, so nobody can tell where that history ended: what the follower has up to our
-            # start may never have been committed, and would come to light should it lead. It begins anew there.
+        if follower_start is not None and must_begin_anew(
+            log_start_offset=log_start, local=local, asker_start_offset=follower_start, fetch_offset=offset
+        ):
             raise OffsetOutOfRange(f"{self.topic_partition} starts at {log_start}, after leader epoch {asked_epoch}")
         divergence = find_divergence(asked_epoch=asked_epoch, fetch_offset=offset, local=local)
         return None if divergence is None else DivergingEpoch(*divergence)
@@ -709,6 +713,8 @@ class Partition:
         log = self.log
         has_grown = len(batches) > 0
         if has_grown:
+            if log.log_start_offset == log.log_end_offset:
+                self._begin_where_its_first_batch_does(batches)
             log.append_as_follower(batches, leader_epoch=self.leader_epoch)
             log.write_pending()
         following = min(high_watermark, log.log_end_offset)
@@ -717,6 +723,14 @@ class Partition:
         if log_start_offset > log.log_start_offset:
             log.delete_records_before(min(log_start_offset, self.high_watermark))
         return has_grown
+
+    def _begin_where_its_first_batch_does(self, batches: Buffer) -> None:
+        """Our log is empty. It may begin within a batch, since DeleteRecords may name any record; leaders send whole batches."""
+        log = self.log
+        first = read_header(batches)
+        if first.base_offset < log.log_end_offset <= first.last_offset:
+            log.truncate_fully_and_start_at(first.base_offset)
+            self._set_high_watermark(first.base_offset)
 
     def truncate_for(self, leader: EpochEnd) -> TruncationStep:
         """Cut to where our history parts from the leader's; another round may cut further (KIP-279)."""

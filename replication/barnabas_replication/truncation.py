@@ -3,6 +3,12 @@
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: what is kept lies below the end of every epoch both sides know; each answer cuts or ends the search.
 Read next:  fetcher.py, which obeys; KIP-101 and KIP-279 for why offsets alone lose data.
+
+Not obvious:
+- Kafka serves a follower whose last epoch ended at or before the leader's log start. What such a follower holds below that start
+  may never have been committed, and would come to light if it were elected before it hears of the start. Ours begins anew.
+- A log that retention has emptied keeps its last epoch though no record is left of it. There is nothing to come to light, so it
+  is served like one that never held a record. Refused, it would stop for good: it cannot begin anew further than it has.
 """
 
 from __future__ import annotations
@@ -27,6 +33,17 @@ def find_divergence(*, asked_epoch: Epoch, fetch_offset: Offset, local: EpochEnd
     if local.epoch < asked_epoch or local.end_offset < fetch_offset:
         return local
     return None
+
+
+def must_begin_anew(
+    *, log_start_offset: Offset, local: EpochEnd, asker_start_offset: Offset, fetch_offset: Offset
+) -> bool:
+    """Leader's side: whether the follower holds records, and our log begins where its last epoch ended or later.
+
+    log_start_offset, local: ours; local is the largest epoch not above the follower's last, and its end. asker_start_offset:
+    where the follower's log begins, -1 when it does not say, which counts as before every record.
+    """
+    return 0 < log_start_offset >= local.end_offset and asker_start_offset < fetch_offset
 
 
 def truncation_offset(*, leader: EpochEnd, local: EpochEnd, log_end_offset: Offset) -> Offset:

@@ -271,6 +271,20 @@ async def test_out_of_range_starts_over_at_the_leaders_start(tmp_path: Path) -> 
         assert (second.fetch_offset, second.log_start_offset, second.last_fetched_epoch) == (40, 40, -1)
 
 
+async def test_an_empty_log_that_an_older_leader_refuses_asks_without_its_epoch(tmp_path: Path) -> None:
+    """It paused and asked the same again, for ever."""
+    async with following(tmp_path) as bench:
+        await bench.asked(1)
+        bench.peer.answers.put_nowait(data(batch(3, leader_epoch=1), hw=3, start=0))
+        await bench.asked(2)
+        bench.peer.answers.put_nowait(data(hw=3, start=3))
+        third = await bench.asked(3)
+        assert (third.fetch_offset, third.log_start_offset, third.last_fetched_epoch) == (3, 3, 1)
+        bench.peer.answers.put_nowait(refusal(ErrorCode.OFFSET_OUT_OF_RANGE, start=3))
+        fourth = await bench.asked(4)
+        assert (fourth.fetch_offset, fourth.log_start_offset, fourth.last_fetched_epoch) == (3, 3, -1)
+
+
 async def test_refusals_and_lost_connections_are_tried_again(tmp_path: Path) -> None:
     async with following(tmp_path) as bench:
         count = 1

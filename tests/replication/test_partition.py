@@ -416,6 +416,17 @@ def test_a_follower_whose_epoch_retention_has_taken_begins_anew(bench: Partition
         assert outcome.log_start_offset == 2
 
 
+def test_a_consumer_at_the_start_is_served_though_retention_has_taken_its_last_epoch(bench: PartitionBench) -> None:
+    """Refused it would reset its position, to "latest" perhaps, and skip what comes next."""
+    bench.lead(isr=(1, 2), leader_epoch=1)
+    bench.append(3)
+    bench.fetch(2, 3, last_epoch=1)
+    bench.lead(isr=(1, 2), leader_epoch=2, partition_epoch=2)
+    bench.log.delete_records_before(Offset(3))
+    outcome = bench.fetch(-1, 3, last_epoch=1)
+    assert (outcome.error, outcome.diverging_epoch) == (None, None)
+
+
 def test_a_diverging_follower_is_told_where_and_counts_for_nothing(bench: PartitionBench) -> None:
     bench.lead(isr=(1, 2), leader_epoch=1)
     bench.append(4)

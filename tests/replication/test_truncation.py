@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas_replication.truncation import EpochEnd, find_divergence, truncation_offset
+from barnabas_replication.truncation import EpochEnd, find_divergence, must_begin_anew, truncation_offset
 from barnabas_wire.kafka.ids import Epoch, Offset
 
 
@@ -29,6 +29,34 @@ def test_the_leader_answers_only_where_histories_part(
 ) -> None:
     found = find_divergence(asked_epoch=Epoch(asked_epoch), fetch_offset=Offset(fetch_offset), local=local)
     assert found == answer
+
+
+@pytest.mark.parametrize(
+    ("log_start", "local", "asker", "answer"),
+    [
+        (7, at(3, 7), (2, 7), True),
+        (7, at(3, 6), (2, 9), True),
+        (7, at(3, 7), (-1, 7), True),
+        (7, at(3, 7), (7, 7), False),
+        (7, at(3, 8), (2, 8), False),
+        (0, at(3, 0), (0, 2), False),
+    ],
+    ids=[
+        "retention took its epoch",
+        "and what it has is longer",
+        "it does not say where it begins",
+        "it holds nothing",
+        "its epoch is here",
+        "nothing was taken",
+    ],
+)
+def test_who_holds_what_nobody_can_judge_begins_anew(
+    log_start: int, local: EpochEnd, asker: tuple[int, int], answer: bool
+) -> None:
+    start, end = map(Offset, asker)
+    assert answer is must_begin_anew(
+        log_start_offset=Offset(log_start), local=local, asker_start_offset=start, fetch_offset=end
+    )
 
 
 @pytest.mark.parametrize(
