@@ -1,0 +1,367 @@
+"""What the clients of the data plane did and were told, one JSON line per event, and what the replicas held in the end.
+
+May touch:  its arguments, the history's file.   Must not touch: clusters, clocks.
+Invariants: a value is unique within its key, and a key is a partition as "topic-partition"; times are monotonic seconds of one
+            machine; an outcome is "ok" (it happened), "fail" (it certainly did not) or "info" (nobody knows).
+Read next:  data_rules.py, which judges a history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TextIO
+
+OK = "ok"
+FAIL = "fail"
+INFO = "info"
+ASSIGNED = "assign"
+SUBSCRIBED = "group"
+FINAL = "final"
+"""Ways to read: partitions chosen by hand; by a group; by hand, after everything healed, from the log's start to its end."""
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One record handed to a producer. `sequence` counts what this producer sent to this key."""
+
+    kind: ClassVar[str] = "send"
+    client: str
+    key: str
+    value: str
+    sequence: int
+    begun: float
+    ended: float
+    outcome: str
+    offset: int = UNKNOWN_OFFSET
+    is_idempotent: bool = True
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """One call of a reader. `records`: key -> (offset, value) in the order of their delivery. `assignment` counts the
+    reader's assignments."""
+
+    kind: ClassVar[str] = "poll"
+    client: str
+    how: str
+    begun: float
+    ended: float
+    records: Mapping[str, list[tuple[int, str]]] = field(default_factory=dict)
+    assignment: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """A reader was given these keys, by hand or by its group. `generation` is -1 where the client does not say it."""
+
+    kind: ClassVar[str] = "assignment"
+    client: str
+    group: str
+    assignment: int
+    keys: list[str]
+    at: float
+    generation: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """An offset committed by a member of a group. `is_reset`: it was meant to go back."""
+
+    kind: ClassVar[str] = "commit"
+    client: str
+    group: str
+    key: str
+    offset: int
+    begun: float
+    ended: float
+    outcome: str
+    generation: int = -1
+    is_reset: bool = False
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What the coordinator said is committed (OffsetFetch); UNKNOWN_OFFSET is nothing."""
+
+    kind: ClassVar[str] = "committed"
+    client: str
+    group: str
+    key: str
+    offset: int
+    begun: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRecords:
+    """Records before an offset deleted. `log_start`: what the answer said."""
+
+    kind: ClassVar[str] = "delete-records"
+    client: str
+    key: str
+    before: int
+    begun: float
+    ended: float
+    outcome: str
+    log_start: int = UNKNOWN_OFFSET
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffsets:
+    """First and next offset of a key, and the leader epoch that the answer named (-1 = none)."""
+
+    kind: ClassVar[str] = "list-offsets"
+    client: str
+    key: str
+    start: int
+    end: int
+    begun: float
+    ended: float
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What the harness did: "fault" (from here on the cluster is broken) or "healthy" (healed, and all replicas in sync)."""
+
+    kind: ClassVar[str] = "phase"
+    at: float
+    name: str
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One replica's log as it lay on a stopped node's disk. `high_watermark`: the partition's, as clients were told it."""
+
+    kind: ClassVar[str] = "replica"
+    node: int
+    key: str
+    start: int
+    end: int
+    high_watermark: int
+    epochs: list[tuple[int, int]]
+    """(leader epoch, its first offset), as the replica's own checkpoint says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch of a replica's log. `digest`: of all its bytes. Producer fields are -1 where there is no producer id."""
+
+    kind: ClassVar[str] = "batch"
+    node: int
+    key: str
+    base: int
+    last: int
+    digest: str
+    leader_epoch: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_valid: bool = True
+    """Whether its checksum is right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A process ended unasked, wrote a traceback, or did not come back: found by the harness."""
+
+    kind: ClassVar[str] = "fault"
+    who: str
+    what: str
+
+
+Event = Send | Poll | Assignment | Commit | Committed | DeleteRecords | ListOffsets | Phase | Replica | Batch | Fault
+_KINDS: dict[str, Any] = {
+    event.kind: event
+    for event in (
+        Send,
+        Poll,
+        Assignment,
+        Commit,
+        Committed,
+        DeleteRecords,
+        ListOffsets,
+        Phase,
+        Replica,
+        Batch,
+        Fault,
+    )
+}
+
+
+def encode(event: Event) -> str:
+    """One line of a history, without its end."""
+    return json.dumps({"kind": event.kind, **asdict(event)}, separators=(",", ":"))
+
+
+def decode(line: str) -> Event:
+    """The event of a line. Raises ValueError for a line that is none."""
+    try:
+        fields = json.loads(line)
+        made = _KINDS[fields.pop("kind")](**fields)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not an event of a history ({error!r}): {line[:200]}") from error
+    if isinstance(made, Poll):
+        pairs = {key: [(offset, value) for offset, value in records] for key, records in made.records.items()}
+        object.__setattr__(made, "records", pairs)
+    elif isinstance(made, Replica):
+        object.__setattr__(made, "epochs", [(epoch, start) for epoch, start in made.epochs])
+    return made
+
+
+class HistoryWriter:
+    """Appends events to a file, from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream: TextIO = path.open("a", encoding="utf-8", buffering=1 << 16)
+
+    def write(self, event: Event) -> None:
+        """Append one event: one write of a whole line, which threads cannot tear."""
+        self._stream.write(encode(event) + "\n")
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._stream.close()
+
+
+def read_events(paths: Iterable[Path]) -> Iterator[Event]:
+    """The events of all files, each file in its order. Raises ValueError for a line that is none."""
+    for path in paths:
+        with path.open(encoding="utf-8") as stream:
+            for line in stream:
+                yield decode(line)
+
+
+class History:
+    """All events of a run, and the views of them that several rules need."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        of: dict[str, list[Any]] = defaultdict(list)
+        for event in events:
+            of[event.kind].append(event)
+        self.sends: list[Send] = of[Send.kind]
+        self.polls: list[Poll] = sorted(of[Poll.kind], key=lambda poll: poll.begun)
+        self.assignments: list[Assignment] = sorted(of[Assignment.kind], key=lambda event: event.at)
+        self.commits: list[Commit] = sorted(of[Commit.kind], key=lambda event: event.begun)
+        self.committed: list[Committed] = sorted(of[Committed.kind], key=lambda event: event.begun)
+        self.deletions: list[DeleteRecords] = of[DeleteRecords.kind]
+        self.listed: list[ListOffsets] = sorted(of[ListOffsets.kind], key=lambda event: event.begun)
+        self.phases: list[Phase] = sorted(of[Phase.kind], key=lambda event: event.at)
+        self.replicas: list[Replica] = of[Replica.kind]
+        self.batches: list[Batch] = of[Batch.kind]
+        self.faults: list[Fault] = of[Fault.kind]
+
+    @cached_property
+    def senders(self) -> dict[tuple[str, str], Send]:
+        """(key, value) -> who sent it."""
+        return {(send.key, send.value): send for send in self.sends}
+
+    @cached_property
+    def read(self) -> dict[str, dict[int, set[str]]]:
+        """Key -> offset -> every value that any poll showed there."""
+        seen: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for poll in self.polls:
+            for key, records in poll.records.items():
+                places = seen[key]
+                for offset, value in records:
+                    places[offset].add(value)
+        return seen
+
+    @cached_property
+    def places(self) -> dict[tuple[str, str], set[int]]:
+        """(key, value) -> every offset at which any poll showed it."""
+        found: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for key, offsets in self.read.items():
+            for offset, values in offsets.items():
+                for value in values:
+                    found[(key, value)].add(offset)
+        return found
+
+    @cached_property
+    def reads(self) -> dict[tuple[str, str, int], list[tuple[int, Poll]]]:
+        """(client, key, assignment) -> (offset, poll) in the order of delivery."""
+        found: dict[tuple[str, str, int], list[tuple[int, Poll]]] = defaultdict(list)
+        for poll in self.polls:
+            for key, records in poll.records.items():
+                if records:
+                    found[(poll.client, key, poll.assignment)] += [(offset, poll) for offset, _ in records]
+        return found
+
+    @cached_property
+    def commits_by_key(self) -> dict[tuple[str, str], list[Commit]]:
+        """(group, key) -> its commits, by their end."""
+        found: dict[tuple[str, str], list[Commit]] = defaultdict(list)
+        for commit in sorted(self.commits, key=lambda commit: commit.ended):
+            found[(commit.group, commit.key)].append(commit)
+        return found
+
+    @cached_property
+    def logs(self) -> dict[tuple[int, str], list[Batch]]:
+        """(node, key) -> its batches in the order of the log's files."""
+        found: dict[tuple[int, str], list[Batch]] = defaultdict(list)
+        for batch in self.batches:
+            found[(batch.node, batch.key)].append(batch)
+        return found
+
+    @cached_property
+    def final_places(self) -> dict[tuple[str, str], set[int]]:
+        """(key, value) -> where the last reader saw it; where no reader was the last, where anybody did."""
+        if not any(poll.how == FINAL for poll in self.polls):
+            return self.places
+        found: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for key, records in self.final.items():
+            for offset, value in records:
+                found[(key, value)].add(offset)
+        return found
+
+    @cached_property
+    def final(self) -> dict[str, list[tuple[int, str]]]:
+        """Key -> its records as the last reader of all saw them."""
+        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for poll in self.polls:
+            if poll.how == FINAL:
+                for key, records in poll.records.items():
+                    found[key] += records
+        return found
+
+    @cached_property
+    def existing(self) -> dict[str, list[int]]:
+        """Key -> every offset that certainly held a record, ascending: read, or acknowledged."""
+        offsets: dict[str, set[int]] = defaultdict(set)
+        for key, places in self.read.items():
+            offsets[key].update(places)
+        for send in self.sends:
+            if send.outcome == OK and send.offset != UNKNOWN_OFFSET:
+                offsets[send.key].add(send.offset)
+        return {key: sorted(known) for key, known in offsets.items()}
+
+    def log_start(self, key: str) -> int:
+        """Where the log of the key began in the end. What lies before it was deleted at some time, rightly or not."""
+        starts = [event.start for event in self.listed if event.key == key]
+        starts += [event.log_start for event in self.deletions if event.key == key]
+        return max(starts, default=0)
+
+    def healthy_spans(self) -> list[tuple[float, float]]:
+        """When the cluster was whole: from each "healthy" to the next "fault"."""
+        spans = []
+        since: float | None = None
+        for phase in self.phases:
+            if phase.name == "healthy" and since is None:
+                since = phase.at
+            elif phase.name != "healthy" and since is not None:
+                spans.append((since, phase.at))
+                since = None
+        if since is not None:
+            spans.append((since, float("inf")))
+        return spans
