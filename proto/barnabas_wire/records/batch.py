@@ -241,11 +241,7 @@ def iterate_records(batch: Buffer, *, decompressed_bytes_max: int = _DECOMPRESSE
         raise CorruptBatch(f"magic {header.magic} is not {MAGIC}")
     if header.size_bytes > len(batch):
         raise CorruptBatch(f"the batch has {header.size_bytes} bytes, only {len(batch)} remain")
-    payload = bytes(batch[HEADER_BYTES : header.size_bytes])
-    if header.compression != CompressionType.NONE:
-        payload = decompress(header.compression, payload, bytes_max=decompressed_bytes_max)
-    if not 0 <= header.record_count <= len(payload) // _RECORD_BYTES_MIN:
-        raise CorruptBatch(f"{header.record_count} records do not fit into {len(payload)} bytes")
+    payload = records_section(batch, header, decompressed_bytes_max=decompressed_bytes_max)
     position = 0
     append_time_ms = header.max_timestamp_ms if header.is_log_append_time else None
     for _ in range(header.record_count):
@@ -253,6 +249,21 @@ def iterate_records(batch: Buffer, *, decompressed_bytes_max: int = _DECOMPRESSE
         yield record
     if position != len(payload):
         raise CorruptBatch(f"{len(payload) - position} bytes are left after the last record")
+
+
+def records_section(
+    batch: Buffer, header: BatchHeader, *, decompressed_bytes_max: int = _DECOMPRESSED_BYTES_MAX
+) -> bytes:
+    """The records of the batch at the start of `batch`, decompressed where they are compressed.
+
+    Raises CorruptBatch where the count of records cannot be right, and whatever decompress raises past `decompressed_bytes_max`.
+    """
+    payload = bytes(batch[HEADER_BYTES : header.size_bytes])
+    if header.compression != CompressionType.NONE:
+        payload = decompress(header.compression, payload, bytes_max=decompressed_bytes_max)
+    if not 0 <= header.record_count <= len(payload) // _RECORD_BYTES_MIN:
+        raise CorruptBatch(f"{header.record_count} records do not fit into {len(payload)} bytes")
+    return payload
 
 
 def _encode_record(out: bytearray, record: Record, base_offset: int, base_timestamp_ms: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +24,14 @@ from tests.broker.coordinator.fake_log import FakeLog
 COMMIT_TIMEOUT_MS = 5_000
 
 
+KEYS = itertools.count()
+
+
+def new_key() -> bytes:
+    """Another one each time: loading keeps the last record of a key."""
+    return b"n%d" % next(KEYS)
+
+
 class SumShard:
     """Records are numbers; the state is their sum."""
 
@@ -34,10 +43,10 @@ class SumShard:
         self.parked: list[Ticket] = []
 
     def encode(self, record: int) -> tuple[bytes, bytes | None]:
-        return b"n", str(record).encode()
+        return new_key(), str(record).encode()
 
     def decode(self, key: bytes, value: bytes | None) -> int | None:
-        return int(value) if key == b"n" and value is not None else None
+        return int(value) if key.startswith(b"n") and value is not None else None
 
     def replay(self, record: int) -> None:
         self.total += record
@@ -132,7 +141,7 @@ async def code_of(work: asyncio.Task[Any]) -> ErrorCode:
 
 def numbers(*values: int, base_offset: int = 0, **batch: Any) -> bytes:
     """One batch of the fake shard's records."""
-    records = [Record(base_offset + i, 0, b"n", str(value).encode()) for i, value in enumerate(values)]
+    records = [Record(base_offset + i, 0, new_key(), str(value).encode()) for i, value in enumerate(values)]
     return build_batch(records, **batch)
 
 
@@ -312,7 +321,7 @@ def test_loading_replays_the_whole_log_in_pieces_and_skips_what_is_not_its_own()
             shard = await b.elect()
             assert (shard.total, shard.committed) == (145, 145)
             assert log.reads > 1
-            assert (b.runtime.stats.records_loaded, b.runtime.stats.unknown_records) == (11, 2)
+            assert (b.runtime.stats.records_loaded, b.runtime.stats.unknown_records) == (13, 2)
 
     virtual_loop.run(main())
 
@@ -331,6 +340,32 @@ def test_a_long_load_gives_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -
                 seen.add(b.runtime._hosted[0].shard.total)
                 await asyncio.sleep(0)
             assert len(seen) >= 8
+
+    virtual_loop.run(main())
+
+
+def test_a_load_counts_the_last_record_of_each_key_and_gives_turns_while_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(runtime_module, "LOAD_SLICE_BYTES", 500)
+        log = FakeLog()
+        rewritten = [Record(i, 0, b"n%d" % (i % 3), b"%d" % i) for i in range(1_000)]
+        log.batches[0] = [build_batch([*rewritten, Record(1_000, 0, b"n2", None)])]
+        log.batches[1] = [numbers(7)]
+        log.commit(0)
+        log.commit(1)
+        async with bench(log) as b:
+            b.runtime.on_elected(0, Epoch(1))
+            b.runtime.on_elected(1, Epoch(1))
+            turns = 0
+            while b.runtime.partitions[0] is ShardState.LOADING:
+                # The short partition is served while the long one is read.
+                turns += b.runtime.partitions[1] is ShardState.ACTIVE
+                await asyncio.sleep(0 if b.log.reads else 0.001)
+            assert turns >= 5
+            assert b.runtime.shard(0).total == 999 + 997
+            assert b.runtime.shard(1).total == 7
 
     virtual_loop.run(main())
 

@@ -1,0 +1,141 @@
+"""The last value of each key: what a log of state amounts to, read without building a record.
+
+May touch:  batch.py, compression.py.        Must not touch: files, sockets, clocks.
+Invariants: a key's value is that of its last record; bytes that are not records raise a KafkaError, nothing else.
+Read next:  batch.py (the layout); barnabas_broker/coordinator/runtime.py, which loads `__consumer_offsets` with it.
+
+Not obvious: one flat loop on purpose. Opening every record and replaying it costs 21 us a commit, this 1.6 us, with a batch for
+each commit (measured: Python 3.11, 300,000 commits), and a fail-over of a coordinator reads millions. The CRC is not checked and
+headers are skipped unread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Final
+
+from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+    CorruptBatch,
+    read_header,
+    records_section,
+)
+
+_SLICE_CHECK_RECORDS: Final = 64
+"""How often a large batch looks whether its slice is over."""
+
+
+def collect_last_values(
+    batches: bytes, last: MutableMapping[bytes, bytes | None], *, slice_bytes: int
+) -> Iterator[tuple[Offset, int, int]]:
+    """Put the last value of each key of whole batches into `last`; None is a tombstone.
+
+    Stops after every `slice_bytes` of records, also within a batch, so that the caller can give its loop a turn. A partial last
+    batch is left out. Control batches and records without a key change nothing.
+
+    Yields (offset, records, keyless): the first offset that is not read yet as far as whole batches say (within a batch: its
+    base offset), and how many records, and how many of them without a key, were read since the yield before.
+    Raises CorruptBatch, and CorruptCompressedData for a records section that does not open.
+    """
+    unpack = HEADER.unpack_from
+    position, end = 0, len(batches)
+    next_offset = -1
+    count = keyless = used = 0
+    try:
+        while end - position >= HEADER_BYTES:
+            (base_offset, batch_length, _, magic, _, attributes, last_delta, _, _, _, _, _, record_count) = unpack(
+                batches, position
+            )
+            batch_end = position + LOG_OVERHEAD_BYTES + batch_length
+            if batch_end > end:
+                break
+            if magic != MAGIC or batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+                raise CorruptBatch(f"no batch begins at byte {position}: magic {magic}, length {batch_length}")
+            next_offset = base_offset
+            if attributes & CONTROL_FLAG:
+                record_count = 0
+            payload, at, stop = batches, position + HEADER_BYTES, batch_end
+            if attributes & COMPRESSION_MASK and record_count:
+                payload = records_section(batches[position:batch_end], read_header(batches, position))
+                at, stop = 0, len(payload)
+            for index in range(record_count):
+                began = at
+                size = payload[at]
+                at += 1
+                if size >= 0x80:
+                    size, at = _long_varint(payload, at)
+                record_end = at + (size >> 1)
+                if size & 1 or record_end > stop:
+                    raise CorruptBatch(f"a record passes the end of the batch at offset {base_offset}")
+                at += 1
+                while payload[at] >= 0x80:  # timestamp delta
+                    at += 1
+                at += 1
+                while payload[at] >= 0x80:  # offset delta
+                    at += 1
+                at += 1
+                size = payload[at]
+                at += 1
+                if size >= 0x80:
+                    size, at = _long_varint(payload, at)
+                if size & 1:
+                    if size != 1:
+                        raise CorruptBatch(f"a key of negative length in the batch at offset {base_offset}")
+                    keyless += 1
+                else:
+                    key_end = at + (size >> 1)
+                    key = payload[at:key_end]
+                    at = key_end
+                    size = payload[at]
+                    at += 1
+                    if size >= 0x80:
+                        size, at = _long_varint(payload, at)
+                    if size & 1:
+                        if size != 1:
+                            raise CorruptBatch(f"a value of negative length in the batch at offset {base_offset}")
+                        last[key] = None
+                    else:
+                        value_end = at + (size >> 1)
+                        last[key] = payload[at:value_end]
+                        at = value_end
+                    if at >= record_end:  # the count of headers has to fit, too
+                        raise CorruptBatch(f"a record's value passes its end in the batch at offset {base_offset}")
+                count += 1
+                used += record_end - began
+                at = record_end
+                if used >= slice_bytes and not index % _SLICE_CHECK_RECORDS:
+                    yield Offset(base_offset), count, keyless
+                    count = keyless = used = 0
+            if record_count and at != stop:
+                raise CorruptBatch(f"{stop - at} bytes are left after the last record of the batch at {base_offset}")
+            next_offset = base_offset + last_delta + 1
+            position = batch_end
+            used += HEADER_BYTES
+            if used >= slice_bytes:
+                yield Offset(next_offset), count, keyless
+                count = keyless = used = 0
+    except IndexError:
+        raise CorruptBatch(f"a record is cut off in the batch at offset {base_offset}") from None
+    if next_offset != -1:
+        yield Offset(next_offset), count, keyless
+
+
+def _long_varint(payload: bytes, at: int) -> tuple[int, int]:
+    """The rest of an unsigned varint whose first byte, before `at`, has the continuation bit: value, position after it."""
+    result = payload[at - 1] & 0x7F
+    shift = 7
+    while True:
+        byte = payload[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return result, at
+        shift += 7
+        if shift > 63:
+            raise CorruptBatch("a varint is longer than ten bytes")
