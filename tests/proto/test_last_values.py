@@ -45,7 +45,7 @@ def scanned(batches: bytes, slice_bytes: int = 1 << 30) -> tuple[dict[bytes, byt
 
 @settings(max_examples=60, deadline=None)
 @given(CONTENT, st.integers(1, 5_000))
-def test_the_scan_gives_what_opening_every_record_gives(content: list, slice_bytes: int) -> None:  # type: ignore[type-arg]
+def test_the_scan_gives_what_opening_every_record_gives(content: list, slice_bytes: int) -> None:
     batches = built(content)
     expected: dict[bytes, bytes | None] = {}
     records = keyless = next_offset = 0
@@ -69,7 +69,7 @@ def test_the_scan_gives_what_opening_every_record_gives(content: list, slice_byt
 
 @settings(max_examples=60, deadline=None)
 @given(CONTENT, st.data())
-def test_damaged_bytes_are_refused_in_kafkas_words(content: list, data: st.DataObject) -> None:  # type: ignore[type-arg]
+def test_damaged_bytes_are_refused_in_kafkas_words(content: list, data: st.DataObject) -> None:
     batches = bytearray(built(content))
     if not batches:
         return
