@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn
 
@@ -26,6 +26,7 @@ from barnabas_wire.kafka.ids import Uuid
 
 if TYPE_CHECKING:
     from barnabas_broker.config.server import ServerConfig
+    from barnabas_log.disk import Disk
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -41,12 +42,14 @@ _VERBS_ELSEWHERE = {
 """Verbs whose arguments are with their code, and their lines in the help: others do not wait for what these import."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the process's exit status."""
+def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Disk] | None = None) -> int:
+    """Run one verb; returns the process's exit status.
+
+    open_disk: makes the disks of a node that is run, None: the operating system's (see run_node); the offline verbs keep that.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     options = argparse.Namespace(verb="")
     verbs = {
-        None: _run,
         "format": _format,
         "info": _info,
         "random-uuid": _random_uuid,
@@ -60,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = parser.parse_args(words)
         if options.verb is None and not options.config:
             parser.error("name a properties file to run a node: barnabas-server -c server.properties")
-        return verbs[options.verb](options)
+        return _run(options, open_disk) if options.verb is None else verbs[options.verb](options)
     except KafkaError as error:
         refusal = error
     except OSError as error:
@@ -158,9 +161,10 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     return (read_properties(options.config) if options.config else {}) | given
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, open_disk: Callable[[], Disk] | None) -> int:
     from barnabas_broker.config.server import node_config
     from barnabas_broker.node.process import run_node
+    from barnabas_log.disk import RealDisk
 
     logging.basicConfig(
         level=os.environ.get("BARNABAS_LOG_LEVEL", "INFO"),
@@ -177,7 +181,7 @@ def _run(options: argparse.Namespace) -> int:
     _refuse_taken_ports(config.server)
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, name="parent", daemon=True).start()
-    return run_node(config)
+    return run_node(config, open_disk=open_disk or RealDisk)
 
 
 def _refuse_taken_ports(server: ServerConfig) -> None:

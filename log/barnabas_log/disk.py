@@ -390,11 +390,14 @@ class RealDisk:
     def write_file_atomically(self, path: StrPath, data: bytes) -> None:
         """See Disk.write_file_atomically."""
         temporary = f"{path}.tmp"
-        with open(temporary, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)  # a crash may have left one
+            file.append([data])
+            file.sync()
+        finally:
+            file.close()
+        self.rename(temporary, path)
         self.sync_directory(os.path.dirname(path) or ".")
 
     def flush(self, files: Sequence[File]) -> Awaitable[None]:

@@ -17,7 +17,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
@@ -63,7 +63,7 @@ from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
 from barnabas_broker.producer_ids import ProducerIds
 from barnabas_broker.quorum_view import LeaderView
 from barnabas_broker.version import COMMIT, VERSION
-from barnabas_log.disk import RealDisk
+from barnabas_log.disk import Disk, RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
@@ -105,8 +105,9 @@ def monotonic_ms() -> int:
 class Node:
     """One node of the cluster, from start to stop. `run` is its whole life, on the data lane."""
 
-    def __init__(self, config: NodeConfig, *, control: ControlLane) -> None:
+    def __init__(self, config: NodeConfig, *, control: ControlLane, open_disk: Callable[[], Disk] = RealDisk) -> None:
         self._config = config
+        self._open_disk = open_disk
         self._control = control
         self._data_loop = asyncio.get_running_loop()
         self._random = Random(os.urandom(16))
@@ -116,7 +117,7 @@ class Node:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""
-        disk = RealDisk()
+        disk = self._open_disk()
         try:
             identity = await self._identify(disk, stop)
             if identity is None:
@@ -134,7 +135,7 @@ class Node:
         finally:
             disk.close()
 
-    async def _identify(self, disk: RealDisk, stop: asyncio.Event) -> tuple[NodeStorage, VoterSet, Incarnation] | None:
+    async def _identify(self, disk: Disk, stop: asyncio.Event) -> tuple[NodeStorage, VoterSet, Incarnation] | None:
         """Who this node is; None when it is to stop before it knows. A broker asks a controller, and formats itself on first
         boot; a voter never does."""
         server = self._config.server
@@ -185,9 +186,7 @@ class Node:
             await serving
             probe.cancel()
 
-    async def _run_broker(
-        self, disk: RealDisk, storage: NodeStorage, control: _ControlSide, stop: asyncio.Event
-    ) -> None:
+    async def _run_broker(self, disk: Disk, storage: NodeStorage, control: _ControlSide, stop: asyncio.Event) -> None:
         config = self._config
         settings = control.settings
         logs = LogManager(
@@ -321,6 +320,11 @@ class Node:
         return self._config
 
     @property
+    def open_disk(self) -> Callable[[], Disk]:
+        """Makes a Disk; whoever calls it closes that."""
+        return self._open_disk
+
+    @property
     def control_loop(self) -> asyncio.AbstractEventLoop:
         """The control lane's loop."""
         return self._control.loop
@@ -404,6 +408,7 @@ class _ControlSide:
             ),
             on_superseded=self.fail,
             on_conflict=logger.error,
+            open_disk=node.open_disk,
         )
         transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=self._incarnation)
         self._listener = MetadataListener(self.loader, leader_observers=())
@@ -495,7 +500,7 @@ class _ControlSide:
         """Open the metadata log and build everything that needs it."""
 
         async def open_it() -> MetadataLog:
-            disk = RealDisk()  # its own, so that its flushes never queue behind the data's
+            disk = node.open_disk()  # its own, so that its flushes never queue behind the data's
             try:
                 return await MetadataLog.open(
                     disk=disk,
@@ -510,7 +515,7 @@ class _ControlSide:
                 disk.close()
                 raise
 
-        log, was_former = await open_log(storage.metadata_directory, open_it=open_it)
+        log, was_former = await open_log(storage.metadata_directory, open_it=open_it, open_disk=node.open_disk)
         if was_former and node.config.server.is_controller:
             voters = VoterSet.unknown()  # those that it was formatted with belong to the log that was set aside
         return cls(node, storage, voters, log, incarnation)
