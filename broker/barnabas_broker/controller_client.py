@@ -62,6 +62,8 @@ from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.controller.requests_partitions import (
     AlterPartitionReassignments,
     AlterPartitionReassignmentsReply,
+    AlterReplicaFaults,
+    AlterReplicaFaultsReply,
     AssignReplicasToDirectories,
     AssignReplicasToDirectoriesReply,
     ElectedPartition,
@@ -74,6 +76,7 @@ from barnabas_quorum.controller.requests_partitions import (
     PartitionReassignment,
     PlacedReplica,
     ReassignedPartition,
+    ReplicaFaultReport,
     ReplicaPlacement,
     UnregisterBroker,
     UnregisterBrokerReply,
@@ -114,6 +117,7 @@ REPEATED = (
     RegisterBroker,
     AlterPartition,
     AllocateProducerIds,
+    AlterReplicaFaults,
     AssignReplicasToDirectories,
     RegisterController,
     ListPartitionReassignments,
@@ -252,6 +256,15 @@ class ControllerClient:
             broker_id=self._broker_id, broker_epoch=self._broker_epoch(), placements=tuple(placements)
         )
         reply = await self.ask(request, AssignReplicasToDirectoriesReply, timeout_ms=BROKER_TIMEOUT_MS)
+        return reply.replicas
+
+    async def alter_replica_faults(self, reports: Sequence[ReplicaFaultReport]) -> tuple[PlacedReplica, ...]:
+        """Report faulty replicas of this broker, and those that are whole again; one outcome each. Raises KafkaError
+        (STALE_BROKER_EPOCH, UNSUPPORTED_VERSION, REQUEST_TIMED_OUT)."""
+        request = AlterReplicaFaults(
+            broker_id=self._broker_id, broker_epoch=self._broker_epoch(), reports=tuple(reports)
+        )
+        reply = await self.ask(request, AlterReplicaFaultsReply, timeout_ms=BROKER_TIMEOUT_MS)
         return reply.replicas
 
     # --- what it forwards for others ------------------------------------------------------------------------------------

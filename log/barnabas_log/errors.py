@@ -65,6 +65,10 @@ class StorageFailed(KafkaError):
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
+class NoRoom(StorageFailed):
+    """The disk under this log is full, or a quota is: nothing is lost, and it takes records again once there is room."""
+
+
 class DirectoryLocked(KafkaError):
     """Another process serves this directory."""
 

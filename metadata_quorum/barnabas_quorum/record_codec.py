@@ -25,6 +25,7 @@ from barnabas_quorum.records import (
     ConfigRecord,
     ConfigResourceType,
     EndTransactionRecord,
+    FaultyReplica,
     FeatureLevelRecord,
     FeatureRange,
     LeaderRecoveryState,
@@ -37,6 +38,8 @@ from barnabas_quorum.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
+    ReplicaFault,
+    ReplicaFaults,
     TopicRecord,
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
@@ -234,6 +237,7 @@ def _partition(record: PartitionRecord) -> Any:
             leader_recovery_state=int(record.leader_recovery_state),
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
+            faults=_faults_out(record.faults),
         )
     )
 
@@ -253,6 +257,7 @@ def _read_partition(message: Any) -> Record:
         leader_recovery_state=LeaderRecoveryState(message.leader_recovery_state),
         leader_epoch=Epoch(message.leader_epoch),
         partition_epoch=message.partition_epoch,
+        faults=_faults_in(message.faults),
     )
 
 
@@ -271,6 +276,7 @@ def _partition_change(record: PartitionChangeRecord) -> Any:
             directories=_optional_uuids_out(record.directories),
             elr=_optional_brokers_out(record.elr),
             last_known_elr=_optional_brokers_out(record.last_known_elr),
+            faults=None if record.faults is None else pb.FaultyReplicas(replicas=_faults_out(record.faults)),
         )
     )
 
@@ -293,6 +299,7 @@ def _read_partition_change(message: Any) -> Record:
         directories=_uuids_in(message.directories.ids) if message.HasField("directories") else None,
         elr=brokers("elr"),
         last_known_elr=brokers("last_known_elr"),
+        faults=_faults_in(message.faults.replicas) if message.HasField("faults") else None,
     )
 
 
@@ -374,6 +381,14 @@ def _no_op(record: NoOpRecord) -> Any:
 
 def _read_no_op(message: Any) -> Record:
     return NoOpRecord()
+
+
+def _faults_out(faults: ReplicaFaults) -> list[Any]:
+    return [pb.FaultyReplica(broker_id=broker_id, fault=int(fault)) for broker_id, fault in faults]
+
+
+def _faults_in(messages: Iterable[Any]) -> ReplicaFaults:
+    return tuple(FaultyReplica(BrokerId(m.broker_id), ReplicaFault(m.fault)) for m in messages)
 
 
 def _brokers_in(ids: Iterable[int]) -> tuple[BrokerId, ...]:

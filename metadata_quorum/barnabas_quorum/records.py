@@ -45,6 +45,17 @@ class ReplicaFault(IntEnum):
     """Its directory is out of space. The copy is whole up to its end, and takes no more records."""
 
 
+class FaultyReplica(NamedTuple):
+    """One replica of a partition that is faulty."""
+
+    broker_id: BrokerId
+    fault: ReplicaFault
+
+
+ReplicaFaults = tuple[FaultyReplica, ...]
+"""The faulty replicas of one partition, by broker id in ascending order, at most one fault each."""
+
+
 class FeatureRange(NamedTuple):
     """The levels of one feature that a node can serve, both ends included."""
 
@@ -155,6 +166,7 @@ class PartitionRecord:
     adding_replicas: tuple[BrokerId, ...] = ()
     elr: tuple[BrokerId, ...] = ()
     last_known_elr: tuple[BrokerId, ...] = ()
+    faults: ReplicaFaults = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +185,8 @@ class PartitionChangeRecord:
     directories: tuple[Uuid, ...] | None = None
     elr: tuple[BrokerId, ...] | None = None
     last_known_elr: tuple[BrokerId, ...] | None = None
+    faults: ReplicaFaults | None = None
+    """Only from metadata.version 4 on: an older node would pass over it in silence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

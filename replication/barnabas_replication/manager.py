@@ -30,6 +30,7 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration, TopicsDelta, TopicsImage
+from barnabas_quorum.records import ReplicaFault
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
@@ -158,6 +159,11 @@ class ReplicaManager:
         """Called after the partitions of a failed log directory were given up."""
         self.on_placed: Callable[[Uuid, int, Uuid], None] = lambda topic_id, partition, directory_id: None
         """Told (topic id, partition, directory id) when a replica is in another directory than the cluster knows (KIP-858)."""
+        self.on_replica_fault: Callable[[Uuid, int, ReplicaFault | None], None] = lambda topic_id, partition, fault: (
+            None
+        )
+        """Told (topic id, partition, fault) when a replica became faulty or whole again, or is not what the cluster knows."""
+        self._full_directories: set[str] = set()
         self.throttle = ReplicationThrottle()
         logs.on_flushed = self._on_flushed
         logs.on_directory_failed = self._fail_directory
@@ -600,6 +606,10 @@ class ReplicaManager:
         if not self._has_looked_for_strays and self._is_present_life():
             self._has_looked_for_strays = True
             self._remove_strays()
+        if image.features.has_replica_faults and not before.features.has_replica_faults:
+            for partition in self._partitions.values():
+                if partition.fault is not None:
+                    self._report_fault(partition)
         if image.cluster is not before.cluster:
             for leader_id, fetcher in self._fetchers.items():
                 fetcher.set_endpoint(self._endpoint(leader_id))
@@ -686,6 +696,7 @@ class ReplicaManager:
         if partition is None:
             return
         self._tell_directory(partition, registration)
+        self._tell_fault(partition, registration)
         self._stop_fetching(partition)
         partition.make_leader(registration, now_ms=now_ms, is_present_life=self._is_present_life())
 
@@ -694,16 +705,20 @@ class ReplicaManager:
         if partition is None:
             return
         self._tell_directory(partition, registration)
+        self._tell_fault(partition, registration)
         if not self._knows_own_past():
             # It may name a leader from before epochs that our log holds, or that we led: that one would have us cut
             # what was committed since, while the cluster still takes us for one who has it.
             self._postponed[topic_partition] = None
             return
-        if not partition.make_follower(registration):
-            return
-        self._stop_fetching(partition)
-        leader_id = registration.leader
-        if leader_id == NO_BROKER or partition.storage_error is not None:
+        if partition.make_follower(registration):
+            self._stop_fetching(partition)
+            self._begin_fetching(partition)
+
+    def _begin_fetching(self, partition: Partition) -> None:
+        """Have the leader's fetcher keep it in step, unless its disk failed or is full: then there is nowhere to write."""
+        leader_id = partition.leader_id
+        if leader_id == NO_BROKER or partition.storage_error is not None or not partition.has_room:
             return
         fetcher = self._fetchers.get(leader_id)
         if fetcher is None:
@@ -724,7 +739,7 @@ class ReplicaManager:
             if self._tasks is not None:
                 self._tasks.create_task(fetcher.run())
         fetcher.add(partition)
-        self._fetcher_of[topic_partition] = fetcher
+        self._fetcher_of[partition.topic_partition] = fetcher
 
     def _hosted(
         self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration
@@ -779,6 +794,11 @@ class ReplicaManager:
             stats=self.stats,
             traffic=traffic,
         )
+        if _directory_of(partition) in self._full_directories:
+            partition.set_room(False)
+        # Nobody here knows yet what was found before a restart; an empty log has nothing to be damaged.
+        is_known_corrupt = registration.fault_of(self.broker_id) is ReplicaFault.CORRUPT
+        partition.is_corrupt = is_known_corrupt and log.log_end_offset > log.log_start_offset
         return partition
 
     def _may_make_log(self, topic_partition: TopicPartition, registration: PartitionRegistration) -> bool:
@@ -810,6 +830,15 @@ class ReplicaManager:
         known = dict(zip(registration.replicas, registration.directories, strict=False)).get(self.broker_id)
         if directory_id not in (known, ZERO_UUID):
             self.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
+
+    def _tell_fault(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """What is wrong with the replica, if the cluster believes otherwise."""
+        if registration.fault_of(self.broker_id) is not partition.fault:
+            self._report_fault(partition)
+
+    def _report_fault(self, partition: Partition) -> None:
+        if self._image.features.has_replica_faults:
+            self.on_replica_fault(partition.topic_id, partition.topic_partition.partition, partition.fault)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """The topic is gone, or we are no replica of it any more: its log goes too."""
@@ -869,12 +898,57 @@ class ReplicaManager:
         """See PartitionHost."""
         self._proposals.propose(partition, item)
 
+    # ------------------------------------------------------------------ faulty replicas
+
+    def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
+        """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted. The
+        controller is told where the cluster's metadata.version knows faults; a full directory stays a fault until it has room.
+
+        CORRUPT: reads of what is sound go on, and others lead where they can. NO_ROOM: appends are refused and a follower
+        fetches no more, reads go on.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            is_full = fault is ReplicaFault.NO_ROOM or _directory_of(partition) in self._full_directories
+            self._set_fault(
+                partition,
+                is_corrupt=fault is ReplicaFault.CORRUPT or (partition.is_corrupt and fault is not None),
+                has_room=not is_full,
+            )
+
+    def set_room(self, directory: str, *, has_room: bool) -> None:
+        """Whether the logs in that log directory may grow."""
+        if has_room:
+            self._full_directories.discard(directory)
+        else:
+            self._full_directories.add(directory)
+        for partition in tuple(self._partitions.values()):
+            if _directory_of(partition) == directory:
+                self._set_fault(partition, is_corrupt=partition.is_corrupt, has_room=has_room)
+
+    def _set_fault(self, partition: Partition, *, is_corrupt: bool, has_room: bool) -> None:
+        before, had_room = partition.fault, partition.has_room
+        partition.is_corrupt = is_corrupt
+        if has_room != had_room:
+            partition.set_room(has_room)
+            if not partition.is_leader:
+                self._stop_fetching(partition)
+                self._begin_fetching(partition)
+            elif has_room:
+                # What waits to be written since the disk was full; produces may still wait for it.
+                self._dirty[partition] = None
+                self._schedule_drain()
+        if partition.fault is not before:
+            level = logging.INFO if partition.fault is None else logging.WARNING
+            logger.log(level, "%s: this replica is %s", partition.topic_partition, _in_words(partition.fault))
+            self._report_fault(partition)
+
     # ------------------------------------------------------------------ failing disks
 
     def _fail_directory(self, directory: str, error: OSError) -> None:
         """A log directory has failed: its partitions are served no more until the broker starts again."""
         for partition in tuple(self._partitions.values()):
-            if partition.log.directory.rpartition("/")[0] == directory:
+            if _directory_of(partition) == directory:
                 self._on_storage_error(partition, error)
         self.on_directory_failed(directory, error)
 
@@ -924,6 +998,19 @@ class ReplicaManager:
         while True:
             await asyncio.sleep(self._config.high_watermark_checkpoint_interval_ms / 1000)
             await self._logs.write_high_watermarks()
+
+
+def _directory_of(partition: Partition) -> str:
+    """Path of the log directory that its log is in."""
+    return partition.log.directory.rpartition("/")[0]
+
+
+def _in_words(fault: ReplicaFault | None) -> str:
+    if fault is None:
+        return "whole again and may take records"
+    if fault is ReplicaFault.CORRUPT:
+        return "corrupt: records below the high watermark are damaged"
+    return "without room: its log directory is full"
 
 
 def _release(outcomes: list[FetchOutcome]) -> None:

@@ -26,9 +26,10 @@ from typing import NamedTuple, Protocol
 
 from barnabas_log.config import FlushOnAcks
 from barnabas_log.disk import FileRange
-from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange, StorageFailed
+from barnabas_log.errors import InconsistentTopicId, NoRoom, OffsetOutOfRange, StorageFailed
 from barnabas_log.unified_log import AppendResult, UnifiedLog
 from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr as rules
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome, IsrMember
@@ -145,9 +146,13 @@ class Partition:
         "_config",
         "_host",
         "_stats",
+        "append_refusal",
         "consumer_fetches",
+        "faulty_replicas",
         "follower_fetches",
+        "has_room",
         "high_watermark",
+        "is_corrupt",
         "is_leader",
         "is_of_internal_topic",
         "isr",
@@ -199,6 +204,12 @@ class Partition:
         self.proposal: AlterPartitionItem | None = None
         self.remotes: dict[BrokerId, RemoteReplica] = {}
         self.storage_error: KafkaError | None = None
+        self.append_refusal: KafkaError | None = None
+        """Why a leader takes no records: its disk failed, or has no room. One look per append covers both."""
+        self.is_corrupt = False
+        self.has_room = True
+        self.faulty_replicas: frozenset[BrokerId] = frozenset()
+        """As the image has them: the controller would refuse them for the ISR."""
         self.waiting_for_commit = ProduceQueue()
         self.waiting_for_flush = ProduceQueue()
         self.follower_fetches = WaitingList()
@@ -218,6 +229,13 @@ class Partition:
     def durable_end_offset(self) -> Offset:
         """How far this replica's own log counts."""
         return self.log.flushed_end_offset if self.is_durable_by_flush else self.log.written_end_offset
+
+    @property
+    def fault(self) -> ReplicaFault | None:
+        """What is wrong with this replica; corrupt comes first, because it may lack a committed record."""
+        if self.is_corrupt:
+            return ReplicaFault.CORRUPT
+        return None if self.has_room else ReplicaFault.NO_ROOM
 
     @property
     def min_isr(self) -> int:
@@ -306,9 +324,20 @@ class Partition:
 
     def fail_storage(self, error: KafkaError) -> None:
         """The disk under it failed: nothing is served from it until the broker starts again."""
-        self.storage_error = error
+        self.storage_error = self.append_refusal = error
         self.proposal = None
         self._dismiss(error)
+
+    def set_room(self, has_room: bool) -> None:
+        """Whether the log may grow. Without room appends are refused with an error that clients retry; reads go on."""
+        self.has_room = has_room
+        if self.storage_error is None:
+            self.append_refusal = None
+            if not has_room:
+                self.append_refusal = NoRoom(
+                    f"{self.topic_partition}: the log directory of broker {self._host.broker_id} is full; free space there, "
+                    "it takes records again by itself"
+                )
 
     def _take_roles(self, registration: PartitionRegistration) -> None:
         self.is_leader = False
@@ -317,6 +346,7 @@ class Partition:
         self.replicas = registration.replicas
         self.partition_epoch = registration.partition_epoch
         self.isr = IsrState.of(registration.isr)
+        self.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
         self.proposal = None
         self.remotes = {}
         self.sent_high_watermarks = {}
@@ -344,7 +374,8 @@ class Partition:
         )
 
     def _take_replicas(self, registration: PartitionRegistration, now_ms: int) -> None:
-        """Replicas may come and go within a leader epoch (reassignment)."""
+        """Replicas may come and go within a leader epoch (reassignment), and become faulty."""
+        self.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
         if registration.replicas == self.replicas:
             return
         me = self._host.broker_id
@@ -382,8 +413,8 @@ class Partition:
         """
         if not self.is_leader:
             raise self._not_leader()
-        if self.storage_error is not None:
-            raise self.storage_error
+        if self.append_refusal is not None:
+            raise self.append_refusal
         if self.is_of_internal_topic and not is_internal:
             raise InternalTopic(f"{self.topic_partition.topic} is written by the brokers alone")
         # The effective minimum is at most the configured one, so the cheap look nearly always settles it.
@@ -502,7 +533,9 @@ class Partition:
             self._propose(self.isr.maximal)
 
     def _is_eligible(self, replica: RemoteReplica) -> bool:
-        """Unfenced, not shutting down, and the same process life that the controller knows (KIP-903)."""
+        """Unfenced, not shutting down, whole, and the same process life that the controller knows (KIP-903)."""
+        if replica.broker_id in self.faulty_replicas:
+            return False
         registered = self._host.registered_broker_epoch(replica.broker_id)
         return registered is not None and replica.broker_epoch == registered
 

@@ -61,6 +61,8 @@ from barnabas_quorum.controller.requests_integrity import (
 from barnabas_quorum.controller.requests_partitions import (
     AlterPartitionReassignments,
     AlterPartitionReassignmentsReply,
+    AlterReplicaFaults,
+    AlterReplicaFaultsReply,
     AssignReplicasToDirectories,
     AssignReplicasToDirectoriesReply,
     ElectedPartition,
@@ -73,6 +75,7 @@ from barnabas_quorum.controller.requests_partitions import (
     PartitionReassignment,
     PlacedReplica,
     ReassignedPartition,
+    ReplicaFaultReport,
     ReplicaPlacement,
     UnregisterBroker,
     UnregisterBrokerReply,
@@ -109,7 +112,7 @@ from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.controller_verb import error_of, fault_of
 from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
-from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState
+from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState, ReplicaFault
 from barnabas_quorum.records_security import (
     AclOperation,
     AclPatternType,
@@ -206,6 +209,14 @@ REQUESTS: list[ControllerRequest] = [
         broker_epoch=-1,
         placements=(ReplicaPlacement(topic_id=uuid(3), partition_id=2, directory_id=uuid(900)),),
     ),
+    AlterReplicaFaults(
+        broker_id=BrokerId(2),
+        broker_epoch=7,
+        reports=(
+            ReplicaFaultReport(topic_id=uuid(3), partition_id=2, fault=ReplicaFault.NO_ROOM),
+            ReplicaFaultReport(topic_id=uuid(3), partition_id=3, fault=None),
+        ),
+    ),
     UnregisterBroker(broker_id=BrokerId(4)),
     UpdateFeatures(updates=(FeatureUpdate(name="f", level=2, kind=FeatureUpgrade.SAFE_DOWNGRADE),), validate_only=True),
     RegisterController(
@@ -289,6 +300,14 @@ REPLIES: dict[str, list[ControllerReply]] = {
     ],
     "AssignReplicasToDirectories": [
         AssignReplicasToDirectoriesReply(
+            replicas=(
+                PlacedReplica(topic_id=uuid(1), partition_id=0),
+                PlacedReplica(topic_id=uuid(1), partition_id=1, error=ERROR),
+            )
+        )
+    ],
+    "AlterReplicaFaults": [
+        AlterReplicaFaultsReply(
             replicas=(
                 PlacedReplica(topic_id=uuid(1), partition_id=0),
                 PlacedReplica(topic_id=uuid(1), partition_id=1, error=ERROR),

@@ -24,6 +24,7 @@ from barnabas_quorum.image.snapshot import difference, in_one_go, loaded_delta, 
 from barnabas_quorum.records import (
     ConfigRecord,
     ConfigResourceType,
+    FaultyReplica,
     FeatureLevelRecord,
     FeatureRange,
     LeaderRecoveryState,
@@ -34,6 +35,7 @@ from barnabas_quorum.records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     RemoveTopicRecord,
+    ReplicaFault,
     TopicRecord,
 )
 from barnabas_quorum.records_security import (
@@ -78,6 +80,7 @@ ONE_OF_EACH: dict[str, list[Record]] = {
             directories=(uuid(1), uuid(2)),
             isr=(BrokerId(1), BrokerId(2)),
             leader=BrokerId(1),
+            faults=(FaultyReplica(BrokerId(2), ReplicaFault.NO_ROOM),),
         ),
     ],
     "configs": [ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="t", key="k", value="v")],

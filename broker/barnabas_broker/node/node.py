@@ -41,6 +41,7 @@ from barnabas_broker.metadata.controller_registration import ControllerRegistrar
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
+from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
 from barnabas_broker.metrics.health import find_dead, find_unready
 from barnabas_broker.metrics.http import HttpServer
 from barnabas_broker.metrics.lane_probe import LaneProbe
@@ -250,6 +251,8 @@ class Node:
 
         placements = Placements(control.client)
         replicas.on_placed = placements.note
+        faults = ReplicaFaultReports(control.client)
+        replicas.on_replica_fault = faults.note
 
         def on_directory_failed(directory: str, error: OSError) -> None:
             # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
@@ -284,6 +287,7 @@ class Node:
             keeping = tasks.create_task(logs.run())
             replicating = tasks.create_task(replicas.run())
             placing = tasks.create_task(placements.run())
+            reporting = tasks.create_task(faults.run())
             coordinating = tasks.create_task(groups.run())
             listening = tasks.create_task(server.run())
             serving = tasks.create_task(self._control.call(control.run()))
@@ -292,6 +296,7 @@ class Node:
             logger.info("broker %d leaves the cluster", config.server.id)
             await self._control.call(control.leave())
             placing.cancel()
+            reporting.cancel()
             for task in (listening, coordinating, replicating):
                 task.cancel()
             await asyncio.wait((listening, coordinating, replicating))

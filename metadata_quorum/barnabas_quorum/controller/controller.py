@@ -28,6 +28,7 @@ from barnabas_quorum.controller import (
     partitions,
     producer_ids,
     reassignment,
+    replica_faults,
     tokens,
     topics,
 )
@@ -59,6 +60,8 @@ from barnabas_quorum.controller.requests_integrity import WriteImageHash, WriteI
 from barnabas_quorum.controller.requests_partitions import (
     AlterPartitionReassignments,
     AlterPartitionReassignmentsReply,
+    AlterReplicaFaults,
+    AlterReplicaFaultsReply,
     AssignReplicasToDirectories,
     AssignReplicasToDirectoriesReply,
     ElectLeaders,
@@ -287,6 +290,10 @@ class Controller:
         self, request: AssignReplicasToDirectories, *, now_ms: int
     ) -> ControllerResult[AssignReplicasToDirectoriesReply]:
         return directories.assign_directories(self.pending, request, rules=self.partition_rules)
+
+    @decide.register
+    def _(self, request: AlterReplicaFaults, *, now_ms: int) -> ControllerResult[AlterReplicaFaultsReply]:
+        return replica_faults.alter_replica_faults(self.pending, request, rules=self.partition_rules)
 
     @decide.register
     def _(self, request: UnregisterBroker, *, now_ms: int) -> ControllerResult[UnregisterBrokerReply]:

@@ -86,7 +86,7 @@ def assign_directories(
 def _assign(
     image: MetadataImage, broker: BrokerRegistration, placement: ReplicaPlacement, *, rules: PartitionRules
 ) -> PartitionChangeRecord | None:
-    placed = _find(image, broker.id, placement)
+    placed = find_replica(image, broker.id, topic_id=placement.topic_id, partition_id=placement.partition_id)
     if is_reserved(placement.directory_id):
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f"directory {placement.directory_id} is reserved and holds no replica"
@@ -147,20 +147,18 @@ def _without(members: tuple[BrokerId, ...], broker_id: BrokerId) -> tuple[Broker
     return tuple(member for member in members if member != broker_id)
 
 
-def _find(image: MetadataImage, broker_id: BrokerId, placement: ReplicaPlacement) -> PlacedPartition:
-    topic = image.topics.get_by_id(placement.topic_id)
+def find_replica(image: MetadataImage, broker_id: BrokerId, *, topic_id: Uuid, partition_id: int) -> PlacedPartition:
+    """The partition of which the broker holds a replica. Raises UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
+    NOT_LEADER_OR_FOLLOWER."""
+    topic = image.topics.get_by_id(topic_id)
     if topic is None:
-        raise KafkaError.of(
-            ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {placement.topic_id}; it may have been deleted"
-        )
-    partition = topic.partitions.get(placement.partition_id)
+        raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic_id}; it may have been deleted")
+    partition = topic.partitions.get(partition_id)
     if partition is None:
-        raise KafkaError.of(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{placement.partition_id} does not exist"
-        )
+        raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic.name}-{partition_id} does not exist")
     if broker_id not in partition.replicas:
         raise KafkaError.of(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"broker {broker_id} holds no replica of {topic.name}-{placement.partition_id}",
+            f"broker {broker_id} holds no replica of {topic.name}-{partition_id}",
         )
-    return PlacedPartition(topic, placement.partition_id, partition)
+    return PlacedPartition(topic, partition_id, partition)

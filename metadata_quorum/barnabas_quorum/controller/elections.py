@@ -97,6 +97,7 @@ def settled_brokers(
         if replica not in partition.isr
         and replica not in partition.adding_replicas
         and is_directory_online(image, partition, replica)
+        and partition.fault_of(replica) is None
     }
 
     def is_settled(broker_id: BrokerId) -> bool:
@@ -163,6 +164,8 @@ def _elect_preferred(image: MetadataImage, placed: PlacedPartition, rules: Parti
             reason = "is not in service: start it, or reassign the partition"
         elif not is_directory_online(image, partition, preferred):
             reason = "has lost the log directory of its replica: mend the disk, or reassign the partition"
+        elif (fault := partition.fault_of(preferred)) is not None:
+            reason = f"has a faulty replica ({fault.name}): `barnabas explain partition {topic.name} {index}` says what helps"
         else:
             reason = f"is not among the in-sync replicas {list(partition.isr)}: wait until it has caught up"
         raise KafkaError.of(

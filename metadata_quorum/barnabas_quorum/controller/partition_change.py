@@ -4,25 +4,37 @@ May touch:  its arguments.            Must not touch: the image as a whole, sess
 Invariants: leader ∈ ISR or there is none; ISR ⊆ replicas; ISR and ELR are disjoint, and the ISR is empty only while an ELR
             or a last known leader tells who may come next, or their disks are gone and only an unclean election helps;
             adding and removing ⊆ replicas; only an unclean election, asked for by config or by hand, makes a leader that
-            may lack committed records.
+            may lack committed records; a faulty replica (ReplicaFault) leads, and is in the ISR, only while it leads and no
+            whole replica of the ISR may.
 Read next:  elr.py and partition_rules.py; partitions.py, elections.py and reassignment.py, which ask for changes;
             image/topics.py (merge), which replays them.
 
 Order of steps as in Kafka's builder (KIP-966): a reassignment that is done, ELR, election, leader epoch for dropped replicas,
 ISR, last known leader, directories and replicas, recovery state. Differs from Kafka: a reassignment that an election makes
 done is done at once; in Kafka it waits for an ISR change, and a new leader that is in sync alone proposes none.
+
+What a fault does (Kafka knows none of single replicas). Whoever is whole leads; a faulty leader hands over and faulty members leave
+the ISR. Where nobody whole is in sync, the faulty leader stays: it can serve reads, others catch up from it, and the first that
+is in sync takes over. One without room has every record and stays eligible. A corrupt one may lack a committed record, so it
+leaves the ELR: elected from there it would count as clean. It may still be the last known leader, who has the most of anyone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
 from barnabas_quorum.controller.elr import effective_min_isr, eligible_replicas, last_known_leader
 from barnabas_quorum.image.directories import UNASSIGNED_DIRECTORY
 from barnabas_quorum.image.topics import PartitionRegistration
-from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord
+from barnabas_quorum.records import (
+    FaultyReplica,
+    LeaderRecoveryState,
+    PartitionChangeRecord,
+    ReplicaFault,
+    ReplicaFaults,
+)
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
 
 T = TypeVar("T")
@@ -76,6 +88,7 @@ def build_change(
     election: Election = Election.ONLINE,
     allows_unclean: bool = False,
     leader_recovery_state: LeaderRecoveryState | None = None,
+    target_faults: ReplicaFaults | None = None,
 ) -> PartitionChangeRecord | None:
     """The change that gives the partition what is wanted and the leader it then should have; None when nothing changes.
 
@@ -89,15 +102,20 @@ def build_change(
         gone: replicas whose records are gone for certain; they are in no ISR, and not the last known leader either.
         allows_unclean: let a replica lead that may lack committed records, if no other may lead.
         leader_recovery_state: what the leader reports of itself, None = as it is.
+        target_faults: the faulty replicas, None = as they are. One that is dropped, or gone, is faulty no more.
     """
+    faults = dict(partition.faults if target_faults is None else target_faults)
+    lost = {*lost, *gone, *(replica for replica, fault in faults.items() if fault is ReplicaFault.CORRUPT)}
     isr = tuple(member for member in (partition.isr if target_isr is None else target_isr) if member not in gone)
     wanted = target_replicas or Replicas(partition.replicas, partition.adding_replicas, partition.removing_replicas)
+    if any(member in wanted.all and member not in faults and is_acceptable(member) for member in isr):
+        isr = tuple(member for member in isr if member not in faults)
     completed = completed_reassignment(wanted, isr)
     if completed is not None:
         wanted, isr = completed
     isr = tuple(member for member in isr if member in wanted.all)
     min_isr = effective_min_isr(min_insync_replicas, len(wanted.all))
-    elr = eligible_replicas(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, lost={*lost, *gone})
+    elr = eligible_replicas(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, lost=lost)
     last_known = last_known_leader(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, gone=gone)
     recovery = partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
 
@@ -107,6 +125,7 @@ def build_change(
         isr=isr,
         elr=elr,
         last_known=last_known,
+        faults=faults,
         is_acceptable=is_acceptable,
         election=election,
         allows_unclean=allows_unclean,
@@ -116,6 +135,10 @@ def build_change(
         isr, elr, recovery = (leader,), (), LeaderRecoveryState.RECOVERING
     elif leader != NO_BROKER and not isr:
         isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
+    elif leader in faults:
+        # it leads for want of a whole one; other faulty ones take no part
+        isr = tuple(member for member in isr if member not in faults or member == leader)
+        elr = eligible_replicas(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, lost=lost)
     completed = completed_reassignment(wanted, isr)
     if completed is not None:
         # the new leader is all that was still wanted: no ISR change would come to say so
@@ -142,6 +165,7 @@ def build_change(
         elr=_if_changed(elr, partition.elr),
         last_known_elr=_if_changed(last_known, partition.last_known_elr),
         leader_recovery_state=recovery if recovery != partition.leader_recovery_state else None,
+        faults=_if_changed(_faults_left(faults, wanted.all, gone), partition.faults),
     )
     return None if is_unchanged(change) else change
 
@@ -185,15 +209,16 @@ def _elect(
     elr: tuple[BrokerId, ...],
     last_known: tuple[BrokerId, ...],
     is_acceptable: Callable[[BrokerId], bool],
+    faults: Mapping[BrokerId, ReplicaFault],
     election: Election,
     allows_unclean: bool,
 ) -> _Elected:
-    """A member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list; failing these the last
-    known leader, failing that, where it is allowed, any replica that lives."""
+    """A whole member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list; failing these a faulty
+    one; failing these the last known leader, failing that, where it is allowed, any replica that lives, whole ones first."""
     candidates = isr or elr
 
     def may_lead(replica: BrokerId) -> bool:
-        return replica in candidates and is_acceptable(replica)
+        return replica in candidates and replica not in faults and is_acceptable(replica)
 
     if election is Election.PREFERRED and may_lead(replicas[0]):
         return _Elected(replicas[0])
@@ -202,10 +227,14 @@ def _elect(
     for replica in replicas:
         if may_lead(replica):
             return _Elected(replica)
+    faulty = [replica for replica in replicas if replica in candidates and replica in faults and is_acceptable(replica)]
+    if faulty:
+        # Without room every record can be read; a corrupt one has the harder fault. Between equals leadership stays.
+        return _Elected(min(faulty, key=lambda r: (faults[r] is ReplicaFault.CORRUPT, r != partition.leader)))
     if not isr and not elr and len(last_known) == 1 and is_acceptable(last_known[0]):
         return _Elected(last_known[0], is_unclean=True)
     if allows_unclean:
-        for replica in replicas:
+        for replica in sorted(replicas, key=lambda replica: replica in faults):
             if is_acceptable(replica):
                 return _Elected(replica, is_unclean=True)
     return _Elected(NO_BROKER)
@@ -218,6 +247,16 @@ def _directories(
         return partition.directories
     known = dict(zip(partition.replicas, partition.directories, strict=False))
     return tuple(known[replica] if replica in known else directory_for(replica) for replica in replicas)
+
+
+def _faults_left(
+    faults: Mapping[BrokerId, ReplicaFault], replicas: tuple[BrokerId, ...], gone: Collection[BrokerId]
+) -> ReplicaFaults:
+    return tuple(
+        FaultyReplica(replica, faults[replica])
+        for replica in sorted(faults)
+        if replica in replicas and replica not in gone
+    )
 
 
 def _if_changed(now: tuple[T, ...], before: tuple[T, ...]) -> tuple[T, ...] | None:

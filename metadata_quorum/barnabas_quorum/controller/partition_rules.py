@@ -2,7 +2,8 @@
 
 May touch:  the image, configs.       Must not touch: sessions, everything that waits.
 Invariants: a replica may lead when its broker is registered, unfenced and not leaving, and the log directory that
-            holds it works (KIP-858); a directory that nobody has told yet counts as working.
+            holds it works (KIP-858); a directory that nobody has told yet counts as working. Of those, one that is faulty
+            leads only where no whole one may: partition_change.py weighs that.
 Read next:  partition_change.py, which asks these; brokers.py and elections.py, which hand them on.
 """
 

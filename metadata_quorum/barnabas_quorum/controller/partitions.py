@@ -96,7 +96,9 @@ def leave_partitions(
         gone = (broker_id,) if is_gone(placed) else ()
         lost = (broker_id,) if is_lost(placed) else gone
         is_in_sync = broker_id in partition.isr or partition.leader == broker_id
-        is_struck = (lost and broker_id in partition.elr) or (gone and broker_id in partition.last_known_elr)
+        is_struck = (lost and broker_id in partition.elr) or (
+            gone and (broker_id in partition.last_known_elr or partition.fault_of(broker_id) is not None)
+        )
         if not is_in_sync and not is_struck:
             continue
         change = build_change(
@@ -145,8 +147,8 @@ def alter_partition(
         if partition.leader != request.broker_id:
             moved = KafkaError.of(
                 ErrorCode.NEW_LEADER_ELECTED,
-                f"partition {item.partition_id} of {item.topic_id} is reassigned: its ISR is taken, and broker "
-                f"{partition.leader} leads it now",
+                f"partition {item.partition_id} of {item.topic_id} is reassigned or its leader was faulty: its ISR is taken, "
+                f"and broker {partition.leader} leads it now",
             )
             replies.append(
                 PartitionAlterationReply(topic_id=item.topic_id, partition_id=item.partition_id, error=moved)
@@ -209,7 +211,8 @@ def _alter_one(
         topic_id=item.topic_id,
         partition_id=item.partition_id,
         # the leader is in the new ISR and keeps leading, also while it shuts down: that is another decision's matter;
-        # another leads only when this ISR completes a reassignment that takes the present leader away
+        # another leads only when this ISR completes a reassignment that takes the present leader away, or brings the first
+        # whole member beside a faulty leader
         is_acceptable=lambda candidate: candidate == sender or may_lead(candidate),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         target_isr=new_isr,
@@ -253,6 +256,7 @@ def _check_members(
     """Every member must be able to lead, and be the same process the leader means (KIP-903)."""
     for member in item.new_isr:
         broker = image.cluster.broker(member.broker_id)
+        fault = partition.fault_of(member.broker_id)
         if broker is None:
             reason = "is not registered"
         elif broker.is_fenced:
@@ -261,6 +265,9 @@ def _check_members(
             reason = "is shutting down"
         elif not is_directory_online(image, partition, member.broker_id):
             reason = "has lost the log directory of its replica"
+        elif fault is not None and member.broker_id != partition.leader:
+            # the leader itself may be faulty while nobody whole is in sync, and this ISR may bring the first who is
+            reason = f"has a faulty replica ({fault.name})"
         elif member.broker_epoch not in (NO_BROKER_EPOCH, broker.epoch):
             reason = f"is registered with epoch {broker.epoch}, not {member.broker_epoch}: it restarted since"
         else:

@@ -1,8 +1,8 @@
 """What the active controller can be asked about partitions and their replicas, and what it answers.
 
-May touch:  barnabas_wire.kafka.      Must not touch: everything else.
+May touch:  barnabas_wire.kafka, records.   Must not touch: everything else.
 Invariants: data only, as in requests.py, of which this is a part.
-Read next:  reassignment.py, elections.py, directories.py and brokers.py, which answer.
+Read next:  reassignment.py, elections.py, directories.py, replica_faults.py and brokers.py, which answer.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
 
@@ -146,6 +147,32 @@ class AssignReplicasToDirectoriesReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFaultReport:
+    """What is wrong with one replica of the broker that reports it."""
+
+    topic_id: Uuid
+    partition_id: int
+    fault: ReplicaFault | None
+    """None: the replica is whole and may take records again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReplicaFaults:
+    """A broker reports replicas that became faulty, or that are whole again."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    reports: tuple[ReplicaFaultReport, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterReplicaFaultsReply:
+    """In the order of the request."""
+
+    replicas: tuple[PlacedReplica, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBroker:
     """Forget a broker that will not come back (KIP-631)."""
 
@@ -162,6 +189,7 @@ PartitionRequest = (
     | AlterPartitionReassignments
     | ListPartitionReassignments
     | AssignReplicasToDirectories
+    | AlterReplicaFaults
     | UnregisterBroker
 )
 PartitionReply = (
@@ -169,5 +197,6 @@ PartitionReply = (
     | AlterPartitionReassignmentsReply
     | ListPartitionReassignmentsReply
     | AssignReplicasToDirectoriesReply
+    | AlterReplicaFaultsReply
     | UnregisterBrokerReply
 )

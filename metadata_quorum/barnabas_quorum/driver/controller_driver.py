@@ -41,7 +41,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
-from barnabas_quorum.controller.requests_partitions import AssignReplicasToDirectories
+from barnabas_quorum.controller.requests_partitions import AlterReplicaFaults, AssignReplicasToDirectories
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.controller.sessions import BrokerSession
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
@@ -60,7 +60,14 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 
 logger = logging.getLogger(__name__)
 
-UNCONFIRMED = (AllocateProducerIds, AlterPartition, AssignReplicasToDirectories, RegisterBroker, RegisterController)
+UNCONFIRMED = (
+    AllocateProducerIds,
+    AlterPartition,
+    AlterReplicaFaults,
+    AssignReplicasToDirectories,
+    RegisterBroker,
+    RegisterController,
+)
 """What nodes ask for themselves, and ask again when refused: a refusal that a deposed controller gives does them no harm."""
 NO_OP: ControllerResult[None] = ControllerResult(records=[NoOpRecord()], response=None)
 WAITERS_MAX = 10_000

@@ -12,6 +12,8 @@ from typing import Any
 from barnabas_quorum.controller.requests_partitions import (
     AlterPartitionReassignments,
     AlterPartitionReassignmentsReply,
+    AlterReplicaFaults,
+    AlterReplicaFaultsReply,
     AssignReplicasToDirectories,
     AssignReplicasToDirectoriesReply,
     ElectedPartition,
@@ -24,11 +26,13 @@ from barnabas_quorum.controller.requests_partitions import (
     PartitionReassignment,
     PlacedReplica,
     ReassignedPartition,
+    ReplicaFaultReport,
     ReplicaPlacement,
     UnregisterBroker,
     UnregisterBrokerReply,
 )
 from barnabas_quorum.driver.controller_verb import Verb, brokers_in, optional_error, optional_fault
+from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from barnabas_wire.rpc import controller_pb2 as pb
 
@@ -177,7 +181,7 @@ def _assign_in(message: Any) -> AssignReplicasToDirectories:
     )
 
 
-def _assign_answer_out(reply: AssignReplicasToDirectoriesReply) -> dict[str, Any]:
+def _assign_answer_out(reply: AssignReplicasToDirectoriesReply | AlterReplicaFaultsReply) -> dict[str, Any]:
     return {
         "replicas": [
             pb.PlacedReplicaState(
@@ -189,11 +193,43 @@ def _assign_answer_out(reply: AssignReplicasToDirectoriesReply) -> dict[str, Any
 
 
 def _assign_answer_in(message: Any) -> AssignReplicasToDirectoriesReply:
-    return AssignReplicasToDirectoriesReply(
-        replicas=tuple(
-            PlacedReplica(topic_id=Uuid(m.topic_id), partition_id=m.partition_id, error=optional_error(m))
-            for m in message.replicas
-        )
+    return AssignReplicasToDirectoriesReply(replicas=_placed_in(message))
+
+
+def _placed_in(message: Any) -> tuple[PlacedReplica, ...]:
+    return tuple(
+        PlacedReplica(topic_id=Uuid(m.topic_id), partition_id=m.partition_id, error=optional_error(m))
+        for m in message.replicas
+    )
+
+
+def _faults_out(request: AlterReplicaFaults) -> dict[str, Any]:
+    return {
+        "broker_id": request.broker_id,
+        "broker_epoch": request.broker_epoch,
+        "reports": [
+            pb.ReplicaFaultReport(
+                topic_id=bytes(item.topic_id),
+                partition_id=item.partition_id,
+                replica_fault=0 if item.fault is None else int(item.fault),
+            )
+            for item in request.reports
+        ],
+    }
+
+
+def _faults_in(message: Any) -> AlterReplicaFaults:
+    return AlterReplicaFaults(
+        broker_id=BrokerId(message.broker_id),
+        broker_epoch=message.broker_epoch,
+        reports=tuple(
+            ReplicaFaultReport(
+                topic_id=Uuid(m.topic_id),
+                partition_id=m.partition_id,
+                fault=ReplicaFault(m.replica_fault) if m.replica_fault else None,
+            )
+            for m in message.reports
+        ),
     )
 
 
@@ -240,6 +276,16 @@ PARTITION_VERBS: tuple[Verb, ...] = (
         read_call=_assign_in,
         write_answer=_assign_answer_out,
         read_answer=_assign_answer_in,
+    ),
+    Verb(
+        method="AlterReplicaFaults",
+        request_type=AlterReplicaFaults,
+        call_type=pb.AlterReplicaFaultsCall,
+        answer_type=pb.AlterReplicaFaultsAnswer,
+        write_call=_faults_out,
+        read_call=_faults_in,
+        write_answer=_assign_answer_out,
+        read_answer=lambda m: AlterReplicaFaultsReply(replicas=_placed_in(m)),
     ),
     Verb(
         method="UnregisterBroker",

@@ -298,8 +298,10 @@ def _partition_digest(topic_id: Uuid, index: int, partition: PartitionRegistrati
 
 
 def _partition_bytes(topic_id: Uuid, index: int, state: PartitionRegistration | PartitionRecord) -> bytes:
-    """Every field of a partition, each set apart. Ten times as fast as the protobuf form, which takes 25 µs."""
-    return b"%b%d %b%b%b%b%b%b%b %d %d %d %d" % (
+    """Every field of a partition, each set apart. Ten times as fast as the protobuf form, which takes 25 µs. Faults add to it
+    only where there are any: without them nodes of before metadata.version 4 must come to the same hash."""
+    faults = b"" if not state.faults else b" (%b)" % b",".join(b"%d:%d" % pair for pair in state.faults)
+    return b"%b%d %b%b%b%b%b%b%b %d %d %d %d%b" % (
         topic_id,
         index,
         _list_bytes(state.replicas),
@@ -313,6 +315,7 @@ def _partition_bytes(topic_id: Uuid, index: int, state: PartitionRegistration | 
         state.leader_recovery_state,
         state.leader_epoch,
         state.partition_epoch,
+        faults,
     )
 
 

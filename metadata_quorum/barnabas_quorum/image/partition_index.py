@@ -56,12 +56,13 @@ EMPTY_INDEX = PartitionIndex()
 
 
 def is_settled(partition: PartitionRegistration) -> bool:
-    """Led by its preferred leader, all replicas in sync, nothing under way: nobody who looks for work finds any here."""
+    """Led by its preferred leader, all replicas in sync and whole, nothing under way: nobody who looks for work finds any here."""
     replicas = partition.replicas
     return (
         partition.leader == replicas[0]
         and (partition.isr == replicas or set(partition.isr) >= set(replicas))
         and not (partition.adding_replicas or partition.removing_replicas or partition.elr or partition.last_known_elr)
+        and not partition.faults
     )
 
 

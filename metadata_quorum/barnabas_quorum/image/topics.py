@@ -26,6 +26,8 @@ from barnabas_quorum.records import (
     QuorumRecoveryRecord,
     Record,
     RemoveTopicRecord,
+    ReplicaFault,
+    ReplicaFaults,
     TopicRecord,
 )
 from barnabas_wire.kafka.errors import InvariantViolated
@@ -48,6 +50,7 @@ class PartitionRegistration:
     adding_replicas: tuple[BrokerId, ...] = ()
     elr: tuple[BrokerId, ...] = ()
     last_known_elr: tuple[BrokerId, ...] = ()
+    faults: ReplicaFaults = ()
     leader: BrokerId = NO_BROKER
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
     leader_epoch: Epoch = FIRST_LEADER_EPOCH
@@ -63,6 +66,13 @@ class PartitionRegistration:
         """The replica that leads when all is well."""
         return self.replicas[0]
 
+    def fault_of(self, broker_id: BrokerId) -> ReplicaFault | None:
+        """What is wrong with that broker's replica; None = nothing that anybody has reported."""
+        for replica, fault in self.faults:
+            if replica == broker_id:
+                return fault
+        return None
+
     def merge(self, change: PartitionChangeRecord) -> PartitionRegistration:
         """The registration after a change record (the epoch rules of its docstring)."""
         is_led_anew = change.leader is not None
@@ -76,6 +86,7 @@ class PartitionRegistration:
             adding_replicas=self.adding_replicas if change.adding_replicas is None else change.adding_replicas,
             elr=self.elr if change.elr is None else change.elr,
             last_known_elr=self.last_known_elr if change.last_known_elr is None else change.last_known_elr,
+            faults=self.faults if change.faults is None else change.faults,
             leader=self.leader if change.leader is None else change.leader,
             leader_recovery_state=(
                 self.leader_recovery_state if change.leader_recovery_state is None else change.leader_recovery_state
@@ -100,6 +111,7 @@ class PartitionRegistration:
             adding_replicas=record.adding_replicas,
             elr=record.elr,
             last_known_elr=record.last_known_elr,
+            faults=record.faults,
             leader=record.leader,
             leader_recovery_state=record.leader_recovery_state,
             leader_epoch=record.leader_epoch,
@@ -118,6 +130,7 @@ class PartitionRegistration:
             adding_replicas=self.adding_replicas,
             elr=self.elr,
             last_known_elr=self.last_known_elr,
+            faults=self.faults,
             leader=self.leader,
             leader_recovery_state=self.leader_recovery_state,
             leader_epoch=self.leader_epoch,

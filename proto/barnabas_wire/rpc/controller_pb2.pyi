@@ -541,6 +541,36 @@ class AssignReplicasToDirectoriesAnswer(_message.Message):
     replicas: _containers.RepeatedCompositeFieldContainer[PlacedReplicaState]
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[PlacedReplicaState, _Mapping]]] = ...) -> None: ...
 
+class ReplicaFaultReport(_message.Message):
+    __slots__ = ("topic_id", "partition_id", "replica_fault")
+    TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FAULT_FIELD_NUMBER: _ClassVar[int]
+    topic_id: bytes
+    partition_id: int
+    replica_fault: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., replica_fault: _Optional[int] = ...) -> None: ...
+
+class AlterReplicaFaultsCall(_message.Message):
+    __slots__ = ("caller", "broker_id", "broker_epoch", "reports")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    broker_id: int
+    broker_epoch: int
+    reports: _containers.RepeatedCompositeFieldContainer[ReplicaFaultReport]
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[ReplicaFaultReport, _Mapping]]] = ...) -> None: ...
+
+class AlterReplicaFaultsAnswer(_message.Message):
+    __slots__ = ("fault", "replicas")
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    fault: Fault
+    replicas: _containers.RepeatedCompositeFieldContainer[PlacedReplicaState]
+    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[PlacedReplicaState, _Mapping]]] = ...) -> None: ...
+
 class UnregisterBrokerCall(_message.Message):
     __slots__ = ("caller", "broker_id")
     CALLER_FIELD_NUMBER: _ClassVar[int]

@@ -94,6 +94,11 @@ class ControllerStub:
                 request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesCall.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesAnswer.FromString,
                 _registered_method=True)
+        self.AlterReplicaFaults = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/AlterReplicaFaults',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsAnswer.FromString,
+                _registered_method=True)
         self.UnregisterBroker = channel.unary_unary(
                 '/barnabas.controller.v1.Controller/UnregisterBroker',
                 request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerCall.SerializeToString,
@@ -232,6 +237,12 @@ class ControllerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def AssignReplicasToDirectories(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterReplicaFaults(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -377,6 +388,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AssignReplicasToDirectories,
                     request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesCall.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesAnswer.SerializeToString,
+            ),
+            'AlterReplicaFaults': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterReplicaFaults,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsAnswer.SerializeToString,
             ),
             'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.UnregisterBroker,
@@ -768,6 +784,33 @@ class Controller:
             '/barnabas.controller.v1.Controller/AssignReplicasToDirectories',
             barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesCall.SerializeToString,
             barnabas__wire_dot_rpc_dot_controller__pb2.AssignReplicasToDirectoriesAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterReplicaFaults(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/AlterReplicaFaults',
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsAnswer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -168,8 +168,22 @@ class RemoveTopic(_message.Message):
     topic_id: bytes
     def __init__(self, topic_id: _Optional[bytes] = ...) -> None: ...
 
+class FaultyReplica(_message.Message):
+    __slots__ = ("broker_id", "fault")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    fault: int
+    def __init__(self, broker_id: _Optional[int] = ..., fault: _Optional[int] = ...) -> None: ...
+
+class FaultyReplicas(_message.Message):
+    __slots__ = ("replicas",)
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    replicas: _containers.RepeatedCompositeFieldContainer[FaultyReplica]
+    def __init__(self, replicas: _Optional[_Iterable[_Union[FaultyReplica, _Mapping]]] = ...) -> None: ...
+
 class Partition(_message.Message):
-    __slots__ = ("topic_id", "partition_id", "replicas", "directories", "isr", "removing_replicas", "adding_replicas", "elr", "last_known_elr", "leader", "leader_recovery_state", "leader_epoch", "partition_epoch")
+    __slots__ = ("topic_id", "partition_id", "replicas", "directories", "isr", "removing_replicas", "adding_replicas", "elr", "last_known_elr", "leader", "leader_recovery_state", "leader_epoch", "partition_epoch", "faults")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
@@ -183,6 +197,7 @@ class Partition(_message.Message):
     LEADER_RECOVERY_STATE_FIELD_NUMBER: _ClassVar[int]
     LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition_id: int
     replicas: _containers.RepeatedScalarFieldContainer[int]
@@ -196,10 +211,11 @@ class Partition(_message.Message):
     leader_recovery_state: int
     leader_epoch: int
     partition_epoch: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., directories: _Optional[_Iterable[bytes]] = ..., isr: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., adding_replicas: _Optional[_Iterable[int]] = ..., elr: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., leader: _Optional[int] = ..., leader_recovery_state: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+    faults: _containers.RepeatedCompositeFieldContainer[FaultyReplica]
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., directories: _Optional[_Iterable[bytes]] = ..., isr: _Optional[_Iterable[int]] = ..., removing_replicas: _Optional[_Iterable[int]] = ..., adding_replicas: _Optional[_Iterable[int]] = ..., elr: _Optional[_Iterable[int]] = ..., last_known_elr: _Optional[_Iterable[int]] = ..., leader: _Optional[int] = ..., leader_recovery_state: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., partition_epoch: _Optional[int] = ..., faults: _Optional[_Iterable[_Union[FaultyReplica, _Mapping]]] = ...) -> None: ...
 
 class PartitionChange(_message.Message):
-    __slots__ = ("topic_id", "partition_id", "isr", "leader", "replicas", "removing_replicas", "adding_replicas", "leader_recovery_state", "directories", "elr", "last_known_elr")
+    __slots__ = ("topic_id", "partition_id", "isr", "leader", "replicas", "removing_replicas", "adding_replicas", "leader_recovery_state", "directories", "elr", "last_known_elr", "faults")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     ISR_FIELD_NUMBER: _ClassVar[int]
@@ -211,6 +227,7 @@ class PartitionChange(_message.Message):
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     ELR_FIELD_NUMBER: _ClassVar[int]
     LAST_KNOWN_ELR_FIELD_NUMBER: _ClassVar[int]
+    FAULTS_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition_id: int
     isr: BrokerIds
@@ -222,7 +239,8 @@ class PartitionChange(_message.Message):
     directories: Uuids
     elr: BrokerIds
     last_known_elr: BrokerIds
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., isr: _Optional[_Union[BrokerIds, _Mapping]] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Union[BrokerIds, _Mapping]] = ..., removing_replicas: _Optional[_Union[BrokerIds, _Mapping]] = ..., adding_replicas: _Optional[_Union[BrokerIds, _Mapping]] = ..., leader_recovery_state: _Optional[int] = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ..., elr: _Optional[_Union[BrokerIds, _Mapping]] = ..., last_known_elr: _Optional[_Union[BrokerIds, _Mapping]] = ...) -> None: ...
+    faults: FaultyReplicas
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., isr: _Optional[_Union[BrokerIds, _Mapping]] = ..., leader: _Optional[int] = ..., replicas: _Optional[_Union[BrokerIds, _Mapping]] = ..., removing_replicas: _Optional[_Union[BrokerIds, _Mapping]] = ..., adding_replicas: _Optional[_Union[BrokerIds, _Mapping]] = ..., leader_recovery_state: _Optional[int] = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ..., elr: _Optional[_Union[BrokerIds, _Mapping]] = ..., last_known_elr: _Optional[_Union[BrokerIds, _Mapping]] = ..., faults: _Optional[_Union[FaultyReplicas, _Mapping]] = ...) -> None: ...
 
 class Config(_message.Message):
     __slots__ = ("resource_type", "resource_name", "key", "value")

@@ -1,0 +1,79 @@
+"""Faulty replicas: what follows when a broker reports that one of its replicas is corrupt, or has no room, or is whole again.
+
+May touch:  image, partition_change.   Must not touch: everything that waits.
+Invariants: only the broker that holds a replica reports on it; a fault stays until its broker clears it, or the replica is
+            dropped or made anew; a report that says what is known already writes nothing.
+Read next:  partition_change.py, which says what a fault does to leader, ISR and ELR; barnabas_broker/metadata/replica_faults.py,
+            which reports.
+
+Differs from Kafka, which knows faulty directories only (KIP-858): rot harms one replica, a full disk harms none that is only read.
+"""
+
+from __future__ import annotations
+
+from barnabas_quorum.controller.directories import find_replica
+from barnabas_quorum.controller.features import require_metadata_version
+from barnabas_quorum.controller.partition_change import build_change
+from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
+from barnabas_quorum.controller.partitions import registered_broker
+from barnabas_quorum.controller.requests_partitions import (
+    AlterReplicaFaults,
+    AlterReplicaFaultsReply,
+    PlacedReplica,
+    ReplicaFaultReport,
+)
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.features import METADATA_VERSION_REPLICA_FAULTS
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.records import FaultyReplica, PartitionChangeRecord, Record, ReplicaFault, ReplicaFaults
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Uuid
+
+
+def alter_replica_faults(
+    image: MetadataImage, request: AlterReplicaFaults, *, rules: PartitionRules
+) -> ControllerResult[AlterReplicaFaultsReply]:
+    """Each replica succeeds or fails alone: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+    INVALID_REQUEST. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNSUPPORTED_VERSION for the whole request."""
+    registered_broker(image, request.broker_id, request.broker_epoch)
+    require_metadata_version(image, METADATA_VERSION_REPLICA_FAULTS, "faults of replicas")
+    records: list[Record] = []
+    replies: list[PlacedReplica] = []
+    done: set[tuple[Uuid, int]] = set()
+    for report in request.reports:
+        error: KafkaError | None = None
+        try:
+            if (report.topic_id, report.partition_id) in done:
+                raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a replica has one state; name it once")
+            done.add((report.topic_id, report.partition_id))
+            change = _alter(image, request.broker_id, report, rules)
+            if change is not None:
+                records.append(change)
+        except KafkaError as refusal:
+            error = refusal
+        replies.append(PlacedReplica(topic_id=report.topic_id, partition_id=report.partition_id, error=error))
+    return ControllerResult(records=records, response=AlterReplicaFaultsReply(replicas=tuple(replies)), is_atomic=False)
+
+
+def faults_with(partition: PartitionRegistration, broker_id: BrokerId, fault: ReplicaFault | None) -> ReplicaFaults:
+    """The partition's faults once the broker has reported this one of its replica."""
+    others = [faulty for faulty in partition.faults if faulty.broker_id != broker_id]
+    return tuple(sorted(others if fault is None else [*others, FaultyReplica(broker_id, fault)]))
+
+
+def _alter(
+    image: MetadataImage, broker_id: BrokerId, report: ReplicaFaultReport, rules: PartitionRules
+) -> PartitionChangeRecord | None:
+    topic, index, partition = find_replica(image, broker_id, topic_id=report.topic_id, partition_id=report.partition_id)
+    if partition.fault_of(broker_id) is report.fault:
+        return None
+    return build_change(
+        partition,
+        topic_id=topic.id,
+        partition_id=index,
+        is_acceptable=acceptable(image, partition),
+        min_insync_replicas=rules.min_insync_replicas(topic.name),
+        target_faults=faults_with(partition, broker_id, report.fault),
+        allows_unclean=rules.allows_unclean(topic.name),
+    )
