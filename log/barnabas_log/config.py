@@ -17,6 +17,7 @@ from barnabas_log.errors import InvalidLogConfig
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
+LZ4_LEVEL_DEFAULT: Final = 9
 _HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * _HOUR_MS
 
@@ -35,6 +36,17 @@ class FlushOnAcks(Enum):
     PAGE_CACHE = "page-cache"
 
 
+class BatchCompression(Enum):
+    """compression.type: in which codec a leader keeps the batches of producers."""
+
+    PRODUCER = "producer"
+    UNCOMPRESSED = "uncompressed"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
 class CleanupPolicy(Enum):
     """cleanup.policy: how a log is kept from growing for ever."""
 
@@ -45,9 +57,23 @@ class CleanupPolicy(Enum):
 
 
 def _key(
-    default: Any, key: str, broker_key: str, doc: str, *, at_least: int | None = None, at_most: int = INT64_MAX
+    default: Any,
+    key: str,
+    broker_key: str,
+    doc: str,
+    *,
+    at_least: int | None = None,
+    at_most: int = INT64_MAX,
+    never: int | None = None,
 ) -> Any:
-    metadata = {"key": key, "broker_key": broker_key, "doc": doc, "at_least": at_least, "at_most": at_most}
+    metadata = {
+        "key": key,
+        "broker_key": broker_key,
+        "doc": doc,
+        "at_least": at_least,
+        "at_most": at_most,
+        "never": never,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -157,6 +183,38 @@ class LogConfig:
         "log.cleanup.policy",
         "How old data goes: delete (by retention), or empty: it is kept. compact is refused until there is a cleaner.",
     )
+    compression_type: BatchCompression = _key(  # noqa: RUF009
+        BatchCompression.PRODUCER,
+        "compression.type",
+        "compression.type",
+        "Codec of the batches on disk: producer keeps them as they came; with another one the leader recompresses those that "
+        "differ, in threads of its own, which takes CPU and a copy of each.",
+    )
+    compression_gzip_level: int = _key(
+        -1,
+        "compression.gzip.level",
+        "compression.gzip.level",
+        "Level of recompression with gzip: 1 (fast) to 9 (small), -1 the library's default.",
+        at_least=-1,
+        at_most=9,
+        never=0,
+    )
+    compression_lz4_level: int = _key(
+        LZ4_LEVEL_DEFAULT,
+        "compression.lz4.level",
+        "compression.lz4.level",
+        "Level of recompression with lz4: 1 to 17; the default 9 is the fast compressor, as in Kafka, others are slower.",
+        at_least=1,
+        at_most=17,
+    )
+    compression_zstd_level: int = _key(
+        3,
+        "compression.zstd.level",
+        "compression.zstd.level",
+        "Level of recompression with zstd: -131072 (fast) to 22 (small).",
+        at_least=-131072,
+        at_most=22,
+    )
     flush_on_acks: FlushOnAcks = _key(  # noqa: RUF009
         FlushOnAcks.FSYNC,
         "log.flush.on.acks",
@@ -192,6 +250,14 @@ class LogConfig:
     def is_retention_on(self) -> bool:
         """Whether time and size may shorten the log: not a compacted one, the state of the system, nor one that keeps all."""
         return self.cleanup_policy in (CleanupPolicy.DELETE, CleanupPolicy.COMPACT_AND_DELETE)
+
+    def compression_level(self, kind: BatchCompression) -> int | None:
+        """The level to recompress with; None is the codec's own default."""
+        if kind is BatchCompression.GZIP:
+            return None if self.compression_gzip_level == -1 else self.compression_gzip_level
+        if kind is BatchCompression.LZ4:
+            return None if self.compression_lz4_level == LZ4_LEVEL_DEFAULT else self.compression_lz4_level
+        return self.compression_zstd_level if kind is BatchCompression.ZSTD else None
 
     def to_overrides(self) -> dict[str, str]:
         """Every topic key with its value as text, for DescribeConfigs."""
@@ -250,8 +316,10 @@ def _parse(field: dataclasses.Field[Any], text: str) -> Any:
     except ValueError:
         raise InvalidLogConfig(f"{key}={text!r} is no whole number") from None
     at_least, at_most = field.metadata["at_least"], field.metadata["at_most"]
-    if not at_least <= number <= at_most:
-        raise InvalidLogConfig(f"{key}={number} must be between {at_least} and {at_most}")
+    never = field.metadata["never"]
+    if not at_least <= number <= at_most or number == never:
+        but = "" if never is None else f", but not {never}"
+        raise InvalidLogConfig(f"{key}={number} must be between {at_least} and {at_most}{but}")
     return number
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from random import Random
 
 from barnabas_log.config import LogConfig
@@ -46,6 +47,7 @@ from barnabas_replication.log_placement import is_stray, refusal_of_new_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
 from barnabas_replication.purgatory import ParkedFetch, ParkedProduce
+from barnabas_replication.recompression import Recompression
 from barnabas_replication.requests import (
     AppendEntry,
     AppendOutcome,
@@ -165,6 +167,7 @@ class ReplicaManager:
         """Told (topic id, partition, fault) when a replica became faulty or whole again, or is not what the cluster knows."""
         self._full_directories: set[str] = set()
         self.throttle = ReplicationThrottle()
+        self.recompression = Recompression(self._config_of, self.stats)
         logs.on_flushed = self._on_flushed
         logs.on_directory_failed = self._fail_directory
 
@@ -178,16 +181,24 @@ class ReplicaManager:
         timeout_ms: int,
         respond: RespondAppend,
         is_internal: bool = False,
+        is_recompressed: bool = False,
     ) -> None:
         """Append one produce request. `respond` is called once: at once (acks=0, or nothing to wait for) or later.
 
         required_acks: 0 answers after the append, 1 once our own log counts it, -1 (all) once the HW passed it.
+        is_recompressed: the batches are in their topics' codecs, or not to be brought into them.
         """
         stats = self.stats
         if not -1 <= required_acks <= 1:
             error = InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {required_acks}")
             respond([AppendOutcome(topic, number, error) for topic, number, _ in entries])
             return
+        if self.recompression.is_needed and not (is_internal or is_recompressed):
+            append = partial(
+                self.append_records, required_acks=required_acks, timeout_ms=timeout_ms, is_recompressed=True
+            )
+            if self.recompression.takes(entries, append, respond):
+                return
         if not self._is_drain_scheduled:
             self._schedule_drain()
         clock_ms = self._turn_clock_ms
@@ -567,6 +578,7 @@ class ReplicaManager:
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """The settings of a topic changed: its logs take them, and HWs follow (min.insync.replicas, flush mode)."""
         now_ms = self.now_ms()
+        self.recompression.note(topic, config)
         image = self._image.topics.get(topic)
         for index in () if image is None else image.partitions:
             partition = self._partitions.get((topic, index))
@@ -784,6 +796,7 @@ class ReplicaManager:
             return None
         traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
         traffic.hosted += 1
+        self.recompression.note(topic_partition.topic, log.config)
         partition = self._partitions[topic_partition] = Partition(
             topic_partition=topic_partition,
             topic_id=topic_id,
@@ -850,6 +863,7 @@ class ReplicaManager:
             partition.traffic.hosted -= 1
             if not partition.traffic.hosted:
                 del self.topic_traffic[topic_partition.topic]
+                self.recompression.forget(topic_partition.topic)
             self._stop_fetching(partition)
             self._dirty.pop(partition, None)
             self._held_back.pop(partition, None)
@@ -888,6 +902,10 @@ class ReplicaManager:
     def now_ms(self) -> int:
         """Monotonic ms of the loop."""
         return int(self._loop.time() * 1000)
+
+    def _config_of(self, topic: str, number: int) -> LogConfig | None:
+        partition = self._partitions.get((topic, number))
+        return None if partition is None else partition.log.config
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         """See PartitionHost."""
@@ -979,6 +997,7 @@ class ReplicaManager:
         """After `run` has ended and before the logs close: everybody who waits is sent away, HWs are written."""
         if self._sweep is not None:
             self._sweep.cancel()
+        self.recompression.close()
         error = NotLeaderOrFollower(f"broker {self.broker_id} is shutting down")
         for partition in tuple(self._partitions.values()):
             self._stop_fetching(partition)

@@ -22,6 +22,10 @@ class Stats:
     isr_shrinks: int = 0
     isr_expands: int = 0
     isr_proposals_refused: int = 0
+    recompressed_batches: int = 0
+    """Brought into their topic's codec (compression.type)."""
+    recompressed_bytes: int = 0
+    """Of them, as they came."""
     replicated_bytes: int = 0
     replica_fetch_errors: int = 0
     replica_fetch_s: Histogram = field(default_factory=Histogram)

@@ -7,13 +7,14 @@ import random
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from barnabas_broker.network.config import NetworkConfig
-from barnabas_log.config import FlushOnAcks, LogConfig
+from barnabas_log.config import BatchCompression, FlushOnAcks, LogConfig
 from barnabas_log.manager import LogManager
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Offset, TopicPartition
@@ -229,6 +230,25 @@ async def test_offsets_are_found_by_time_to_the_record(broker: SingleBroker, com
     assert await listed(client, -4, 8) == (0, -1, 0)
     assert await listed(client, -5, 9) == (0, -1, -1)
     assert (await listed(client, -1, partition=7))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topics_codec_is_kept_on_disk_whatever_the_producer_uses(broker: SingleBroker) -> None:
+    client = await RawClient.connect(broker.server)
+    broker.replicas.update_topic_config(TOPIC, replace(PAGE_CACHE, compression_type=BatchCompression.ZSTD))
+    values = [[b"%d" % number] * 50 for number in range(12)]
+    sent = [client.frame(produce(batch_of(some, compression=index % 5)), 9) for index, some in enumerate(values)]
+    await client.send(b"".join(frame for _, frame in sent))
+    for index, (correlation_id, _) in enumerate(sent):
+        answer = client.decode(ProduceRequest.API_KEY, 9, correlation_id, await client.read_frame())
+        (part,) = answer.responses[0].partition_responses
+        assert (part.error_code, part.base_offset) == (0, 50 * index), "pipelined produces keep their order"
+    (part,) = (await client.call(fetch(0), 11)).responses[0].partitions
+    data = bytes(part.records)
+    found = []
+    for position, header in iterate_batches(data):
+        assert header.compression is CompressionType.ZSTD
+        found += [record.value for record in iterate_records(data[position : position + header.size_bytes])]
+    assert found == [value for some in values for value in some]
 
 
 async def test_a_new_leader_without_its_high_watermark_answers_what_the_version_knows(broker: SingleBroker) -> None:

@@ -48,7 +48,6 @@ def test_listeners_in_plain_text_have_any_other_name() -> None:
         ("create.topic.policy.class.name", "com.example.Policy", "no Java class"),
         ("controller.quorum.voters", "1@127.0.0.1:9093", "controller.quorum.bootstrap.servers"),
         ("log.message.format.version", "2.8", "leave it out"),
-        ("compression.type", "zstd", "compression.type=zstd"),
         ("remote.log.storage.system.enable", "true", "no tiered storage"),
     ],
 )

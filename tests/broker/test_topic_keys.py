@@ -30,6 +30,10 @@ def test_every_default_is_accepted_and_leaves_the_log_alone(key: str) -> None:
         ("flush.ms", "0"),
         ("min.cleanable.dirty.ratio", "0.1"),
         ("compression.zstd.level", "22"),
+        ("compression.type", "gzip"),
+        ("compression.type", "uncompressed"),
+        ("cleanup.policy", ""),
+        ("remote.log.copy.disable", "false"),
     ],
 )
 def test_a_value_whose_meaning_holds_is_accepted(key: str, value: str) -> None:
@@ -40,9 +44,10 @@ def test_a_value_whose_meaning_holds_is_accepted(key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        ("compression.type", "gzip", "set compression.type there"),
-        ("compression.type", "uncompressed", "set compression.type there"),
-        ("compression.gzip.level", "0", "between 1 and 9"),
+        ("compression.type", "brotli", "use one of: producer, uncompressed, gzip"),
+        ("compression.gzip.level", "0", "between -1 and 9, but not 0"),
+        ("compression.lz4.level", "18", "between 1 and 17"),
+        ("remote.log.copy.disable", "true", "leave it at false"),
         ("preallocate", "true", "leave it at false"),
         ("remote.storage.enable", "true", "no tiered storage"),
         ("flush.messages", "0", "between 1"),

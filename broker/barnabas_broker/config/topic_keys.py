@@ -5,8 +5,6 @@ Invariants: a value is accepted only if a topic with it behaves as it says; ever
 Read next:  dynamic.py, which asks this; barnabas_log/config.py for the keys that logs obey.
 
 Why each meaning holds
-- compression.type=producer: batches are kept as they came (they are never opened). Every other value would recompress.
-  The levels are those of such recompression: with `producer` they have no effect in Kafka either.
 - flush.messages, flush.ms: how long a record may wait for its fsync. With log.flush.on.acks=fsync none waits at all: it
   counts only once flushed. With page-cache they are refused, since nothing here counts messages between flushes.
 - compaction keys: they say how a compacted log is cleaned, and cleanup.policy=compact is itself refused.
@@ -64,31 +62,10 @@ def _ratio(text: str) -> str | None:
     return None if 0 <= number <= 1 else "it must be between 0 and 1"
 
 
-def _gzip_level(text: str) -> str | None:
-    return None if text == "-1" else _whole(1, 9)(text)
-
-
 _NO_TIERS = "there is no tiered storage"
-_LEVEL = "Level of recompression by the broker, which never recompresses: without effect."
 _COMPACTION = "How a compacted log is cleaned: without effect on cleanup.policy=delete."
 
 ACCEPTED_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
-    "compression.type": AcceptedKey(
-        type_name="string",
-        default="producer",
-        broker_key="compression.type",
-        doc="How the broker compresses batches; only `producer`: they are kept as they came.",
-        refusal=_only("producer", "batches are kept as their producer compressed them; set compression.type there"),
-    ),
-    "compression.gzip.level": AcceptedKey(
-        type_name="int", default="-1", broker_key="compression.gzip.level", doc=_LEVEL, refusal=_gzip_level
-    ),
-    "compression.lz4.level": AcceptedKey(
-        type_name="int", default="9", broker_key="compression.lz4.level", doc=_LEVEL, refusal=_whole(1, 17)
-    ),
-    "compression.zstd.level": AcceptedKey(
-        type_name="int", default="3", broker_key="compression.zstd.level", doc=_LEVEL, refusal=_whole(-131072, 22)
-    ),
     "flush.messages": AcceptedKey(
         type_name="long",
         default=str(INT64_MAX),

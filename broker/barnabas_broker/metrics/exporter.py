@@ -411,6 +411,12 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
         [({}, stats.high_watermark_pushes)],
     )
     yield counter("produce_timeouts", "Produces that were not replicated in time.", [({}, stats.produce_timeouts)])
+    yield counter(
+        "recompressed_batches",
+        "Batches that a leader brought into their topic's codec (compression.type).",
+        [({}, stats.recompressed_batches)],
+    )
+    yield counter("recompressed_bytes", "Of them, bytes as they came.", [({}, stats.recompressed_bytes)])
     partitions = copied(manager.partitions)
     yield gauge(
         "purgatory_size",

@@ -266,6 +266,25 @@ def records_section(
     return payload
 
 
+def with_records_section(
+    batch: Buffer,
+    kind: CompressionType,
+    *,
+    level: int | None = None,
+    decompressed_bytes_max: int = _DECOMPRESSED_BYTES_MAX,
+) -> bytes:
+    """The one batch at the start of `batch` with its records section in another codec; no record is opened.
+
+    level: the codec's own, None for ours. Raises as records_section does.
+    """
+    header = read_header(batch)
+    payload = compress(kind, records_section(batch, header, decompressed_bytes_max=decompressed_bytes_max), level=level)
+    attributes = header.attributes & ~COMPRESSION_MASK | kind
+    checked = _AFTER_CRC.pack(attributes, *header[6:]) + payload
+    length = CRC_START - LOG_OVERHEAD_BYTES + len(checked)
+    return PREFIX.pack(*header[:1], length, *header[2:4], crc32c(checked)) + checked
+
+
 def _encode_record(out: bytearray, record: Record, base_offset: int, base_timestamp_ms: int) -> None:
     body = bytearray(1)
     _write_varint(body, record.timestamp_ms - base_timestamp_ms)

@@ -54,11 +54,14 @@ _ZSTD_BLOCK_BYTES = 1 << 17
 _SKIPPABLE_MAGIC = range(0x184D2A50, 0x184D2A60)
 
 
-def compress(kind: CompressionType, data: Buffer) -> bytes:
-    """Compress the records section of a batch."""
+def compress(kind: CompressionType, data: Buffer, *, level: int | None = None) -> bytes:
+    """Compress the records section of a batch.
+
+    level: gzip -1 to 9, lz4 1 to 17, zstd -131072 to 22 as their libraries count; None is our choice. Snappy has none.
+    """
     if kind == CompressionType.NONE:
         return bytes(data)
-    return _COMPRESSORS[kind](data)
+    return _COMPRESSORS[kind](data, level)
 
 
 def decompress(kind: CompressionType, data: Buffer, *, bytes_max: int) -> bytes:
@@ -77,8 +80,8 @@ def _too_large(bytes_max: int) -> CorruptCompressedData:
     return CorruptCompressedData(f"decompresses to more than {bytes_max} bytes")
 
 
-def _compress_gzip(data: Buffer) -> bytes:
-    compressor = zlib.compressobj(wbits=31)
+def _compress_gzip(data: Buffer, level: int | None) -> bytes:
+    compressor = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
     return compressor.compress(data) + compressor.flush()
 
 
@@ -96,7 +99,7 @@ def _decompress_gzip(data: Buffer, bytes_max: int) -> bytes:
     return out
 
 
-def _compress_snappy(data: Buffer) -> bytes:
+def _compress_snappy(data: Buffer, level: int | None) -> bytes:
     view = memoryview(data)
     out = bytearray(XERIAL_HEADER)
     for start in range(0, len(view), XERIAL_BLOCK_BYTES):
@@ -132,8 +135,9 @@ def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _compress_lz4(data: Buffer) -> bytes:
-    compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    level = _LZ4_LEVEL if level is None else level
+    compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
     compressor.compress(bytes(data))  # it takes no memoryview
     return bytes(compressor.finish())
 
@@ -171,8 +175,8 @@ def _lz4_bound(view: memoryview, enough: int) -> int:
     return bound
 
 
-def _compress_zstd(data: Buffer) -> bytes:
-    return bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL))
+def _compress_zstd(data: Buffer, level: int | None) -> bytes:
+    return bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL if level is None else level))
 
 
 def _decompress_zstd(data: Buffer, bytes_max: int) -> bytes:
@@ -217,7 +221,7 @@ def _decompress_bounded(decompress_into: Callable[[Buffer, bytearray], int], dat
     return bytes(memoryview(out)[:size])
 
 
-_COMPRESSORS: dict[CompressionType, Callable[[Buffer], bytes]] = {
+_COMPRESSORS: dict[CompressionType, Callable[[Buffer, int | None], bytes]] = {
     CompressionType.GZIP: _compress_gzip,
     CompressionType.SNAPPY: _compress_snappy,
     CompressionType.LZ4: _compress_lz4,
