@@ -28,7 +28,7 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
-from barnabas_wire.kafka.messages.metadata import MetadataRequest
+from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.broker.listener_fixture import (
     TOPIC,
@@ -529,8 +529,11 @@ async def test_promised_sizes_and_slow_clients_reserve_no_memory() -> None:
         await turns()
         tracemalloc.start()
         before, _ = tracemalloc.get_traced_memory()
+        produce = struct.pack(">ihh", 99 * 1024 * 1024, ApiKey.PRODUCE, 9)  # of which 99 MiB are allowed
         for client in clients:
-            await client.send(struct.pack(">i", 99 * 1024 * 1024) + b"x")
+            await client.send(produce[:5])
+        for client in clients:
+            await client.send(produce[5:])
         for _ in range(5):
             for client in clients:
                 await client.send(b"y")
@@ -541,6 +544,88 @@ async def test_promised_sizes_and_slow_clients_reserve_no_memory() -> None:
         assert after - before < 200 * 32 * 1024
         for client in clients:
             await client.close()
+
+
+OVERSIZED = {
+    "metadata of 5 MiB": (ApiKey.METADATA, 12, 5 * 1024 * 1024),
+    "heartbeat of 2 MiB": (ApiKey.HEARTBEAT, 4, 2 * 1024 * 1024),
+    "fetch of 99 MiB": (ApiKey.FETCH, 12, 99 * 1024 * 1024),
+    "unknown api of 99 MiB": (999, 0, 99 * 1024 * 1024),
+}
+
+
+@pytest.mark.parametrize("name", OVERSIZED)
+@pytest.mark.parametrize("first_bytes", [4, 7, 8])
+async def test_a_frame_beyond_its_apis_bound_is_refused_before_its_body_comes(
+    name: str, first_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    api_key, version, size = OVERSIZED[name]
+    header = struct.pack(">ihh", size, api_key, version)
+    async with running_server(make_services()) as server:
+        honest = await RawClient.connect(server)
+        for _ in range(3):
+            greedy = await RawClient.connect(server)
+            await greedy.send(header[:first_bytes])
+            await turns()
+            await greedy.send(header[first_bytes:])
+            assert await asyncio.wait_for(greedy.is_closed_by_server(), 10)
+        assert server.stats.connections_closed["oversized"] == 3
+        assert (await honest.call(ApiVersionsRequest(), 3)).error_code == 0
+    lines = [record.getMessage() for record in caplog.records if "must send several" in record.getMessage()]
+    assert len(lines) == 1, "anybody can send these as fast as he can connect"
+    assert f"{size:,} bytes" in lines[0]
+
+
+async def test_a_whole_frame_beyond_its_apis_bound_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dataclasses
+
+    registry.load_handlers()
+    bounded = dataclasses.replace(registry.APIS[ApiKey.METADATA], request_bytes_max=30)
+    monkeypatch.setitem(registry.APIS, ApiKey.METADATA, bounded)
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        await client.call(MetadataRequest(topics=None), 12)
+        await client.send(client.frame(MetadataRequest(topics=[MetadataRequestTopic(name="t" * 40)]), 12)[1])
+        assert await asyncio.wait_for(client.is_closed_by_server(), 10)
+        assert server.stats.connections_closed["oversized"] == 1
+
+
+GREEDY = {
+    # 2 bytes each, so that the bound of bytes is far away
+    "metadata": struct.pack(">ihhihi", 0, ApiKey.METADATA, 0, 1, -1, 500_000) + b"\0\0" * 500_000,
+    "fetch": struct.pack(">ihhih", 0, ApiKey.FETCH, 4, 1, -1)
+    + struct.pack(">iiiibi", -1, 100, 1, 1 << 20, 0, 150_000)
+    + struct.pack(">hi", 0, 0) * 150_000,
+    "fetch of many partitions": struct.pack(">ihhih", 0, ApiKey.FETCH, 4, 1, -1)
+    + struct.pack(">iiiibi", -1, 100, 1, 1 << 20, 0, 1)
+    + struct.pack(">hi", 0, 150_000)
+    + bytes(16) * 150_000,
+    "produce": struct.pack(">ihhih", 0, ApiKey.PRODUCE, 3, 1, -1)
+    + struct.pack(">hhiihci", -1, 1, 1000, 1, 1, b"t", 100_000)
+    + struct.pack(">ii", 0, -1) * 100_000,
+    "tagged fields": struct.pack(">ihhihBB", 0, ApiKey.HEARTBEAT, 4, 1, -1, 0, 1)
+    + struct.pack(">iBB", 0, 1, 0)
+    + b"\x80\x80\x04"
+    + b"\x07\x00" * 65_536,
+}
+
+
+@pytest.mark.parametrize("name", GREEDY)
+async def test_a_request_of_more_elements_than_its_api_takes_is_refused_before_they_are_made(name: str) -> None:
+    frame = struct.pack(">i", len(GREEDY[name]) - 4) + GREEDY[name][4:]
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        await client.send(frame[: len(frame) // 2])
+        await turns()
+        tracemalloc.start()
+        await client.send(frame[len(frame) // 2 :])
+        assert await asyncio.wait_for(client.is_closed_by_server(), 10)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert server.stats.connections_closed["oversized"] == 1
+        assert peak < 6 * len(frame), (
+            "the frame, once in the client and twice in the broker; its elements would be 20 times that"
+        )
 
 
 async def test_idle_connections_are_closed_and_a_trickle_does_not_count_as_activity() -> None:

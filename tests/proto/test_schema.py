@@ -11,8 +11,9 @@ import pytest
 
 from barnabas_wire.kafka import schema
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataResponse
-from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from barnabas_wire.kafka.primitives import MalformedMessage, TooManyElements
 from barnabas_wire.kafka.schema import UnsupportedVersion
 from tests.proto import oracle
 
@@ -104,6 +105,37 @@ def test_a_five_byte_compact_length_is_malformed(version: int, count: bytes) -> 
 def test_a_legacy_count_that_cannot_be_is_malformed(count: int) -> None:
     with pytest.raises(MalformedMessage, match=r"MetadataRequest.topics: -?\d+ does not fit"):
         schema.decode_request(ApiKey.METADATA, 4, memoryview(count.to_bytes(4, "big", signed=True) + bytes(20)))
+
+
+def test_the_elements_of_all_arrays_count_together_and_eight_integers_as_one() -> None:
+    topics = [OffsetFetchRequestTopic(name=f"t{i}", partition_indexes=list(range(8))) for i in range(10)]
+    body = memoryview(encode(OffsetFetchRequest(group_id="g", topics=topics), 7))
+    assert len(schema.decode(OffsetFetchRequest, 7, body, elements_max=20).topics) == 10
+    with pytest.raises(TooManyElements):
+        schema.decode(OffsetFetchRequest, 7, body, elements_max=19)
+
+
+@pytest.mark.parametrize("version", [1, 12])
+def test_no_list_is_made_for_more_elements_than_are_taken(version: int) -> None:
+    body = encode(MetadataRequest(topics=[MetadataRequestTopic(name="") for _ in range(100_000)]), version)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooManyElements):
+            schema.decode_request(ApiKey.METADATA, version, body, elements_max=99_999)
+        assert tracemalloc.get_traced_memory()[1] < len(body) + 10_000
+    finally:
+        tracemalloc.stop()
+    assert len(schema.decode_request(ApiKey.METADATA, version, body, elements_max=100_000).topics) == 100_000
+
+
+def test_unknown_tagged_fields_are_elements_as_well() -> None:
+    body = encode(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
+    many = body[:-1] + bytes((127,)) + b"\x50\0" * 127
+    assert schema.decode_request(ApiKey.METADATA, 12, many, elements_max=128).topics[0].name == "t"
+    with pytest.raises(TooManyElements):
+        schema.decode_request(ApiKey.METADATA, 12, many, elements_max=127)
+    with pytest.raises(TooManyElements):
+        schema.decode_request(ApiKey.METADATA, 12, body[:-1] + b"\x80\x08" + b"\x50\0" * 1024)
 
 
 def test_null_is_malformed_where_the_version_has_no_null() -> None:

@@ -16,13 +16,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from barnabas_broker.api.leaders import node_endpoints
-from barnabas_broker.api.registry import handles_directly
+from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import (
+    REQUEST_ELEMENTS_MAX,
     AskedPartition,
     FetchedPartition,
     ParsedFetchRequest,
@@ -44,7 +45,9 @@ FULL_SESSION_EPOCHS = (0, -1)
 UNKNOWN_TOPIC_CODES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-@handles_directly(ApiKey.FETCH, versions=(4, 18))
+@handles_directly(
+    ApiKey.FETCH, versions=(4, 18), request_bytes_max=PARTITIONS_BYTES_MAX, elements_max=REQUEST_ELEMENTS_MAX
+)
 def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Read from the asked partitions; the slot is filled now, or when enough bytes or the time have come."""
     split = split_poll(frame, position, version)

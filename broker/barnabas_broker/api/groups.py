@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS, OPERATIONS_UNKNOWN
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
 from barnabas_broker.coordinator.group.classic import GroupState
@@ -112,7 +112,7 @@ def _no_such_coordinator(key_type: int) -> KafkaError:
 # ---- membership ------------------------------------------------------------------------------------------------------
 
 
-@handles(ApiKey.JOIN_GROUP, versions=(0, 9))
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9), request_bytes_max=PARTITIONS_BYTES_MAX)
 async def join_group(services: BrokerServices, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Wait until everyone has joined, or the time is up."""
     version = context.api_version
@@ -154,7 +154,7 @@ async def join_group(services: BrokerServices, context: RequestContext, request:
     )
 
 
-@handles(ApiKey.SYNC_GROUP, versions=(0, 5))
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5), request_bytes_max=PARTITIONS_BYTES_MAX)
 async def sync_group(services: BrokerServices, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Wait for the leader's assignment; the leader brings it."""
     if context.api_version >= SYNC_NAMES_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.errors import OffsetNotAvailable
 from barnabas_replication.requests import ListedOffset
@@ -42,7 +42,13 @@ def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     return _answer(request, lambda topic, partition: _refused(partition, error))
 
 
-@handles(ApiKey.LIST_OFFSETS, versions=(1, 11), on_error=_error)
+@handles(
+    ApiKey.LIST_OFFSETS,
+    versions=(1, 11),
+    on_error=_error,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 def list_offsets(services: BrokerServices, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look the times up; errors stand beside the partition they belong to."""
 

@@ -16,7 +16,7 @@ import shutil
 from collections import defaultdict
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.errors import InternalTopic
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -41,7 +41,12 @@ HIGH_WATERMARK = -1
 UNKNOWN_BYTES = -1
 
 
-@handles(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 4))
+@handles(
+    ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(1, 4),
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 def describe_log_dirs(
     services: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
@@ -95,7 +100,13 @@ def _delete_error(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRec
     )
 
 
-@handles(ApiKey.DELETE_RECORDS, versions=(0, 2), on_error=_delete_error)
+@handles(
+    ApiKey.DELETE_RECORDS,
+    versions=(0, 2),
+    on_error=_delete_error,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 def delete_records(
     services: BrokerServices, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Iterable
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import CreatableTopic
 from barnabas_quorum.image.metadata import MetadataImage
@@ -57,7 +57,13 @@ def _error(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     return MetadataResponse(topics=topics, error_code=error.code)
 
 
-@handles(ApiKey.METADATA, versions=(0, 13), on_error=_error)
+@handles(
+    ApiKey.METADATA,
+    versions=(0, 13),
+    on_error=_error,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 def metadata(
     services: BrokerServices, context: RequestContext, request: MetadataRequest
 ) -> bytes | Awaitable[MetadataResponse]:

@@ -9,7 +9,7 @@ Read next:  barnabas_replication/truncation.py.
 from __future__ import annotations
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, TopicPartition
@@ -37,7 +37,13 @@ def _error(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetFor
     )
 
 
-@handles(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), on_error=_error)
+@handles(
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(2, 4),
+    on_error=_error,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 def offset_for_leader_epoch(
     services: BrokerServices, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.group.messages import CommittedOffset, MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_quorum.image.metadata import MetadataImage
@@ -64,7 +64,13 @@ def _not_committed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCom
     )
 
 
-@handles(ApiKey.OFFSET_COMMIT, versions=(2, 10), on_error=_not_committed)
+@handles(
+    ApiKey.OFFSET_COMMIT,
+    versions=(2, 10),
+    on_error=_not_committed,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 async def offset_commit(
     services: BrokerServices, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
@@ -141,7 +147,12 @@ class _FetchedTopic(NamedTuple):
     partitions: list[tuple[int, CommittedOffset, ErrorCode]]
 
 
-@handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
+@handles(
+    ApiKey.OFFSET_FETCH,
+    versions=(1, 10),
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 def offset_fetch(services: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """What groups have committed."""
     if context.api_version < 8:
@@ -244,7 +255,12 @@ def _told(name: str, topic_id: Uuid, partitions: Sequence[int], code: ErrorCode)
 # ---- OffsetDelete ----------------------------------------------------------------------------------------------------
 
 
-@handles(ApiKey.OFFSET_DELETE, versions=(0, 0))
+@handles(
+    ApiKey.OFFSET_DELETE,
+    versions=(0, 0),
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 async def offset_delete(
     services: BrokerServices, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:

@@ -25,6 +25,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.produce import (
+    REQUEST_ELEMENTS_MAX,
     ProducedPartition,
     ProduceEntry,
     encode_produce_response_frame,
@@ -37,13 +38,17 @@ from barnabas_wire.records.compression import CompressionType
 if TYPE_CHECKING:
     from barnabas_broker.network.connection import ResponseSlot
 
+RECORDS_BYTES_MAX = 2**31 - 1
+"""socket.request.max.bytes bounds what is produced, as in Kafka: records are taken as they lie in the frame."""
 TOPIC_IDS_FROM = 13
 ZSTD_FROM = 7
 _COMPRESSION_POSITION = 22
 """The low byte of a batch's attributes."""
 
 
-@handles_directly(ApiKey.PRODUCE, versions=(0, 13))
+@handles_directly(
+    ApiKey.PRODUCE, versions=(0, 13), request_bytes_max=RECORDS_BYTES_MAX, elements_max=REQUEST_ELEMENTS_MAX
+)
 def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Append the batches of one request; the slot is filled when acks says so."""
     if version < 3:

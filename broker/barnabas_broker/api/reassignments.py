@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.topics import within
 from barnabas_quorum.controller.requests_partitions import ElectionType, PartitionReassignment
@@ -46,7 +46,12 @@ from barnabas_wire.kafka.messages.unregister_broker import UnregisterBrokerReque
 PartitionName = tuple[str, int]
 
 
-@handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1))
+@handles(
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    versions=(0, 1),
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 async def alter_partition_reassignments(
     services: BrokerServices, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
@@ -80,7 +85,12 @@ async def alter_partition_reassignments(
     )
 
 
-@handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0))
+@handles(
+    ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    versions=(0, 0),
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 async def list_partition_reassignments(
     services: BrokerServices, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
@@ -111,7 +121,13 @@ def _elect_error(request: ElectLeadersRequest, error: KafkaError) -> ElectLeader
     )
 
 
-@handles(ApiKey.ELECT_LEADERS, versions=(0, 2), on_error=_elect_error)
+@handles(
+    ApiKey.ELECT_LEADERS,
+    versions=(0, 2),
+    on_error=_elect_error,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
 async def elect_leaders(
     services: BrokerServices, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:

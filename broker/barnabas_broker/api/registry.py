@@ -27,6 +27,15 @@ from barnabas_wire.kafka.primitives import skip_tagged_fields as skip_tags
 from barnabas_wire.kafka.schema import decode_request as decode_body
 from barnabas_wire.kafka.schema import encode_response, message_classes
 
+REQUEST_BYTES_MAX = 1024 * 1024
+"""Of most requests. A handler whose clients may have more to say registers its own bound."""
+PARTITIONS_BYTES_MAX = 4 * 1024 * 1024
+"""Of a request about the partitions of a large cluster, or with the members' own words."""
+ELEMENTS_MAX = 8_192
+"""Array elements of most requests. One of two bytes is an object of a hundred and 10 us of the loop in the handler."""
+PARTITION_ELEMENTS_MAX = 32_768
+"""Array elements of a request that names partitions."""
+
 Handler = Callable[[BrokerServices, RequestContext, Any], Any | Awaitable[Any]]
 ErrorResponse = Callable[[Any, KafkaError], Any]
 """(decoded request, error) -> response in which every item of the request carries the error."""
@@ -67,6 +76,10 @@ class Api:
     flexible_from: int
     """First version whose request header has tagged fields."""
     handler: Any
+    request_bytes_max: int = REQUEST_BYTES_MAX
+    """Largest frame. One that claims more closes its connection once its header came, before its body is read."""
+    elements_max: int = ELEMENTS_MAX
+    """Most elements in all arrays of a request together, see barnabas_wire.kafka.schema; more close the connection."""
     is_direct: bool = False
     error_response: ErrorResponse | None = None
 
@@ -76,7 +89,12 @@ APIS: dict[int, Api] = {}
 
 
 def handles(
-    key: ApiKey, *, versions: tuple[int, int], on_error: ErrorResponse | None = None
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    on_error: ErrorResponse | None = None,
+    request_bytes_max: int = REQUEST_BYTES_MAX,
+    elements_max: int = ELEMENTS_MAX,
 ) -> Callable[[Handler], Handler]:
     """Register a handler.
 
@@ -84,23 +102,35 @@ def handles(
         versions: (lowest, highest) served, both inclusive; this is what ApiVersions advertises.
         on_error: builds the response for a KafkaError raised by the handler. None means: the response class has a
             top-level `error_code` (and perhaps `error_message`), which is all that is set.
+        request_bytes_max: largest frame, without its size.
+        elements_max: most array elements in a request.
     """
 
     def register(handler: Handler) -> Handler:
-        _add(key, versions, handler, is_direct=False, on_error=on_error)
+        _add(
+            key,
+            versions,
+            handler,
+            on_error=on_error,
+            request_bytes_max=request_bytes_max,
+            elements_max=elements_max,
+        )
         return handler
 
     return register
 
 
-def handles_directly(key: ApiKey, *, versions: tuple[int, int]) -> Callable[[Any], Any]:
+def handles_directly(
+    key: ApiKey, *, versions: tuple[int, int], request_bytes_max: int, elements_max: int
+) -> Callable[[Any], Any]:
     """Register a handler of undecoded frames: `(services, slot, version, frame, position) -> None`.
 
-    `slot` is a network.connection.ResponseSlot; `frame` is valid only during the call.
+    `slot` is a network.connection.ResponseSlot; `frame` is valid only during the call. The handler's own parser keeps to
+    `elements_max`.
     """
 
     def register(handler: Any) -> Any:
-        _add(key, versions, handler, is_direct=True, on_error=None)
+        _add(key, versions, handler, is_direct=True, request_bytes_max=request_bytes_max, elements_max=elements_max)
         return handler
 
     return register
@@ -127,9 +157,9 @@ def skip_tagged_fields(frame: memoryview, position: int) -> int:
         raise MalformedMessage("the request header is cut off") from error
 
 
-def decode_request(api_key: int, version: int, frame: memoryview, position: int) -> Any:
-    """The request body; raises MalformedMessage."""
-    return decode_body(api_key, version, frame, position)
+def decode_request(api: Api, version: int, frame: memoryview, position: int) -> Any:
+    """The request body; raises MalformedMessage, TooManyElements."""
+    return decode_body(api.key, version, frame, position, elements_max=api.elements_max)
 
 
 def encode_answer(api_key: int, version: int, correlation_id: int, response: Any) -> bytearray:
@@ -158,7 +188,14 @@ def error_response(api: Api, request: Any, error: KafkaError) -> Any:
 
 
 def _add(
-    key: ApiKey, versions: tuple[int, int], handler: Any, *, is_direct: bool, on_error: ErrorResponse | None
+    key: ApiKey,
+    versions: tuple[int, int],
+    handler: Any,
+    *,
+    request_bytes_max: int,
+    elements_max: int,
+    is_direct: bool = False,
+    on_error: ErrorResponse | None = None,
 ) -> None:
     assert key not in APIS, f"{key.name} has two handlers"
     APIS[key] = Api(
@@ -167,6 +204,8 @@ def _add(
         max_version=versions[1],
         flexible_from=message_classes(key)[0].FLEXIBLE_FROM,
         handler=handler,
+        request_bytes_max=request_bytes_max,
+        elements_max=elements_max,
         is_direct=is_direct,
         error_response=on_error,
     )

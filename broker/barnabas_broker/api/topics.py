@@ -20,7 +20,7 @@ from typing import TypeVar
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.config_entries import topic_entries
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
@@ -52,10 +52,15 @@ from barnabas_wire.kafka.messages.delete_topics import (
 
 T = TypeVar("T")
 
+ASSIGNMENT_ELEMENTS_MAX = 16_384
+"""Topics, partitions and configs of one request: the controller writes at most 10,000 records for it."""
+
 
 @handles(
     ApiKey.CREATE_TOPICS,
     versions=(2, 7),
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=ASSIGNMENT_ELEMENTS_MAX,
     on_error=lambda request, error: CreateTopicsResponse(
         topics=[_not_created(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
     ),
@@ -219,6 +224,8 @@ def _not_deleted(state: DeleteTopicState, error: KafkaError) -> DeletableTopicRe
 @handles(
     ApiKey.CREATE_PARTITIONS,
     versions=(0, 3),
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=ASSIGNMENT_ELEMENTS_MAX,
     on_error=lambda request, error: CreatePartitionsResponse(
         results=[_grown(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
     ),

@@ -7,7 +7,8 @@ Read next:  output.py (the gate), ../api/registry.py (the handlers).
 
 Frame: int32 size (big endian, without itself), then `size` bytes: int16 api key, int16 version, int32 correlation id,
 int16 length + client id (legacy nullable string also in flexible headers), tagged fields from the API's first flexible
-version on, then the body. Valid sizes: 10 to socket.request.max.bytes.
+version on, then the body. Valid sizes: 10 to socket.request.max.bytes, and to the API's own bound in the handler table, which
+is known with the first four bytes of the frame.
 
 Not obvious:
 - The frame handed to a handler is a view of memory that the next read overwrites. A direct handler must be done with
@@ -37,6 +38,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.network.output import OutputGate, Part, release_parts, send_paced_to_another_host
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.primitives import TooManyElements
 
 if TYPE_CHECKING:
     from barnabas_broker.network.listener import KafkaListener
@@ -44,10 +46,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FRAME_BYTES_MIN = 10
+KIND_END = 8
+"""Where api key and version end, counted from the size on: so much must have come before a large frame gets a buffer."""
 STASHED_FRAME_BYTES_MAX = 64 * 1024
 """A frame up to this size that came in part is put before the next read: its rest and all that follows come in one read.
 Reading its rest alone would cost every second turn of the loop (measured with 16 KiB requests)."""
 _unpack_size = struct.Struct(">i").unpack_from
+
 _unpack_header = struct.Struct(">iih").unpack_from
 
 
@@ -275,6 +280,8 @@ class Connection(asyncio.BufferedProtocol):
                 break
             following = position + 4 + size
             if following > end:
+                if end - position >= KIND_END:
+                    self._refuse_oversized(_unpack_size(view, position + 4)[0], size)
                 break
             if (
                 self._is_exclusive
@@ -342,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
         received = end - position
         # Its size was checked by _consume.
         frame_bytes = 4 + _unpack_size(view, position)[0] if received >= 4 else 4
-        if frame_bytes <= STASHED_FRAME_BYTES_MAX:
+        if frame_bytes <= STASHED_FRAME_BYTES_MAX or received < KIND_END:
             self._stash = bytes(view[position:end])
             return
         buffer = self._listener.buffers.take(received_bytes=received, frame_bytes=frame_bytes)
@@ -395,6 +402,9 @@ class Connection(asyncio.BufferedProtocol):
         if api is None:
             self._refuse_version(slot)
             return
+        if len(frame) > api.request_bytes_max:
+            self._refuse_oversized(kind, len(frame))
+            return
         listener.stats.requests[kind] += 1
         try:
             position = FRAME_BYTES_MIN + (client_id_bytes if client_id_bytes > 0 else 0)
@@ -417,7 +427,9 @@ class Connection(asyncio.BufferedProtocol):
                 client_host=self.client_host,
                 now_ms=listener.services.clock_ms(),
             )
-            request = registry.decode_request(api.key, version, frame, position)
+            request = registry.decode_request(api, version, frame, position)
+        except TooManyElements as error:
+            self._close_greedy(kind, error.message)
         except KafkaError as error:
             logger.debug("malformed request api=%d v%d from %s: %s", api.key, version, self.client_host, error)
             self.close("malformed")
@@ -474,6 +486,18 @@ class Connection(asyncio.BufferedProtocol):
         else:
             logger.debug("unsupported api=%d v%d from %s", slot.api_key, slot.version, self.client_host)
             self.close("unsupported")
+
+    def _refuse_oversized(self, kind: int, frame_bytes: int) -> None:
+        """Close the connection if a frame is larger than its API takes. What is served by no API may have the usual size."""
+        api = self._listener.apis.get(kind)
+        bytes_max = registry.REQUEST_BYTES_MAX if api is None else api.request_bytes_max
+        if frame_bytes > bytes_max:
+            self._close_greedy(kind, f"{frame_bytes:,} bytes, at most {bytes_max:,} are taken")
+
+    def _close_greedy(self, kind: int, reason: str) -> None:
+        """A request that is more than one may be: Kafka's protocol has no answer before it is decoded."""
+        self._listener.note_greedy(kind, self.client_host, reason)
+        self.close("oversized")
 
     def _bug(self, slot: ResponseSlot, error: Exception) -> None:
         """The third door: what no handler foresaw, perhaps found by a hostile frame, costs this connection only.

@@ -26,6 +26,8 @@ from barnabas_wire.kafka.errors import InvariantViolated
 logger = logging.getLogger(__name__)
 
 IDLE_SCAN_S_MAX = 10.0
+GREEDY_LINE_INTERVAL_S = 60.0
+"""Between two lines about requests of one API that were too large: a client may send them as fast as it can connect."""
 
 
 class ListenAddress(NamedTuple):
@@ -152,6 +154,28 @@ class KafkaListener:
         self._connections = server.connections
         self._connections_max = server.config.max_connections
         self._dirty: list[Connection] = []
+        self._greedy_noted: dict[int, tuple[float, int]] = {}
+        """When the last line was written, and how many requests were refused since; by API."""
+
+    def note_greedy(self, kind: int, client_host: str, reason: str) -> None:
+        """Log that a request was larger than its API takes (`kind`: api key << 16 | version), once per API and interval."""
+        api = self.apis.get(kind)
+        key = kind >> 16 if api is not None else -1  # anybody can send API keys without end
+        noted_s, unsaid = self._greedy_noted.get(key, (0.0, 0))
+        now_s = self.loop.time()
+        if noted_s and now_s - noted_s < GREEDY_LINE_INTERVAL_S:
+            self._greedy_noted[key] = (noted_s, unsaid + 1)
+            return
+        self._greedy_noted[key] = (now_s, 0)
+        logger.warning(
+            "closed a connection of %s: %s v%d: %s; the client must send several smaller requests. Refused since the last such "
+            "line: %d",
+            client_host,
+            api.key.name if api is not None else f"api {kind >> 16}",
+            kind & 0xFFFF,
+            reason,
+            unsaid,
+        )
 
     def admit(self, connection: Connection) -> bool:
         """Count a new connection; False when the node has as many as it may."""

@@ -38,6 +38,20 @@ class MalformedMessage(KafkaError):
     code = ErrorCode.INVALID_REQUEST
 
 
+TAGGED_FIELDS_MAX = 127
+"""Of one section. Kafka's largest has 4; each unknown one takes two bytes and is a turn of a loop."""
+ELEMENTS_UNBOUNDED = 1 << 62
+
+
+class TooManyElements(MalformedMessage):
+    """A message with more array elements than its reader takes: well formed perhaps, but too costly to find out."""
+
+
+def too_many(what: str, count: int) -> NoReturn:
+    """Raise TooManyElements naming the array that went over the bound."""
+    raise TooManyElements(f"{what}: with its {count} elements the message has more than are taken in one")
+
+
 def malformed(what: str, value: object = None) -> NoReturn:
     """Raise MalformedMessage naming the field and the length or count that does not fit."""
     raise MalformedMessage(what if value is None else f"{what}: {value!r} does not fit the bytes that remain")
@@ -125,6 +139,8 @@ def read_tagged_fields(data: Buffer, position: int, end: int) -> tuple[list[tupl
     """A tagged-field section (KIP-482) -> ((tag, position, size) of each field, position after the section)."""
     fields = []
     count, position = read_uvarint(data, position)
+    if count > TAGGED_FIELDS_MAX:
+        too_many("tagged fields", count)
     for _ in range(count):
         tag, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)
@@ -138,6 +154,8 @@ def read_tagged_fields(data: Buffer, position: int, end: int) -> tuple[list[tupl
 def skip_tagged_fields(data: Buffer, position: int, end: int) -> int:
     """Position after a tagged-field section none of whose tags is known here (KIP-482: unknown tags are skipped)."""
     count, position = read_uvarint(data, position)
+    if count > TAGGED_FIELDS_MAX:
+        too_many("tagged fields", count)
     for _ in range(count):
         _, position = read_uvarint(data, position)
         size, position = read_uvarint(data, position)

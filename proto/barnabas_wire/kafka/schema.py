@@ -24,7 +24,9 @@ where a codec that walks its declaration takes 4 to 10 (measured).
 Not obvious:
 - error codes are decoded as plain ints: a peer may know more codes than we do;
 - fields of type `records` come out as slices of the given view (no copy) and die with its buffer; others are copies;
-- an element's least encoded size bounds a count: 2^31 elements in a frame of 20 bytes fail before any list is made.
+- an element's least encoded size bounds a count: 2^31 elements in a frame of 20 bytes fail before any list is made;
+- an element of two bytes becomes an object of a hundred: a reader of strangers' bytes bounds the elements of the whole message,
+  too. Each array is checked before its list is made; unknown tagged fields count, of plain integers each eighth.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import (
+    ELEMENTS_UNBOUNDED,
     ONE_BYTE,
+    TAGGED_FIELDS_MAX,
     Buffer,
     MalformedMessage,
     malformed,
@@ -49,6 +53,7 @@ from barnabas_wire.kafka.primitives import (
     read_uvarint,
     read_uvarint_tail,
     skip_tagged_fields,
+    too_many,
     write_uvarint,
 )
 
@@ -215,6 +220,8 @@ _CODES = {
 
 _INTEGERS_READY = 17
 """Shorter lists of integers (replica lists) have their struct ready: making a format costs as much as the packing."""
+_INTEGERS_SHIFT = 3
+"""Eight integers of a list count as one element: they are read by one call and take 8 to 40 bytes each."""
 _INTEGERS = {
     kind: (
         tuple(struct_module.Struct(f">{count}{_CODES[kind]}").pack for count in range(_INTEGERS_READY)),
@@ -233,12 +240,18 @@ def fields_of(cls: type) -> list[tuple[str, FieldSpec]]:
 # Encoding and decoding
 
 
-def decode_request(api_key: int, version: int, view: Buffer, position: int = 0) -> Any:
+def decode_request(
+    api_key: int, version: int, view: Buffer, position: int = 0, *, elements_max: int = ELEMENTS_UNBOUNDED
+) -> Any:
     """The request body that begins at `position` and ends where the view ends.
 
-    Raises UnsupportedVersion for an API or version that is not declared, MalformedMessage for bytes that are none.
+    Args:
+        elements_max: most elements in all its arrays together.
+
+    Raises UnsupportedVersion for an API or version that is not declared, MalformedMessage for bytes that are none,
+    TooManyElements.
     """
-    return decode(message_classes(api_key)[0], version, view, position)
+    return decode(message_classes(api_key)[0], version, view, position, elements_max=elements_max)
 
 
 def decode_response(cls: type[Any], version: int, view: Buffer, position: int = 0) -> Any:
@@ -246,11 +259,13 @@ def decode_response(cls: type[Any], version: int, view: Buffer, position: int = 
     return decode(cls, version, view, position)
 
 
-def decode(cls: type[Any], version: int, view: Buffer, position: int = 0) -> Any:
-    """Decode any declared message or blob. Bytes after it are ignored, as Kafka does."""
+def decode(
+    cls: type[Any], version: int, view: Buffer, position: int = 0, *, elements_max: int = ELEMENTS_UNBOUNDED
+) -> Any:
+    """Decode any declared message or blob; arguments and errors as decode_request. Bytes after it are ignored, as Kafka does."""
     function = _decoders.get((cls, version)) or decoder(cls, version)
     try:
-        return function(view, position)
+        return function(view, position, elements_max)
     except (struct_module.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from error
 
@@ -291,7 +306,7 @@ def response_header_version(api_key: int, version: int) -> int:
 
 
 _classes: dict[int, tuple[type[Any], type[Any]]] = {}
-_decoders: dict[tuple[type, int], Callable[[Buffer, int], Any]] = {}
+_decoders: dict[tuple[type, int], Callable[[Buffer, int, int], Any]] = {}
 _encoders: dict[tuple[type, int], Callable[[Any, bytearray], None]] = {}
 
 
@@ -299,8 +314,8 @@ _encoders: dict[tuple[type, int], Callable[[Any, bytearray], None]] = {}
 # Compiling
 
 
-def decoder(cls: type[Any], version: int) -> Callable[[Buffer, int], Any]:
-    """The compiled function (view, position) -> message; raises UnsupportedVersion outside the declared range."""
+def decoder(cls: type[Any], version: int) -> Callable[[Buffer, int, int], Any]:
+    """The compiled function (view, position, elements at most) -> message; raises UnsupportedVersion outside the declared range."""
     _check_version(cls, version)
     writer = _DecoderWriter(version, is_flexible=version >= cls.FLEXIBLE_FROM, is_view=_has_records(cls, version))
     function = _decoders[cls, version] = writer.build(cls)
@@ -386,7 +401,8 @@ _structs: dict[str, struct_module.Struct] = {}
 
 
 class _DecoderWriter(_Writer):
-    """Writes `function(view, position)`: `data` holds the bytes, `p` the position, `end` where they stop.
+    """Writes `function(view, position, left)`: `data` holds the bytes, `p` the position, `end` where they stop, `left` how many
+    elements of arrays may yet come.
 
     `pending` are fixed-width values not yet unpacked; the length, count or tag-count byte that follows goes with them.
     """
@@ -396,6 +412,7 @@ class _DecoderWriter(_Writer):
         self.is_view = is_view
         self.pending: list[tuple[str, str]] = []
         self.names |= {"tail": read_uvarint_tail, "uvarint": read_uvarint, "skip_tags": skip_tagged_fields}
+        self.names["too_many"] = too_many
 
     def build(self, cls: type) -> Any:
         if self.is_view:
@@ -408,7 +425,7 @@ class _DecoderWriter(_Writer):
             self.emit("p = 0")
         self.emit("end = len(data)")
         self.emit(f"return {self.structure(cls)}")
-        return self.compile(f"decode {cls.__name__}", "def function(view, position):")
+        return self.compile(f"decode {cls.__name__}", "def function(view, position, left):")
 
     def flush(self) -> None:
         if not self.pending:
@@ -511,6 +528,9 @@ class _DecoderWriter(_Writer):
         with self.block(f"if {count} >= 0:"):
             with self.block(f"if {count} * {self.least_size(element)} > end - p:"):
                 self.emit(f"malformed({where!r}, {count})")
+            self.emit(f"left -= {count} >> {_INTEGERS_SHIFT}" if element in _INTEGERS else f"left -= {count}")
+            with self.block("if left < 0:"):
+                self.emit(f"too_many({where!r}, {count})")
             if element in _INTEGERS:
                 table = self.constant("unpack", _INTEGERS[element][1])
                 self.names["unpack_from"] = struct_module.unpack_from
@@ -553,6 +573,9 @@ class _DecoderWriter(_Writer):
         self.flush()
         if not tagged:
             with self.block(f"if {count}:"):
+                self.emit(f"left -= {count}")
+                with self.block("if left < 0:"):
+                    self.emit(f"too_many({cls.__name__ + ' tagged fields'!r}, {count})")
                 self.emit("p = skip_tags(data, p - 1, end)")
             return {}
         values = {name: self.fresh("v") for name, _ in tagged}
@@ -561,6 +584,9 @@ class _DecoderWriter(_Writer):
         with self.block(f"if {count}:"):
             with self.block(f"if {count} > 127:"):
                 self.emit(f"{count}, p = tail(data, p, {count})")
+            self.emit(f"left -= {count}")
+            with self.block(f"if {count} > {TAGGED_FIELDS_MAX} or left < 0:"):
+                self.emit(f"too_many({cls.__name__ + ' tagged fields'!r}, {count})")
             tag, stop = self.fresh("t"), self.fresh("e")
             with self.block(f"for _ in range({count}):"):
                 self.emit(f"{tag}, p = uvarint(data, p)")

@@ -69,7 +69,7 @@ class Client:
         api = registry.APIS[key]
         raw = bytearray()
         encode_request(request, version, raw)
-        decoded = registry.decode_request(key, version, memoryview(raw), 0)
+        decoded = registry.decode_request(api, version, memoryview(raw), 0)
         context = RequestContext(
             api_key=key,
             api_version=version,

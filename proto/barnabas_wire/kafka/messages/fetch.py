@@ -36,11 +36,16 @@ from barnabas_wire.kafka.primitives import (
     read_uvarint,
     read_uvarint_tail,
     skip_tagged_fields,
+    too_many,
     write_compact_string,
     write_string,
     write_uvarint,
 )
 from barnabas_wire.kafka.schema import Message, array, int8, int16, int32, int64, records, string, struct, uuid
+
+REQUEST_ELEMENTS_MAX = 100_000
+"""Most topics and partitions, counted together, that the broker takes in one request. A follower asks for all that it follows
+of one leader."""
 
 
 @dataclass(slots=True)
@@ -356,7 +361,7 @@ _ONE_RESPONSE_BODY = struct_module.Struct(">ihiB16sBihqqqBiB")  # up to the firs
 
 
 def parse_fetch_request(view: memoryview, position: int, version: int) -> ParsedFetchRequest:
-    """Body of a FetchRequest v4 to v18. `view` must end where the frame ends. Raises MalformedMessage."""
+    """Body of a FetchRequest v4 to v18. `view` must end where the frame ends. Raises MalformedMessage, TooManyElements."""
     try:
         return _parse_request(view, position, version)
     except (IndexError, struct_module.error, UnicodeDecodeError) as error:
@@ -427,9 +432,13 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
     partitions: list[AskedPartition] = []
     add = partitions.append
     count, p = _read_count(view, p, is_flexible)
+    left = REQUEST_ELEMENTS_MAX - count
     for _ in range(count):
         topic, p = _read_topic(view, p, end, version)
         inner, p = _read_count(view, p, is_flexible)
+        left -= inner
+        if left < 0:
+            too_many("FetchTopic.partitions", inner)
         if is_flexible:
             for _ in range(inner):
                 index, leader_epoch, offset, fetched_epoch, start, most, tags = _unpack_partition_v12(view, p)
@@ -456,9 +465,13 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
     forgotten: list[tuple[str | Uuid, list[int]]] = []
     if version >= 7:
         count, p = _read_count(view, p, is_flexible)
+        left -= count
         for _ in range(count):
             topic, p = _read_topic(view, p, end, version)
             inner, p = _read_count(view, p, is_flexible)
+            left -= inner >> 3
+            if left < 0:
+                too_many("ForgottenTopic.partitions", inner)
             if inner * 4 > end - p:
                 malformed("ForgottenTopic.partitions", inner)
             forgotten.append((topic, list(struct_module.unpack_from(f">{inner}i", view, p))))

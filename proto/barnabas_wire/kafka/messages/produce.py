@@ -28,6 +28,7 @@ from barnabas_wire.kafka.primitives import (
     read_string,
     read_uvarint_tail,
     skip_tagged_fields,
+    too_many,
     write_compact_string,
     write_string,
     write_uvarint,
@@ -36,6 +37,8 @@ from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, reco
 
 ADVERTISED_MIN_VERSION = 0
 """What ApiVersions says; see above."""
+REQUEST_ELEMENTS_MAX = 16_384
+"""Most topics and partitions, counted together, that the broker takes in one request."""
 
 
 @dataclass(slots=True)
@@ -197,7 +200,7 @@ def parse_produce_request(
 ) -> tuple[str | None, int, int, list[ProduceEntry]]:
     """Body of a ProduceRequest v3 to v13 -> (transactional id, acks, timeout ms, entries in the order sent).
 
-    `view` must end where the frame ends. Nothing is copied but names. Raises MalformedMessage.
+    `view` must end where the frame ends. Nothing is copied but names. Raises MalformedMessage, TooManyElements.
     """
     try:
         if version >= 9:
@@ -267,6 +270,7 @@ def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str 
         malformed("ProduceRequest.topic_data", -1)
     entries: list[ProduceEntry] = []
     topic: str | Uuid
+    left = REQUEST_ELEMENTS_MAX - topic_count
     for _ in range(topic_count - 1):
         if version >= 13:
             stop = p + 16
@@ -288,6 +292,9 @@ def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str 
             partition_count, p = read_uvarint_tail(view, p, partition_count)
         if not partition_count:
             malformed("TopicProduceData.partition_data", -1)
+        left -= partition_count
+        if left < 0:
+            too_many("TopicProduceData.partition_data", partition_count)
         for _ in range(partition_count - 1):
             partition, length = _unpack_index_and_length(view, p)
             p += 5
@@ -320,6 +327,7 @@ def _parse_legacy(view: memoryview, position: int) -> tuple[str | None, int, int
     if topic_count < 0:
         malformed("ProduceRequest.topic_data", topic_count)
     entries: list[ProduceEntry] = []
+    left = REQUEST_ELEMENTS_MAX - topic_count
     for _ in range(topic_count):
         topic, p = read_string(view, p, end)
         if topic is None:
@@ -328,6 +336,9 @@ def _parse_legacy(view: memoryview, position: int) -> tuple[str | None, int, int
         p += 4
         if partition_count < 0:
             malformed("TopicProduceData.partition_data", partition_count)
+        left -= partition_count
+        if left < 0:
+            too_many("TopicProduceData.partition_data", partition_count)
         for _ in range(partition_count):
             partition, length = _unpack_two_int32(view, p)
             p += 8
