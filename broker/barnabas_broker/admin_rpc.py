@@ -24,7 +24,9 @@ from barnabas_broker.admin_errors import detail_of
 from barnabas_broker.admin_features import AskingChannel
 from barnabas_broker.admin_partitions import PartitionChannel
 from barnabas_broker.metrics.census import (
+    CORRUPT,
     LEADERLESS,
+    NO_ROOM,
     NOT_PREFERRED,
     UNDER_MIN_ISR,
     UNDER_REPLICATED,
@@ -287,6 +289,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             "leaderless": leaderless > 0,
             "under_min_isr": under_min_isr > 0,
             "under_replicated": under_replicated > 0,
+            "corrupt": census.flags[CORRUPT] > 0,
+            "no_room": census.flags[NO_ROOM] > 0,
         }
         reasons = [reason for reason, is_so in found.items() if is_so]
         return admin_pb2.DescribeHealthResponse(

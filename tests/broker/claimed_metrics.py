@@ -49,6 +49,7 @@ CLAIMED = {
         controller_partitions                    gauge
         controller_offline_partitions            gauge
         controller_not_preferred_leader_partitions gauge
+        controller_faulty_replicas               gauge fault
         controller_leader_elections_total        counter type
         controller_event_queue_seconds           histogram phase
         controller_event_queue_size              gauge

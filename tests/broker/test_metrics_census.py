@@ -6,7 +6,9 @@ import pytest
 
 from barnabas_broker.metrics.census import (
     AT_MIN_ISR,
+    CORRUPT,
     LEADERLESS,
+    NO_ROOM,
     NOT_PREFERRED,
     UNDER_MIN_ISR,
     UNDER_REPLICATED,
@@ -16,8 +18,9 @@ from barnabas_broker.metrics.census import (
 )
 from barnabas_broker.metrics.health import LANE_SILENCE_MS_MAX, METADATA_LAG_RECORDS_MAX, find_dead, find_unready
 from barnabas_quorum.image.loader import MetadataLoader
+from barnabas_quorum.image.metadata import MetadataDelta
 from barnabas_quorum.raft.messages import CommittedBatch
-from barnabas_quorum.records import ConfigResourceType
+from barnabas_quorum.records import ConfigResourceType, FaultyReplica, PartitionChangeRecord, ReplicaFault
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, TopicPartition
 from tests.admin.images import make_image
 
@@ -41,6 +44,22 @@ def test_flags_of_a_partition_with_three_replicas_and_min_isr_two(
     partition = image.topics.partition(TopicPartition("t", 0))
     assert partition is not None
     assert partition_flags(partition, min_isr=2) == flags
+
+
+def test_faulty_replicas_are_flagged_and_counted_by_what_is_wrong() -> None:
+    image = make_image(topics={"t": [((1, 2, 3), (3,), 3)]})
+    topic = image.topics.get("t")
+    assert topic is not None
+    faults = tuple(
+        FaultyReplica(BrokerId(n), fault) for n, fault in ((1, ReplicaFault.NO_ROOM), (2, ReplicaFault.CORRUPT))
+    )
+    delta = MetadataDelta(image)
+    delta.replay(PartitionChangeRecord(topic_id=topic.id, partition_id=0, faults=faults))
+    image = delta.apply(Offset(101), Epoch(4), 0)
+    partition = image.topics.partition(TopicPartition("t", 0))
+    assert partition is not None
+    assert partition_flags(partition, min_isr=1) == [UNDER_REPLICATED, AT_MIN_ISR, NOT_PREFERRED, CORRUPT, NO_ROOM]
+    assert take_census(image, static_min_isr=1).faulty == {ReplicaFault.NO_ROOM: 1, ReplicaFault.CORRUPT: 1}
 
 
 def test_a_min_isr_above_the_replicas_is_not_a_lasting_alarm() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,11 +23,13 @@ from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
     ConfigResourceType,
+    FaultyReplica,
     LeaderRecoveryState,
     PartitionChangeRecord,
     PartitionRecord,
     Record,
     RegisterBrokerRecord,
+    ReplicaFault,
     TopicRecord,
     UnregisterBrokerRecord,
 )
@@ -34,6 +37,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Endpoint, Epoch, Offset, Uuid
 
 TOPIC_ID = Uuid((77).to_bytes(16, "big"))
+CORRUPT, NO_ROOM = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM
 B1, B2, B3, B4 = (BrokerId(number) for number in (1, 2, 3, 4))
 FENCED_MS = 100_000
 
@@ -353,6 +357,42 @@ def test_a_partition_and_the_reason_of_its_last_change(name: str) -> None:
     assert reason in found.causes[-1].reason
     assert (found.causes[-1].offset, found.causes[-1].timestamp_ms) == (log.offset - 1, log.now_ms)
     assert bool(found.next) == (status != "healthy")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "words"),
+    [
+        (
+            {
+                "leader": BrokerId(2),
+                "isr": (BrokerId(2), BrokerId(3)),
+                "faults": (FaultyReplica(BrokerId(1), CORRUPT),),
+            },
+            "under-replicated",
+            ["broker 1 is corrupt", "log verify t-0", "from {2,3}"],
+        ),
+        (
+            {"isr": (BrokerId(1),), "faults": (FaultyReplica(BrokerId(1), NO_ROOM),)},
+            "no-room",
+            ["TAKES NO RECORDS", "It can be read", "broker logdirs 1", "goes on by itself"],
+        ),
+        (
+            {"isr": (BrokerId(1),), "faults": (FaultyReplica(BrokerId(1), CORRUPT),)},
+            "corrupt",
+            ["but for the damaged records"],
+        ),
+    ],
+)
+def test_a_faulty_replica_is_named_with_what_mends_it(fields: dict[str, Any], status: str, words: list[str]) -> None:
+    log = make_log(1, 2, 3)
+    log.create(1, 2, 3)
+    log.write(moved(**fields))
+    found = explain(log, min_isr=1)
+    assert found.status == status
+    told = " ".join([found.summary, *found.facts, *(f"{step.purpose} {step.command}" for step in found.next)])
+    assert all(word in told for word in words), told
+    assert "faulty replicas [] →" in found.causes[-1].what and found.causes[-1].reason.startswith("broker 1 ")
+    assert not any("catching up" in step.purpose and "broker 1" in step.purpose for step in found.next)
 
 
 def test_without_a_controller_every_answer_says_so() -> None:

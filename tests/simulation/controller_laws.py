@@ -13,8 +13,9 @@ Outcome laws, which a client or an operator could see
   C1   nodes with equal applied offset have equal image hashes, snapshots or not (with C2: a snapshot holds the whole image)
   C3   the partition epoch that an accepted AlterPartition names is the present one, and rises by one with each change; one
        leader in each leader epoch
-  C4   the leader is in the ISR, the ISR among the replicas; a fenced broker leads nothing
-  C6   no acknowledged operation is ever absent later: topics, deletions, configs, ISRs, registrations
+  C4   the leader is in the ISR, the ISR among the replicas; a fenced broker leads nothing; a faulty replica leads, and is in the
+       ISR, only for want of a whole one, and a corrupt one is not eligible
+  C6   no acknowledged operation is ever absent later: topics, deletions, configs, ISRs, registrations, faults of replicas
   C7   broker epochs rise; who speaks with an older one is refused
   C8   producer id blocks are disjoint
   C9   no image shows a part of a metadata transaction: a topic has all its partitions at once
@@ -32,10 +33,12 @@ from typing import TYPE_CHECKING, Any
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import VoteReply
 from barnabas_quorum.raft.voters import VoterSet
+from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from tests.simulation.partition_model import LawBroken
 
 if TYPE_CHECKING:
+    from barnabas_quorum.image.topics import PartitionRegistration
     from tests.simulation.controller_node import ControllerNode
     from tests.simulation.controllers import Quorum
 
@@ -153,13 +156,14 @@ class ControllerLaws:
                 leader = image.cluster.broker(partition.leader) if partition.has_leader else None
                 if partition.has_leader and (leader is None or leader.is_fenced):
                     raise LawBroken("C4 a fenced broker leads nothing", f"{topic.name}-{index}: {partition}")
+                self._judge_faults(f"{topic.name}-{index}", partition, image)
                 if is_uncertain:
                     continue
                 at = (topic.id, index, partition.leader_epoch)
                 if self._leaders_of_partitions.setdefault(at, partition.leader) != partition.leader:
                     raise LawBroken("C3 one leader per leader epoch", f"{topic.name}-{index}: {partition}")
                 key = (topic.id, index, partition.partition_epoch)
-                state = repr((partition.isr, partition.leader, partition.leader_epoch)).encode()
+                state = repr((partition.isr, partition.leader, partition.leader_epoch, partition.faults)).encode()
                 if self._partition_epochs.setdefault(key, state) != state:
                     raise LawBroken("C3 one state per partition epoch", f"{topic.name}-{index}: {partition}")
         for broker in image.cluster.sorted_brokers():
@@ -171,6 +175,19 @@ class ControllerLaws:
                 asker.judge(image, where=f"node {node.id} at offset {image.offset}")
         if (image.epoch, image.offset) > (self.newest.epoch, self.newest.offset):
             self.newest = image
+
+    def _judge_faults(self, name: str, partition: PartitionRegistration, image: MetadataImage) -> None:
+        """C4 for faulty replicas: they lead, and are in the ISR, only for want of a whole one."""
+        faults = dict(partition.faults)
+        whole = [member for member in partition.isr if member not in faults and image.cluster.is_active(member)]
+        if partition.leader in faults and whole:
+            raise LawBroken("C4 a faulty replica leads only where no whole one may", f"{name}: {partition}")
+        if any(member in faults and member != partition.leader for member in partition.isr):
+            raise LawBroken("C4 of the faulty only a leader is in the ISR", f"{name}: {partition}")
+        if any(faults.get(member) is ReplicaFault.CORRUPT for member in partition.elr):
+            raise LawBroken("C4 a corrupt replica is not eligible", f"{name}: {partition}")
+        if not set(faults) <= set(partition.replicas):
+            raise LawBroken("C4 only replicas are faulty", f"{name}: {partition}")
 
     def _is_recovered(self, epoch: int) -> bool:
         """Whether a record of this epoch is of a recovered quorum."""

@@ -28,9 +28,10 @@ from barnabas_quorum.controller.requests import (
     RegisterBroker,
     TopicReference,
 )
+from barnabas_quorum.controller.requests_partitions import AlterReplicaFaults, ReplicaFaultReport
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.records import ConfigResourceType
+from barnabas_quorum.records import ConfigResourceType, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 from tests.simulation.controller_node import CLUSTER_ID
@@ -78,6 +79,10 @@ class PlayedBroker:
     epoch_since: int = -1
     is_settled: bool = False
     """Nothing of a later registration is under way."""
+    faults: dict[tuple[Uuid, int], tuple[int, ReplicaFault | None]] = field(default_factory=dict)
+    """By partition: since which offset this is what the quorum knows of its replica."""
+    unsure: set[tuple[Uuid, int]] = field(default_factory=set)
+    """Partitions of which a report was not answered: it may arrive late, and nobody can say any more."""
     is_of_island: bool = False
     """Its epoch is of voters that the quorum was recovered without."""
 
@@ -109,6 +114,7 @@ class Asker:
     async def _ask_for_ever(self) -> None:
         random = self._run.random
         kinds = [self._create, self._create, self._delete, self._configure, self._allocate, self._alter, self._alter]
+        kinds += [self._report, self._report]
         for broker in self._brokers:
             await self._register(broker)
         while not self._is_stopping:
@@ -176,6 +182,8 @@ class Asker:
         for broker in self._brokers:
             if broker.epoch_since >= retained:
                 broker.epoch, broker.is_settled = -1, False
+            broker.unsure |= broker.faults.keys()
+            broker.faults.clear()
 
     def _give_up(self, name: str) -> None:
         """The request may be on its way for long: nobody can say any more what is true of this name."""
@@ -355,6 +363,24 @@ class Asker:
                     "C3 a change names the present partition epoch", f"{topic.name}-{index}: {epoch} gave {now}"
                 )
 
+    async def _report(self) -> None:
+        """A replica became faulty, or is whole again."""
+        random = self._run.random
+        topic = self._newest().topics.get(random.choice(self._names))
+        broker = random.choice(self._brokers)
+        if topic is None or broker.epoch < 0:
+            return
+        index = random.choice(sorted(topic.partitions))
+        fault = random.choice((None, None, ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM))
+        key = (topic.id, index)
+        report = ReplicaFaultReport(topic_id=topic.id, partition_id=index, fault=fault)
+        broker.faults.pop(key, None)
+        answer = await self._ask(AlterReplicaFaults(broker_id=broker.id, broker_epoch=broker.epoch, reports=(report,)))
+        if answer is None:
+            broker.unsure.add(key)
+        elif isinstance(answer, tuple) and answer[0].replicas[0].error is None and key not in broker.unsure:
+            broker.faults[key] = (answer[1], fault)
+
     def _newest(self) -> MetadataImage:
         """What this asker can have heard of: who is cut off with lost voters hears of nobody else."""
         network = self._run.network
@@ -389,6 +415,15 @@ class Asker:
                         f"{name} has {value}, may have {owed.configs} since {owed.config_since}, {where}",
                     )
         for broker in self._brokers:
+            for (topic_id, index), (since, fault) in broker.faults.items():
+                topic = image.topics.get_by_id(topic_id)
+                if image.offset < since or topic is None:
+                    continue
+                if (found := topic.partitions[index].fault_of(broker.id)) is not fault:
+                    raise LawBroken(
+                        "C6 an acknowledged fault",
+                        f"{topic.name}-{index} on broker {broker.id}: {found}, not {fault} of offset {since}, {where}",
+                    )
             if broker.is_settled and image.offset >= broker.epoch_since:
                 registered = image.cluster.broker(broker.id)
                 if registered is None or registered.epoch < broker.epoch:

@@ -32,6 +32,7 @@ _NEXT = {
     "no_controller": "barnabas explain leader",
     "voter_down": "barnabas quorum replicas",
     "no_broker": "barnabas broker list",
+    "no_room": "barnabas broker logdirs",
     "metadata_held": "barnabas quorum quarantine list",
     "metadata_differs": "barnabas quorum verify",
 }
@@ -177,7 +178,7 @@ def _next_steps(fields: dict[str, Any], invocation: Invocation) -> list[str]:
     steps = [_NEXT[reason] for reason in fields["reasons"] if reason in _NEXT]
     if "no_broker" not in fields["reasons"]:
         steps += [f"barnabas explain broker {broker}" for broker in fields["brokers_fenced"][:1]]
-    if fields["leaderless"] or fields["under_replicated"]:
+    if fields["leaderless"] or fields["under_replicated"] or "corrupt" in fields["reasons"]:
         steps += _worst_partition(invocation)
     return steps
 
@@ -192,8 +193,8 @@ def _worst_partition(invocation: Invocation) -> list[str]:
         (topic,) = invocation.admin.describe_topics([worst.name])
     except AdminError:
         return ["barnabas topic list --internal"]
-    wanted = "leaderless" if worst.leaderless else "under-replicated"
-    bad = [each.partition for each in topic.partitions if wanted in each.flags]
+    wanted = ("leaderless",) if worst.leaderless else ("under-replicated", "corrupt")
+    bad = [each.partition for each in topic.partitions if not set(wanted).isdisjoint(each.flags)]
     return [f"barnabas explain partition {worst.name} {bad[0]}"] if bad else []
 
 

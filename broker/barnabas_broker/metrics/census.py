@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.ids import BrokerId
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
@@ -22,6 +23,9 @@ UNDER_MIN_ISR = "under-min-isr"
 AT_MIN_ISR = "at-min-isr"
 LEADERLESS = "leaderless"
 NOT_PREFERRED = "not-preferred"
+CORRUPT = "corrupt"
+NO_ROOM = "no-room"
+_FAULTS = {ReplicaFault.CORRUPT: CORRUPT, ReplicaFault.NO_ROOM: NO_ROOM}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +38,8 @@ class Census:
     """Flag (the constants above) -> partitions that have it."""
     led: Counter[BrokerId] = field(default_factory=Counter)
     held: Counter[BrokerId] = field(default_factory=Counter)
+    faulty: Counter[ReplicaFault] = field(default_factory=Counter)
+    """Replicas by what is wrong with them."""
 
 
 def min_insync_replicas(image: MetadataImage, topic: str, *, static_default: int) -> int:
@@ -60,6 +66,8 @@ def partition_flags(partition: PartitionRegistration, *, min_isr: int) -> list[s
         flags.append(AT_MIN_ISR)
     if partition.has_leader and partition.leader != partition.preferred_leader:
         flags.append(NOT_PREFERRED)
+    if partition.faults:
+        flags += sorted({_FAULTS[fault] for _, fault in partition.faults})
     return flags
 
 
@@ -74,6 +82,7 @@ def take_census(image: MetadataImage, *, static_min_isr: int) -> Census:
         for partition in topic.partitions.values():
             census.flags.update(partition_flags(partition, min_isr=min_isr))
             census.held.update(partition.replicas)
+            census.faulty.update(fault for _, fault in partition.faults)
             if partition.has_leader:
                 census.led[partition.leader] += 1
     return census

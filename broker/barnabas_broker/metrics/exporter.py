@@ -35,6 +35,7 @@ from barnabas_broker.metrics.groups import group_families, group_lag_families
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.metrics.traffic import throttle_families, topic_families
 from barnabas_quorum.controller.partition_change import ElectedFrom
+from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 
@@ -308,6 +309,11 @@ def controller_families(sources: NodeSources) -> Iterator[Metric]:
         "controller_not_preferred_leader_partitions",
         "Partitions led by another than their first replica.",
         [({}, census.flags[NOT_PREFERRED])],
+    )
+    yield gauge(
+        "controller_faulty_replicas",
+        "Replicas that their brokers reported faulty.",
+        [({"fault": fault.name.lower()}, census.faulty[fault]) for fault in ReplicaFault],
     )
 
 

@@ -33,10 +33,16 @@ from barnabas_quorum.records import (
     PartitionRecord,
     QuorumRecoveryRecord,
     RegisterBrokerRecord,
+    ReplicaFault,
     UnregisterBrokerRecord,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
+
+_FAULTY = {
+    ReplicaFault.CORRUPT: "is corrupt: records below the high watermark are damaged",
+    ReplicaFault.NO_ROOM: "has no room: its log directory is full, so it takes no records",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +112,19 @@ def explain_partition(
         steps = _steps_to_a_leader(name, partition, image=image)
         return answer("leaderless", f"{name} has NO LEADER: nobody can write or read it. {why}", steps)
     lagging = [replica for replica in partition.replicas if replica not in partition.isr]
+    if partition.fault_of(partition.leader) is ReplicaFault.NO_ROOM:
+        return answer(
+            "no-room",
+            f"{name} TAKES NO RECORDS: the log directory of its leader, broker {partition.leader}, is full, and no replica with "
+            "room is in sync. It can be read.",
+            [*_steps_against_faults(name, partition), *_steps_to_sync(partition, lagging, image=image)],
+        )
     if len(partition.isr) < min_isr:
         return answer(
             "under-min-isr",
             f"{name} is UNDER MIN ISR: {len(partition.isr)} in sync, {min_isr} wanted, so writes with acks=all are refused "
             "and the high watermark stands still.",
-            _steps_to_sync(partition, lagging, image=image),
+            [*_steps_against_faults(name, partition), *_steps_to_sync(partition, lagging, image=image)],
         )
     if partition.adding_replicas or partition.removing_replicas:
         return answer(
@@ -123,11 +136,18 @@ def explain_partition(
                 ),
             ),
         )
+    if partition.fault_of(partition.leader) is ReplicaFault.CORRUPT:
+        return answer(
+            "corrupt",
+            f"{name} is CORRUPT: its leader, broker {partition.leader}, has damaged records, and no whole replica is in sync. It "
+            "is written, and read but for the damaged records.",
+            [*_steps_against_faults(name, partition), *_steps_to_sync(partition, lagging, image=image)],
+        )
     if lagging:
         return answer(
             "under-replicated",
             f"{name} is UNDER-REPLICATED: {_replicas(lagging)} not in sync; it is written and read as usual.",
-            _steps_to_sync(partition, lagging, image=image),
+            [*_steps_against_faults(name, partition), *_steps_to_sync(partition, lagging, image=image)],
         )
     if partition.leader != partition.preferred_leader:
         return answer(
@@ -197,6 +217,9 @@ def why_not(partition: PartitionRegistration, replica: BrokerId, *, image: Metad
         return "is shutting down"
     if not is_directory_online(image, partition, replica):
         return "has lost the log directory of this replica"
+    fault = partition.fault_of(replica)
+    if fault is not None:
+        return _FAULTY[fault]
     if replica in partition.isr:
         return "is in sync"
     if replica in partition.elr:
@@ -257,12 +280,23 @@ def _differences(before: PartitionRegistration, after: PartitionRegistration) ->
     ):
         if old != new:
             found.append(f"{label} {ids(old)} → {ids(new)}")
+    if before.faults != after.faults:
+        found.append(f"faulty replicas {_faults(before)} → {_faults(after)}")
     if before.directories != after.directories and before.replicas == after.replicas:
         found.append("a replica's log directory told")
     if before.leader_recovery_state != after.leader_recovery_state:
         is_over = after.leader_recovery_state is LeaderRecoveryState.RECOVERED
         found.append("unclean election recovered from" if is_over else "leader recovering after an unclean election")
     return found
+
+
+def _fault_beside(partition: PartitionRegistration, replica: BrokerId) -> str:
+    fault = partition.fault_of(replica)
+    return "" if fault is None else f" and {_FAULTY[fault]}"
+
+
+def _faults(partition: PartitionRegistration) -> str:
+    return "[" + ", ".join(f"{replica} {fault.name}" for replica, fault in partition.faults) + "]"
 
 
 def _step_reason(step: PartitionStep, before: PartitionRegistration, after: PartitionRegistration) -> tuple[str, bool]:
@@ -284,6 +318,14 @@ def _step_reason(step: PartitionStep, before: PartitionRegistration, after: Part
         return f"{brokers[0]}; {only}" if brokers else only, not brokers
     if brokers:
         return brokers[0], False
+    if before.faults != after.faults:
+        fresh = [
+            f"broker {replica} {_FAULTY[fault]}"
+            for replica, fault in after.faults
+            if (replica, fault) not in before.faults
+        ]
+        whole = [replica for replica, _ in before.faults if after.fault_of(replica) is None]
+        return "; ".join([*fresh, *(f"broker {replica} reported its replica whole" for replica in whole)]), False
     was_moving = before.adding_replicas or before.removing_replicas
     if was_moving and not after.adding_replicas and not after.removing_replicas:
         is_done = set(before.adding_replicas) <= set(after.replicas)
@@ -351,7 +393,12 @@ def _facts(
 ) -> tuple[str, ...]:
     unclean = "on" if rules.allows_unclean(name.topic) else "off"
     replicas = "; ".join(
-        f"broker {replica} " + ("leads" if replica == partition.leader else why_not(partition, replica, image=image))
+        f"broker {replica} "
+        + (
+            f"leads{_fault_beside(partition, replica)}"
+            if replica == partition.leader
+            else why_not(partition, replica, image=image)
+        )
         for replica in partition.replicas
     )
     return (
@@ -390,12 +437,36 @@ def _steps_to_sync(
 ) -> list[NextStep]:
     steps = []
     for replica in lagging:
+        if partition.fault_of(replica) is not None and image.cluster.is_active(replica):
+            continue
         broker = image.cluster.broker(replica)
         if broker is not None and broker.is_active and is_directory_online(image, partition, replica):
             steps.append(NextStep(purpose=f"broker {replica} is catching up: wait", command="barnabas cluster health"))
         else:
             mend = f"{_mend(partition, replica, image=image)}; why it is out is told by"
             steps.append(NextStep(purpose=mend, command=f"barnabas explain broker {replica}"))
+    return steps
+
+
+def _steps_against_faults(name: PartitionName, partition: PartitionRegistration) -> list[NextStep]:
+    steps = []
+    for replica, fault in partition.faults:
+        if fault is ReplicaFault.NO_ROOM:
+            steps.append(
+                NextStep(
+                    purpose=f"free space in the log directory of broker {replica} (shorter retention, fewer partitions, a larger "
+                    "disk): it goes on by itself",
+                    command=f"barnabas broker logdirs {replica}",
+                )
+            )
+        else:
+            others = [other for other in partition.replicas if other != replica and partition.fault_of(other) is None]
+            purpose = (
+                f"broker {replica} fetches the damaged records anew from {ids(others)}: wait, or see what is damaged"
+            )
+            if not others:
+                purpose = f"see what is damaged on broker {replica}; no other replica has these records"
+            steps.append(NextStep(purpose=purpose, command=f"barnabas log verify {name}"))
     return steps
 
 

@@ -167,6 +167,8 @@ MUTANTS = (
         bug="a broker that comes back uncleanly stays in its ISRs",
         simulation="controllers",
     ),
+    Mutant(name="faulty_replica_leads", bug="an election passes over the faults of replicas", simulation="controllers"),
+    Mutant(name="corrupt_replica_eligible", bug="a corrupt replica stays in the ELR", simulation="controllers"),
     Mutant(name="topic_id_reused", bug="a deleted topic's id is used again", simulation="controllers"),
     Mutant(
         name="producer_ids_cut_from_committed",
