@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos bench bench-metadata compat-oracle clean help
+.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos chaos-data bench bench-metadata compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -44,6 +44,9 @@ sim-mutants: ## the seeded bugs of the control plane and of log and replication,
 
 chaos: ## break a real quorum in network namespaces under 50 metadata writes/s: SEED= BUDGET= (most s of faults per scenario)
 	@$(PY) -m tests.chaos --seed $(SEED) $(if $(BUDGET),--budget $(BUDGET))
+
+chaos-data: ## break real clusters under confluent-kafka and aiokafka: SEED= BUDGET= (s of faults per scenario) SCENARIOS=
+	@$(PY) -m tests.chaos.data $(SCENARIOS) --seed $(SEED) $(if $(BUDGET),--budget $(BUDGET))
 
 bench: ## produce and fetch against a floor measured in the same run
 	@$(PY) -m tests.bench

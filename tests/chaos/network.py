@@ -8,8 +8,9 @@ Read next:  nodes.py.
 
 How a direction is cut: the sender gets a permanent neighbour entry for the receiver with a hardware address that nobody
 has. Its frames leave and no one takes them, as if the cable lost them: no error, no reset. This needs neither nftables nor
-netem, which small kernels and containers lack. The namespaces have no names; they live as long as the process that holds
-each, and all of them die with the run's own PID namespace.
+netem, which small kernels and containers lack; for want of netem a node is delayed by relay.py, between its link and br0.
+The namespaces have no names; they live as long as the process that holds each, and all of them die with the run's own PID
+namespace.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def why_not_permitted() -> str | None:
     return f"network namespaces are not permitted here (run as root, or allow user namespaces): {words}"
 
 
-def enter(arguments: Sequence[str]) -> None:
-    """Replace this process by one that runs `python -m tests.chaos` inside private namespaces; returns when inside."""
+def enter(arguments: Sequence[str], *, module: str = "tests.chaos") -> None:
+    """Replace this process by one that runs `python -m <module>` inside private namespaces; returns when inside."""
     if os.environ.get(_MARK) == "1":
         return
     reason = why_not_permitted()
@@ -66,7 +67,7 @@ def enter(arguments: Sequence[str]) -> None:
         print(f"chaos: {reason}", file=sys.stderr)
         raise SystemExit(2)
     os.environ[_MARK] = "1"
-    command = [*unshare_command(), sys.executable, "-m", "tests.chaos", *arguments]
+    command = [*unshare_command(), sys.executable, "-m", module, *arguments]
     sys.stdout.flush()
     os.execvp(command[0], command)
 
@@ -83,6 +84,7 @@ class Network:
             raise RuntimeError("a Network is made only inside the private namespaces that network.enter() makes")
         self._holders: dict[int, subprocess.Popen[bytes]] = {}
         self._cuts: set[tuple[int, int]] = set()
+        self._relays: dict[int, subprocess.Popen[str]] = {}
         _run("ip", "link", "set", "lo", "up")
         _run("ip", "link", "add", "br0", "address", _hardware_address(CLIENTS), "type", "bridge")
         _run("ip", "addr", "add", f"{address_of(CLIENTS)}/24", "dev", "br0")
@@ -123,6 +125,44 @@ class Network:
         for receiver in receivers:
             self.cut(sender, receiver)
 
+    def cut_both_ways(self, one: int, others: Iterable[int]) -> None:
+        """Cut `one` (a node) off each of `others` (nodes), in both directions."""
+        for other in others:
+            self.cut(one, other)
+            self.cut(other, one)
+
+    def delay(self, node_id: int, *, delay_s: float, jitter_s: float, loss: float, seed: int) -> None:
+        """From now on every frame to and from a node is late, or lost with this probability. Undone by `undelay`."""
+        devices = (f"tapo{node_id}", f"tapi{node_id}")
+        words = ["--delay", str(delay_s), "--jitter", str(jitter_s), "--loss", str(loss), "--seed", str(seed)]
+        relay = subprocess.Popen(
+            [sys.executable, "-m", "tests.chaos.relay", *devices, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert relay.stdout is not None
+        if relay.stdout.readline().strip() != "ready":
+            relay.wait()
+            raise RuntimeError("the relay did not start: /dev/net/tun must be there, and permitted")
+        self._relays[node_id] = relay
+        _run("ip", "link", "add", f"brd{node_id}", "type", "bridge")
+        _run("ip", "link", "set", f"brd{node_id}", "up")
+        for device, bridge in zip(devices, ("br0", f"brd{node_id}"), strict=True):
+            _run("ip", "link", "set", device, "master", bridge, "up")
+        _run("ip", "link", "set", f"node{node_id}", "master", f"brd{node_id}")
+
+    def undelay(self, node_id: int) -> tuple[int, int]:
+        """Plug the node in again; how many frames were relayed and lost."""
+        relay = self._relays.pop(node_id)
+        _run("ip", "link", "set", f"node{node_id}", "master", "br0")
+        relay.terminate()
+        said, _ = relay.communicate(timeout=_PROBE_TIMEOUT_S)
+        _run("ip", "link", "del", f"brd{node_id}")
+        passed, lost = said.split()
+        return int(passed), int(lost)
+
     def heal(self) -> None:
         """Undo every cut."""
         for sender, receiver in sorted(self._cuts):
@@ -134,6 +174,12 @@ class Network:
 
     def close(self) -> None:
         """End the holders; the namespaces go with them, some time later."""
+        for relay in self._relays.values():
+            relay.kill()
+            relay.communicate()
+        for node_id in self._relays:
+            _run("ip", "link", "del", f"brd{node_id}")
+        self._relays.clear()
         for node_id, holder in self._holders.items():
             if holder.poll() is None:  # else the link has gone with its namespace
                 _run("ip", "link", "del", f"node{node_id}")

@@ -5,7 +5,7 @@ Invariants: node.id is the host number of its address; a node that ends without 
 Read next:  network.py; metadata_logs.py, which reads what the nodes leave on disk.
 
 Controllers are 1, 2, 3, …; brokers FIRST_BROKER, FIRST_BROKER + 1, …  Below the directory: `node-<id>/server.properties`,
-`node-<id>/data`, `node-<id>/stderr.log`.
+`node-<id>/data`, `node-<id>/stderr.log`. Combined nodes are 1, 2, 3, …, and both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,7 @@ CONTROLLER_PORT = 9093
 KAFKA_PORT = 9092
 ADMIN_PORT = 9190
 METRICS_PORT = 9464
+ROOT = Path(__file__).resolve().parents[2]
 STOP_TIMEOUT_S = 20.0
 FORMAT_TIMEOUT_S = 60.0
 COMPLAINTS = ("Traceback", " ERROR ", " CRITICAL ")
@@ -50,11 +52,21 @@ class ChaosNode:
     is_paused: bool = False
     is_expected_to_run: bool = False
     started_at: float = field(default=0.0)
+    is_combined: bool = False
+    entry_point: tuple[str, ...] = ()
+    """What to run instead of barnabas-server, with the same arguments; from the repository's root."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of its process, beside the harness's own."""
 
     @property
     def is_broker(self) -> bool:
-        """Whether it serves Kafka clients; otherwise it is a controller."""
-        return self.id >= FIRST_BROKER
+        """Whether it serves Kafka clients."""
+        return self.is_combined or self.id >= FIRST_BROKER
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it may vote."""
+        return self.is_combined or not self.is_broker
 
     @property
     def address(self) -> str:
@@ -85,7 +97,8 @@ class ChaosNode:
 class ChaosCluster:
     """`controllers` voters and `brokers` brokers. Use as a context manager; one event loop, one thread.
 
-    `spare_controllers` are named in every node's bootstrap servers, but neither formatted nor started.
+    `spare_controllers` are named in every node's bootstrap servers, but neither formatted nor started. `is_combined`: the
+    controllers are brokers, too.
     """
 
     def __init__(
@@ -95,6 +108,7 @@ class ChaosCluster:
         controllers: int,
         brokers: int,
         spare_controllers: int = 0,
+        is_combined: bool = False,
         overrides: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
@@ -107,7 +121,12 @@ class ChaosCluster:
         """Who votes now; a scenario that changes the voter set keeps it true."""
         self._known_controllers = range(1, controllers + spare_controllers + 1)
         ids = [*self.voter_ids, *range(FIRST_BROKER, FIRST_BROKER + brokers)]
-        self.nodes = {node_id: ChaosNode(node_id, directory / f"node-{node_id}") for node_id in ids}
+        self.nodes = {
+            node_id: ChaosNode(
+                node_id, directory / f"node-{node_id}", is_combined=is_combined and node_id < FIRST_BROKER
+            )
+            for node_id in ids
+        }
         self._directory_ids = {node_id: random_uuid() for node_id in self.voter_ids}
 
     def __enter__(self) -> ChaosCluster:
@@ -137,7 +156,7 @@ class ChaosCluster:
     @property
     def controllers(self) -> list[ChaosNode]:
         """Controllers, by id."""
-        return [node for node in self.nodes.values() if not node.is_broker]
+        return [node for node in self.nodes.values() if node.is_controller]
 
     @property
     def brokers(self) -> list[ChaosNode]:
@@ -153,7 +172,9 @@ class ChaosCluster:
         node.directory.mkdir(parents=True, exist_ok=True)
         with (node.directory / "stderr.log").open("ab") as errors:
             node.process = subprocess.Popen(
-                [*self.network.inside(node_id), *server_command("-c", str(node.directory / "server.properties"))],
+                [*self.network.inside(node_id), *self._command(node)],
+                cwd=ROOT if node.entry_point else None,
+                env=os.environ | node.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=errors,
                 stderr=errors,
@@ -163,6 +184,10 @@ class ChaosCluster:
         node.started_at = time.monotonic()
         node.is_expected_to_run = True
         node.is_paused = False
+
+    def _command(self, node: ChaosNode) -> list[str]:
+        arguments = ("-c", str(node.directory / "server.properties"))
+        return [*node.entry_point, *arguments] if node.entry_point else server_command(*arguments)
 
     def kill(self, node_ids: Iterable[int]) -> float:
         """SIGKILL all of them at once; the time at which the last signal was sent (monotonic, s)."""
@@ -271,16 +296,21 @@ class ChaosCluster:
     def write_properties(self, node: ChaosNode, **extra: str) -> None:
         """Write the node's server.properties."""
         properties = {
-            "process.roles": "broker" if node.is_broker else "controller",
+            "process.roles": ",".join(
+                role for role, has in (("broker", node.is_broker), ("controller", node.is_controller)) if has
+            ),
             "node.id": str(node.id),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": ",".join(
                 f"{address_of(controller)}:{CONTROLLER_PORT}" for controller in self._known_controllers
             ),
-            "listeners": (
-                f"PLAINTEXT://{node.address}:{KAFKA_PORT}"
-                if node.is_broker
-                else f"CONTROLLER://{node.address}:{CONTROLLER_PORT}"
+            "listeners": ",".join(
+                listener
+                for listener, has in (
+                    (f"PLAINTEXT://{node.address}:{KAFKA_PORT}", node.is_broker),
+                    (f"CONTROLLER://{node.address}:{CONTROLLER_PORT}", node.is_controller),
+                )
+                if has
             ),
             "log.dirs": str(node.data),
             "admin.listeners": f"{node.address}:{ADMIN_PORT}",

@@ -9,6 +9,7 @@ Read next:  data_rules.py, which judges a history.
 from __future__ import annotations
 
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -225,10 +226,13 @@ class HistoryWriter:
 
     def __init__(self, path: Path) -> None:
         self._stream: TextIO = path.open("a", encoding="utf-8", buffering=1 << 16)
+        self._lock = threading.Lock()
 
     def write(self, event: Event) -> None:
-        """Append one event: one write of a whole line, which threads cannot tear."""
-        self._stream.write(encode(event) + "\n")
+        """Append one event."""
+        line = encode(event) + "\n"
+        with self._lock:
+            self._stream.write(line)
 
     def close(self) -> None:
         """Write what is buffered."""

@@ -1,0 +1,538 @@
+"""`python -m tests.chaos.data.confluent --bootstrap … --history FILE`: the clients that are librdkafka, in one process.
+
+May touch:  the cluster as its clients, its history file.   Must not touch: faults, verdicts.
+Invariants: every record that was handed over ends as one Send; a refusal counts as "fail" only where the client or the broker
+            said before any append that it will not be written, everything else that is no success is "info".
+Read next:  aio.py, the same with aiokafka; plan.py, how much.
+
+Runs until its standard input ends; then writers flush, readers read on until nothing comes, and the process ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tests.chaos.data.plan import (
+    AIO_GROUP,
+    CONFLUENT_GROUP,
+    CONFLUENT_WRITERS,
+    IDLE,
+    KEPT,
+    KEYS,
+    MAX_MESSAGE_BYTES,
+    MEMBERS,
+    PARTITIONS,
+    PRUNED,
+    Writer,
+    key_of,
+)
+from tests.checker.data_history import (
+    ASSIGNED,
+    FAIL,
+    FINAL,
+    INFO,
+    OK,
+    SUBSCRIBED,
+    UNKNOWN_OFFSET,
+    Assignment,
+    Commit,
+    Committed,
+    DeleteRecords,
+    Fault,
+    HistoryWriter,
+    ListOffsets,
+    Poll,
+    Send,
+)
+
+FLUSH_TIMEOUT_S = 60.0
+DRAIN_TIMEOUT_S = 60.0
+QUIET_S = 3.0
+"""Readers stop when nothing came for this long after the writers have stopped."""
+REQUEST_TIMEOUT_S = 5.0
+OVERSIZE_SHARE = 0.01
+_NOT_COMMITTED = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
+_COMMON = {"reconnect.backoff.max.ms": 1000, "topic.metadata.refresh.interval.ms": 5000, "log_level": 3}
+
+
+class Clients:
+    """All of them, a thread each."""
+
+    def __init__(self, bootstrap: str, history: HistoryWriter, seed: int) -> None:
+        self._bootstrap = bootstrap
+        self._history = history
+        self._seed = seed
+        self._is_over = threading.Event()
+        self._writers_left = len(CONFLUENT_WRITERS)
+
+    def run(self) -> None:
+        """Work until standard input ends, then end in order."""
+        works: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
+            *((self._write, (writer,)) for writer in CONFLUENT_WRITERS),
+            (self._read, ("confluent-reader",)),
+            *((self._read_in_group, (f"confluent-member-{number}",)) for number in range(MEMBERS)),
+            (self._ask, ("confluent-admin",)),
+        ]
+        threads = [threading.Thread(target=self._guard, args=(work, *args)) for work, args in works]
+        for thread in threads:
+            thread.start()
+        while os.read(0, 4096):
+            pass
+        self._is_over.set()
+        for thread in threads:
+            thread.join()
+
+    def _guard(self, work: Callable[..., None], *args: Any) -> None:
+        try:
+            work(*args)
+        except Exception:
+            self._history.write(Fault(who=f"the client {args}", what=traceback.format_exc()))
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def _write(self, writer: Writer) -> None:
+        random = Random(f"{self._seed}{writer.client}")
+        life = 0
+        while True:
+            producer = _Writing(self._bootstrap, self._history, writer, f"{writer.client}#{life}")
+            producer.run(random, self._is_over)
+            if producer.fatal is None:
+                break
+            # A client that is told so may do nothing but begin anew; the cluster must not have told it.
+            self._history.write(Fault(who=producer.name, what=f"a fatal error: {producer.fatal}"))
+            life += 1
+        self._writers_left -= 1
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _may_read_on(self, last_record: float, stopped: float | None) -> bool:
+        if not self._is_over.is_set() or self._writers_left:
+            return True
+        now = time.monotonic()
+        return now - last_record < QUIET_S and (stopped is None or now - stopped < DRAIN_TIMEOUT_S)
+
+    def _read(self, name: str) -> None:
+        reader = Consumer(_COMMON | {"bootstrap.servers": self._bootstrap, "group.id": name} | _READING)
+        keys = [key_of(*key) for key in KEYS]
+        self._history.write(Assignment(client=name, group="", assignment=0, keys=keys, at=time.monotonic()))
+        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in KEYS])
+        last = time.monotonic()
+        stopped = None
+        while self._may_read_on(last, stopped):
+            if stopped is None and self._is_over.is_set() and not self._writers_left:
+                stopped = last = time.monotonic()
+            begun = time.monotonic()
+            records = _records(reader.consume(500, timeout=0.1))
+            ended = time.monotonic()
+            last = ended if records else last
+            self._history.write(Poll(client=name, how=ASSIGNED, begun=begun, ended=ended, records=records))
+        reader.close()
+
+    def _read_in_group(self, name: str) -> None:
+        member = _Member(self._bootstrap, self._history, name)
+        last = time.monotonic()
+        stopped = None
+        while self._may_read_on(last, stopped):
+            if stopped is None and self._is_over.is_set() and not self._writers_left:
+                stopped = last = time.monotonic()
+            if member.poll():
+                last = time.monotonic()
+        member.close()
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, name: str) -> None:
+        random = Random(f"{self._seed}{name}")
+        admin = AdminClient(_COMMON | {"bootstrap.servers": self._bootstrap})
+        lookers = {
+            group: Consumer(_COMMON | {"bootstrap.servers": self._bootstrap, "group.id": group})
+            for group in (CONFLUENT_GROUP, AIO_GROUP)
+        }
+        next_deletion = time.monotonic() + random.uniform(1, 3)
+        while not self._is_over.wait(0.5):
+            bounds = list_offsets(admin, self._history, name)
+            for group, looker in lookers.items():
+                self._ask_committed(name, group, looker)
+            if time.monotonic() > next_deletion:
+                next_deletion = time.monotonic() + random.uniform(1, 3)
+                self._delete(name, admin, random, bounds)
+        for looker in lookers.values():
+            looker.close()
+
+    def _ask_committed(self, name: str, group: str, looker: Consumer) -> None:
+        begun = time.monotonic()
+        wanted = [TopicPartition(KEPT, partition) for partition in range(PARTITIONS[KEPT])]
+        try:
+            found = looker.committed(wanted, timeout=REQUEST_TIMEOUT_S)
+        except KafkaException:
+            return  # nothing was learned
+        for place in found:
+            if place.error is None:
+                offset = place.offset if place.offset >= 0 else UNKNOWN_OFFSET
+                key = key_of(place.topic, place.partition)
+                self._history.write(
+                    Committed(client=name, group=group, key=key, offset=offset, begun=begun, ended=time.monotonic())
+                )
+
+    def _delete(self, name: str, admin: AdminClient, random: Random, bounds: dict[str, tuple[int, int]]) -> None:
+        topic = random.choice((PRUNED, IDLE))
+        partition = random.randrange(PARTITIONS[topic])
+        key = key_of(topic, partition)
+        if key not in bounds:
+            return
+        start, end = bounds[key]
+        before = end if topic == IDLE else random.randint(start, max(start, end - 50))
+        begun = time.monotonic()
+        outcome, log_start, error = INFO, UNKNOWN_OFFSET, ""
+        try:
+            asked = admin.delete_records(
+                [TopicPartition(topic, partition, before)], request_timeout=2 * REQUEST_TIMEOUT_S
+            )
+            (future,) = asked.values()
+            log_start = future.result().low_watermark
+            outcome = OK
+        except KafkaException as broken:
+            error = str(broken)
+        self._history.write(
+            DeleteRecords(
+                client=name,
+                key=key,
+                before=before,
+                begun=begun,
+                ended=time.monotonic(),
+                outcome=outcome,
+                log_start=log_start,
+                error=error,
+            )
+        )
+
+
+_READING: dict[str, Any] = {
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "fetch.wait.max.ms": 100,
+    "session.timeout.ms": 6000,
+    "heartbeat.interval.ms": 1000,
+}
+
+
+class _Writing:
+    """One producer from its first record to its last report."""
+
+    def __init__(self, bootstrap: str, history: HistoryWriter, writer: Writer, name: str) -> None:
+        self.name = name
+        self.fatal: str | None = None
+        self._history = history
+        self._writer = writer
+        self._open: dict[tuple[str, int], tuple[str, float]] = {}
+        """(key, sequence) -> (value, begun) of what has no report yet."""
+        self._sequences: dict[str, int] = {}
+        self._producer = Producer(
+            _COMMON
+            | {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": writer.is_idempotent,
+                "linger.ms": 5,
+                "request.timeout.ms": 10_000,
+                "message.timeout.ms": 90_000,
+                "message.max.bytes": 10 * MAX_MESSAGE_BYTES,
+            }
+        )
+
+    def run(self, random: Random, is_over: threading.Event) -> None:
+        """Write at the writer's rate until it is over, then flush."""
+        begun = time.monotonic()
+        number = 0
+        while not is_over.is_set() and self.fatal is None:
+            self._send(random, number)
+            number += 1
+            if self._writer.pause_s and number % self._writer.per_second == 0:
+                begun += self._writer.pause_s
+            while (ahead := begun + number / self._writer.per_second - time.monotonic()) > 0 and not is_over.is_set():
+                self._producer.poll(min(ahead, 0.5))
+            self._producer.poll(0)
+        self._producer.flush(FLUSH_TIMEOUT_S if self.fatal is None else 5.0)
+        for (key, sequence), (value, since) in list(self._open.items()):
+            self._note(key, sequence, value, since, INFO, UNKNOWN_OFFSET, "no report")
+
+    def _send(self, random: Random, number: int) -> None:
+        writer = self._writer
+        partition = random.randrange(PARTITIONS[writer.topic])
+        key = key_of(writer.topic, partition)
+        sequence = self._sequences.get(key, 0)
+        self._sequences[key] = sequence + 1
+        value = f"{self.name}-{number}"
+        is_oversize = not writer.is_idempotent and random.random() < OVERSIZE_SHARE
+        size = MAX_MESSAGE_BYTES + 1000 if is_oversize else random.randrange(writer.padding)
+        begun = time.monotonic()
+        self._open[(key, sequence)] = (value, begun)
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            self._open.pop((key, sequence), None)
+            if error is None:
+                offset = message.offset()
+                placed = offset if offset is not None and offset >= 0 else UNKNOWN_OFFSET
+                self._note(key, sequence, value, begun, OK, placed, "")
+                return
+            if error.fatal() or error.code() == KafkaError._FATAL:
+                self.fatal = self.fatal or str(error)
+            # Others are refused with a record that is too large, and may have been written before, in another batch.
+            outcome = FAIL if is_oversize and error.code() == KafkaError.MSG_SIZE_TOO_LARGE else INFO
+            self._note(key, sequence, value, begun, outcome, UNKNOWN_OFFSET, str(error))
+
+        try:
+            self._producer.produce(writer.topic, pad(value, size), partition=partition, on_delivery=report)
+        except (BufferError, KafkaException) as error:
+            self._open.pop((key, sequence), None)
+            self._note(key, sequence, value, begun, FAIL, UNKNOWN_OFFSET, f"never sent: {error!r}")
+            if isinstance(error, KafkaException) and error.args[0].fatal():
+                self.fatal = self.fatal or str(error)
+
+    def _note(self, key: str, sequence: int, value: str, begun: float, outcome: str, offset: int, error: str) -> None:
+        self._history.write(
+            Send(
+                client=self.name,
+                key=key,
+                value=value,
+                sequence=sequence,
+                begun=begun,
+                ended=time.monotonic(),
+                outcome=outcome,
+                offset=offset,
+                is_idempotent=self._writer.is_idempotent,
+                error=error,
+            )
+        )
+
+
+class _Member:
+    """One member of CONFLUENT_GROUP. It polls record by record: a batch may hold records of an assignment that has ended."""
+
+    def __init__(self, bootstrap: str, history: HistoryWriter, name: str) -> None:
+        self._history = history
+        self._name = name
+        self._assignment = 0
+        self._positions: dict[int, int] = {}
+        """Partition -> next offset, of what this assignment has read."""
+        self._last_commit = time.monotonic()
+        self._consumer = Consumer(
+            _COMMON | {"bootstrap.servers": bootstrap, "group.id": CONFLUENT_GROUP, "client.id": name} | _READING
+        )
+        self._consumer.subscribe([KEPT], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def poll(self) -> bool:
+        """Read what is there, commit once a second; whether anything came."""
+        begun = time.monotonic()
+        assignment = self._assignment
+        records: dict[str, list[tuple[int, str]]] = {}
+        timeout_s = 0.1
+        for _ in range(200):
+            message = self._consumer.poll(timeout_s)
+            timeout_s = 0.0
+            if self._assignment != assignment:
+                self._write(begun, records, assignment)
+                begun, records, assignment = time.monotonic(), {}, self._assignment
+            if message is None:
+                break
+            if message.error() is None:
+                for key, found in _records([message]).items():
+                    records.setdefault(key, []).extend(found)
+                self._positions[message.partition()] = message.offset() + 1
+        self._write(begun, records, assignment)
+        if time.monotonic() - self._last_commit > 1.0:
+            self._commit()
+        return bool(records)
+
+    def close(self) -> None:
+        """Commit and leave."""
+        self._commit()
+        self._consumer.close()
+
+    def _write(self, begun: float, records: dict[str, list[tuple[int, str]]], assignment: int) -> None:
+        if records:
+            self._history.write(
+                Poll(
+                    client=self._name,
+                    how=SUBSCRIBED,
+                    begun=begun,
+                    ended=time.monotonic(),
+                    records=records,
+                    assignment=assignment,
+                    group=CONFLUENT_GROUP,
+                )
+            )
+
+    def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._assignment += 1
+        self._positions.clear()
+        self._history.write(
+            Assignment(
+                client=self._name,
+                group=CONFLUENT_GROUP,
+                assignment=self._assignment,
+                keys=[key_of(place.topic, place.partition) for place in places],
+                at=time.monotonic(),
+            )
+        )
+
+    def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._commit()
+        self._assignment += 1
+        self._positions.clear()
+
+    def _on_lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._assignment += 1
+        self._positions.clear()
+
+    def _commit(self) -> None:
+        self._last_commit = time.monotonic()
+        if not self._positions:
+            return
+        wanted = [TopicPartition(KEPT, partition, offset) for partition, offset in self._positions.items()]
+        begun = time.monotonic()
+        errors: dict[int, KafkaError | None] = {}
+        try:
+            for place in self._consumer.commit(offsets=wanted, asynchronous=False) or ():
+                errors[place.partition] = place.error
+        except KafkaException as broken:
+            errors = dict.fromkeys(self._positions, broken.args[0])
+        for place in wanted:
+            error = errors.get(place.partition)
+            outcome = OK if error is None else FAIL if error.code() in _NOT_COMMITTED else INFO
+            self._history.write(
+                Commit(
+                    client=self._name,
+                    group=CONFLUENT_GROUP,
+                    key=key_of(place.topic, place.partition),
+                    offset=place.offset,
+                    begun=begun,
+                    ended=time.monotonic(),
+                    outcome=outcome,
+                    error="" if error is None else str(error),
+                )
+            )
+
+
+def pad(value: str, size: int) -> bytes:
+    """A value as it is written: padded to be as large, and cut again by `unpad`."""
+    return f"{value}|{'x' * size}".encode()
+
+
+def unpad(data: bytes | None) -> str:
+    """The value that was padded."""
+    return (data or b"").partition(b"|")[0].decode(errors="replace")
+
+
+def _records(messages: list[Message]) -> dict[str, list[tuple[int, str]]]:
+    records: dict[str, list[tuple[int, str]]] = {}
+    for message in messages:
+        if message.error() is None:
+            key = key_of(message.topic(), message.partition())
+            records.setdefault(key, []).append((message.offset(), unpad(message.value())))
+    return records
+
+
+def list_offsets(admin: AdminClient, history: HistoryWriter, name: str) -> dict[str, tuple[int, int]]:
+    """Ask for start and end of every partition; what answered."""
+    bounds = {}
+    begun = time.monotonic()
+    places = [TopicPartition(topic, partition) for topic, partition in KEYS]
+    asked = [
+        admin.list_offsets({place: make() for place in places}, request_timeout=REQUEST_TIMEOUT_S)
+        for make in (OffsetSpec.earliest, OffsetSpec.latest)
+    ]
+    for place in places:
+        try:
+            first, last = (answers[place].result() for answers in asked)
+        except KafkaException:
+            continue  # nothing was learned
+        if min(first.offset, last.offset) < 0:
+            continue  # librdkafka's own word for an answer that it did not get
+        key = key_of(place.topic, place.partition)
+        bounds[key] = (first.offset, last.offset)
+        history.write(
+            ListOffsets(
+                client=name,
+                key=key,
+                start=first.offset,
+                end=last.offset,
+                begun=begun,
+                ended=time.monotonic(),
+                leader_epoch=-1 if last.leader_epoch is None else last.leader_epoch,
+            )
+        )
+    return bounds
+
+
+def read_everything(bootstrap: str, history: HistoryWriter) -> None:
+    """The last reader: every partition from its start to its end."""
+    name = "last-reader"
+    admin = AdminClient(_COMMON | {"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + DRAIN_TIMEOUT_S
+    bounds: dict[str, tuple[int, int]] = {}
+    while len(bounds) < len(KEYS) and time.monotonic() < deadline:
+        bounds = list_offsets(admin, history, name)
+    reader = Consumer(_COMMON | {"bootstrap.servers": bootstrap, "group.id": name} | _READING)
+    starts = [
+        TopicPartition(topic, partition, bounds[key_of(topic, partition)][0])
+        for topic, partition in KEYS
+        if key_of(topic, partition) in bounds
+    ]
+    reader.assign(starts)
+    left = {key: end for key, (start, end) in bounds.items() if end > start}
+    while left and time.monotonic() < deadline:
+        begun = time.monotonic()
+        records = _records(reader.consume(5000, timeout=0.2))
+        if records:
+            history.write(Poll(client=name, how=FINAL, begun=begun, ended=time.monotonic(), records=records))
+        for key, found in records.items():
+            if found[-1][0] >= left.get(key, 0) - 1:
+                left.pop(key, None)
+    if left or len(bounds) < len(KEYS):
+        told = f"told {len(bounds)} of {len(KEYS)} partitions' ends"
+        what = f"did not read everything within {DRAIN_TIMEOUT_S:.0f} s: {told}, not reached: {left}"
+        history.write(Fault(who=name, what=what))
+    history.write(Poll(client=name, how=FINAL, begun=time.monotonic(), ended=time.monotonic()))
+    reader.close()
+
+
+def main() -> int:
+    """Run as the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--history", required=True, type=Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--last", action="store_true", help="only read everything once")
+    options = parser.parse_args()
+    history = HistoryWriter(options.history)
+    if options.last:
+        read_everything(options.bootstrap, history)
+    else:
+        Clients(options.bootstrap, history, options.seed).run()
+    history.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

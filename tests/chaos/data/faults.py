@@ -1,0 +1,463 @@
+"""What breaks: each fault begins, lasts, and is undone by the function that its begin returned.
+
+May touch:  the cluster, its network, its clocks and disks.   Must not touch: clients, verdicts.
+Invariants: who is hit is the seed's choice among those that run; undoing leaves every node running and every way open.
+Read next:  run.py, which begins and undoes them; the table of FAULTS below.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.chaos.data.plan import KEPT, LOOSE
+from tests.chaos.data.replicas import rot
+from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, Stage
+from tests.chaos.nodes import ChaosNode
+
+LIBFAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+DISK_BYTES = 64 * 1024 * 1024
+"""Of the sized tmpfs that a node's disk is, where it is to be filled."""
+SLOW_FLUSH_S = 0.3
+FLIPS = 3
+CLOCK_JUMP_S = 3600
+
+Undo = Callable[[], None]
+
+
+class Fault(NamedTuple):
+    """One line of the table."""
+
+    begin: Callable[[Stage], Undo]
+    hold_s: tuple[float, float]
+    """Shortest and longest time that it lasts."""
+    meaning: str
+    is_combined: bool = True
+    """Whether its cluster is three combined nodes; else three controllers and three brokers."""
+    prepare: Callable[[Sequence[ChaosNode]], None] | None = None
+    """Before any node starts."""
+    needs_sync: bool = False
+    """Whether all replicas must be in sync before the next one begins: it takes away what a replica had."""
+    permits_errors: bool = False
+    """Whether nodes may write errors into their logs, for it is their disks that fail."""
+    needs: str = ""
+    """A path that must be there."""
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def _kill(stage: Stage, nodes: list[ChaosNode]) -> Undo:
+    ids = [node.id for node in nodes]
+    stage.cluster.kill(ids)
+    stage.note(f"SIGKILL {ids}")
+
+    def undo() -> None:
+        for node_id in ids:
+            stage.cluster.start(node_id)
+        stage.note(f"started {ids}")
+
+    return undo
+
+
+def kill(stage: Stage) -> Undo:
+    """SIGKILL of one node."""
+    return _kill(stage, [stage.pick(stage.running)])
+
+
+def kill_all(stage: Stage) -> Undo:
+    """SIGKILL of every node at once."""
+    return _kill(stage, list(stage.cluster.nodes.values()))
+
+
+def pause(stage: Stage) -> Undo:
+    """SIGSTOP of one node, then SIGCONT."""
+    node = stage.pick(stage.running)
+    stage.cluster.pause(node.id)
+    stage.note(f"SIGSTOP {node.id}")
+
+    def undo() -> None:
+        stage.cluster.resume(node.id)
+        stage.note(f"SIGCONT {node.id}")
+
+    return undo
+
+
+def roll(stage: Stage) -> Undo:
+    """SIGTERM of every node, one after the other, each started and in sync before the next."""
+    for node in list(stage.cluster.nodes.values()):
+        stage.note(f"SIGTERM {node.id}")
+        stage.stop(node.id)
+        stage.cluster.start(node.id)
+        stage.wait_until_in_sync()
+    return lambda: None
+
+
+# -- network -----------------------------------------------------------------------------------------------------------
+
+
+def _heal(stage: Stage) -> Undo:
+    def undo() -> None:
+        stage.cluster.network.heal()
+        stage.note("ways open again")
+
+    return undo
+
+
+def _others(stage: Stage, node: ChaosNode) -> list[int]:
+    return [other for other in stage.cluster.nodes if other != node.id]
+
+
+def cut(stage: Stage) -> Undo:
+    """One broker is cut off from all other nodes, both ways; clients still reach it."""
+    node = stage.pick_broker()
+    stage.note(f"cut {node.id} off all nodes")
+    stage.cluster.network.cut_both_ways(node.id, _others(stage, node))
+    return _heal(stage)
+
+
+def cut_one_way(stage: Stage) -> Undo:
+    """Nothing that one broker sends reaches other nodes, or nothing that they send reaches it."""
+    node = stage.pick_broker()
+    is_outbound = stage.random.random() < 0.5
+    stage.note(f"cut {'from' if is_outbound else 'to'} {node.id}, one way")
+    for other in _others(stage, node):
+        stage.cluster.network.cut(*((node.id, other) if is_outbound else (other, node.id)))
+    return _heal(stage)
+
+
+def cut_ring(stage: Stage) -> Undo:
+    """Each broker is not heard by the next one."""
+    ids = [node.id for node in stage.cluster.brokers]
+    if stage.random.random() < 0.5:
+        ids.reverse()
+    stage.note(f"each of {ids} is not heard by the next")
+    for index, node_id in enumerate(ids):
+        stage.cluster.network.cut(node_id, ids[(index + 1) % len(ids)])
+    return _heal(stage)
+
+
+def cut_controllers(stage: Stage) -> Undo:
+    """One broker is cut off from every controller, or the active controller from everybody."""
+    active = stage.active_controller()
+    if active is not None and stage.random.random() < 0.5:
+        stage.note(f"cut the active controller {active} off all nodes")
+        stage.cluster.network.cut_both_ways(active, [other for other in stage.cluster.nodes if other != active])
+    else:
+        node = stage.pick_broker()
+        controllers = [other.id for other in stage.cluster.controllers if other.id != node.id]
+        stage.note(f"cut {node.id} off the controllers {controllers}")
+        stage.cluster.network.cut_both_ways(node.id, controllers)
+    return _heal(stage)
+
+
+def cut_clients(stage: Stage) -> Undo:
+    """The clients lose one broker, in both directions or one."""
+    node = stage.pick_broker()
+    way = stage.random.choice(("both", "to", "from"))
+    stage.note(f"cut {node.id} off the clients: {way}")
+    for host in CLIENT_HOSTS:
+        if way in ("both", "to"):
+            stage.cluster.network.cut(host, node.id)
+        if way in ("both", "from"):
+            stage.cluster.network.cut(node.id, host)
+    return _heal(stage)
+
+
+def _relay(stage: Stage, *, delay_s: float, jitter_s: float, loss: float) -> Undo:
+    nodes = stage.running if stage.random.random() < 0.3 else [stage.pick_broker()]
+    ids = [node.id for node in nodes]
+    for node_id in ids:
+        stage.cluster.network.delay(
+            node_id, delay_s=delay_s, jitter_s=jitter_s, loss=loss, seed=stage.random.randrange(1 << 30)
+        )
+    stage.note(f"{ids}: {delay_s:.3f} ± {jitter_s:.3f} s, {loss:.0%} lost")
+
+    def undo() -> None:
+        counts = {node_id: stage.cluster.network.undelay(node_id) for node_id in ids}
+        stage.note(f"frames passed and lost: {counts}")
+        if not all(passed > 100 for passed, _ in counts.values()) or (
+            loss and not all(lost for _, lost in counts.values())
+        ):
+            stage.ineffective.append(f"the relay passed and lost {counts}")
+
+    return undo
+
+
+def delay(stage: Stage) -> Undo:
+    """Frames to and from one broker, or every node, take 20 to 150 ms each way, with half as much jitter."""
+    delay_s = stage.random.uniform(0.02, 0.15)
+    return _relay(stage, delay_s=delay_s, jitter_s=delay_s / 2, loss=0.0)
+
+
+def loss(stage: Stage) -> Undo:
+    """3 to 15 % of the frames are lost, the others take a millisecond."""
+    return _relay(stage, delay_s=0.001, jitter_s=0.0, loss=stage.random.uniform(0.03, 0.15))
+
+
+# -- clocks ------------------------------------------------------------------------------------------------------------
+
+
+def _clock_file(node: ChaosNode) -> Path:
+    return node.directory / "clock"
+
+
+def prepare_clocks(nodes: Sequence[ChaosNode]) -> None:
+    """Every node gets a wall clock of its own, that its file shifts."""
+    for node in nodes:
+        node.directory.mkdir(parents=True, exist_ok=True)
+        _clock_file(node).write_text("+0\n")
+        node.environment |= {
+            "LD_PRELOAD": LIBFAKETIME,
+            "FAKETIME_TIMESTAMP_FILE": str(_clock_file(node)),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+def jump_clocks(stage: Stage) -> Undo:
+    """The wall clocks of one to all nodes jump up to an hour, either way, and stay there; undone, they jump back."""
+    nodes = stage.random.sample(list(stage.cluster.nodes.values()), stage.random.randint(1, len(stage.cluster.nodes)))
+    for node in nodes:
+        shift_s = stage.random.choice((-1, 1)) * int(CLOCK_JUMP_S ** stage.random.random())
+        _clock_file(node).write_text(f"{shift_s:+d}\n")
+        stage.note(f"clock of {node.id} {shift_s:+d} s")
+        seen = subprocess.run(["date", "+%s"], env=os.environ | node.environment, capture_output=True, check=True)
+        if abs(int(seen.stdout) - time.time() - shift_s) > 2:
+            stage.ineffective.append(f"the clock of {node.id} did not jump")
+
+    def undo() -> None:
+        for node in nodes:
+            _clock_file(node).write_text("+0\n")
+        stage.note("clocks right again")
+
+    return undo
+
+
+# -- disks -------------------------------------------------------------------------------------------------------------
+
+
+def prepare_sized_disks(nodes: Sequence[ChaosNode]) -> None:
+    """Every node's data lies on a tmpfs of DISK_BYTES."""
+    for node in nodes:
+        node.data.mkdir(parents=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(node.data)],
+            check=True,
+            capture_output=True,
+        )
+
+
+def fill_disk(stage: Stage) -> Undo:
+    """One broker's disk is full; then there is room again."""
+    node = stage.pick_broker()
+    filler = node.data / "filler"
+    with filler.open("wb", buffering=0) as stream:
+        try:
+            while True:
+                stream.write(bytes(64 * 1024))
+        except OSError:  # full
+            stage.note(f"disk of {node.id} is full: {filler.stat().st_size:,} bytes of filler")
+
+    def undo() -> None:
+        filler.unlink()
+        stage.cluster.look_for_deaths()  # it should have stayed
+        has_ended = stage.start_if_ended(node.id)
+        stage.note(f"room on {node.id} again{', which had ended' if has_ended else ''}")
+
+    return undo
+
+
+def _disk_faults_file(node: ChaosNode) -> Path:
+    return node.directory / "disk-faults"
+
+
+def prepare_faulty_disks(nodes: Sequence[ChaosNode]) -> None:
+    """Every node asks its file before it flushes."""
+    for node in nodes:
+        words = ("-m", "tests.chaos.node", "--disk-faults", str(_disk_faults_file(node)), "--")
+        node.entry_point = (sys.executable, *words)
+
+
+def slow_flushes(stage: Stage) -> Undo:
+    """Every flush of one broker, or of all nodes, takes SLOW_FLUSH_S longer."""
+    nodes = stage.running if stage.random.random() < 0.3 else [stage.pick_broker()]
+    for node in nodes:
+        _disk_faults_file(node).write_text(f"slow {SLOW_FLUSH_S}")
+    stage.note(f"slow flushes on {[node.id for node in nodes]}")
+
+    def undo() -> None:
+        for node in nodes:
+            _disk_faults_file(node).unlink()
+        stage.note("flushes as usual")
+
+    return undo
+
+
+def fail_flushes(stage: Stage) -> Undo:
+    """Every flush of one broker fails with an input/output error. Its only disk is gone: the node must end."""
+    node = stage.pick_broker()
+    node.is_expected_to_run = False
+    _disk_faults_file(node).write_text("fail")
+    stage.note(f"flushes of {node.id} fail")
+
+    def undo() -> None:
+        process = node.process
+        assert process is not None
+        try:
+            stage.wait_until(
+                lambda: process.poll() is not None,
+                timeout_s=ENDED_WITHIN_S,
+                what=f"the end of node {node.id}, whose only disk fails",
+            )
+        except TimeoutError as late:
+            stage.broken.append(str(late))
+            stage.cluster.kill([node.id])
+        _disk_faults_file(node).unlink()
+        stage.start_if_ended(node.id)
+        stage.note(f"{node.id} started with a good disk")
+
+    return undo
+
+
+def flip_bits(stage: Stage) -> Undo:
+    """One broker is stopped in order, bits flip in its sealed segments, and it starts again: others have what it lost."""
+    node = stage.pick_broker()
+    stage.stop(node.id)
+    where = rot(node.data, (KEPT, LOOSE), stage.random, flips=FLIPS)
+    stage.note(f"rot on {node.id}: {where}")
+    if not where:
+        stage.ineffective.append(f"node {node.id} had no sealed segment")
+    stage.cluster.start(node.id)
+    return lambda: None
+
+
+def lose_disk(stage: Stage) -> Undo:
+    """SIGKILL of one broker, whose disk is empty when it starts again."""
+    node = stage.pick_broker()
+    stage.cluster.kill([node.id])
+    stage.cluster.wipe(node.id)
+    stage.note(f"disk of {node.id} lost")
+
+    def undo() -> None:
+        stage.cluster.start(node.id)
+        stage.note(f"{node.id} started with an empty disk")
+
+    return undo
+
+
+# -- two at once -------------------------------------------------------------------------------------------------------
+
+PAIRS = (
+    ("kill", "cut"),
+    ("kill", "pause"),
+    ("pause", "cut-one-way"),
+    ("kill", "delay"),
+    ("pause", "loss"),
+    ("cut-clients", "kill"),
+    ("cut-ring", "kill"),
+    ("cut", "cut-clients"),
+)
+
+
+def pair(stage: Stage) -> Undo:
+    """Two faults that overlap, on the same node or on two."""
+    first, second = stage.random.choice(PAIRS)
+    stage.note(f"{first} and {second}")
+    undo_first = FAULTS[first].begin(stage)
+    time.sleep(stage.random.uniform(0.0, 2.0))
+    undo_second = FAULTS[second].begin(stage)
+
+    def undo() -> None:
+        undone = [undo_first, undo_second]
+        stage.random.shuffle(undone)
+        undone[0]()
+        time.sleep(stage.random.uniform(0.0, 2.0))
+        undone[1]()
+
+    return undo
+
+
+def pair_with_slow_flushes(stage: Stage) -> Undo:
+    """Slow flushes, and on top of them a node that is killed or cut off."""
+    undo_slow = slow_flushes(stage)
+    time.sleep(stage.random.uniform(0.0, 2.0))
+    undo_other = stage.random.choice((kill, cut, cut_one_way, pause))(stage)
+
+    def undo() -> None:
+        undo_other()
+        undo_slow()
+
+    return undo
+
+
+def pair_with_clocks(stage: Stage) -> Undo:
+    """Clocks that jump, and a node that is killed or paused meanwhile."""
+    undo_clocks = jump_clocks(stage)
+    undo_other = stage.random.choice((kill, pause, cut))(stage)
+
+    def undo() -> None:
+        undo_other()
+        undo_clocks()
+
+    return undo
+
+
+def sample(stage: Stage) -> Undo:
+    """One node is killed and another cut off one way, one after the other."""
+    undo_kill = kill(stage)
+    time.sleep(1.0)
+    undo_kill()
+    stage.wait_until_in_sync()
+    return cut_one_way(stage)
+
+
+FAULTS = {
+    "kill": Fault(kill, (0.5, 8), "SIGKILL of a node"),
+    "kill-split": Fault(kill, (0.5, 8), "the same of three controllers and three brokers", is_combined=False),
+    "kill-all": Fault(kill_all, (0, 2), "SIGKILL of every node at once"),
+    "pause": Fault(pause, (2, 12), "SIGSTOP of a node"),
+    "roll": Fault(roll, (0, 0), "SIGTERM of each node, one by one"),
+    "roll-split": Fault(roll, (0, 0), "the same of three controllers and three brokers", is_combined=False),
+    "cut": Fault(cut, (4, 14), "a node cut off from the others, both ways"),
+    "cut-one-way": Fault(cut_one_way, (4, 14), "a node cut off one way"),
+    "cut-ring": Fault(cut_ring, (4, 14), "a ring of one-way cuts"),
+    "cut-controllers": Fault(cut_controllers, (4, 14), "brokers and controllers cut apart", is_combined=False),
+    "cut-clients": Fault(cut_clients, (4, 14), "the clients cut off from a broker"),
+    "delay": Fault(delay, (5, 12), "slow ways with jitter", needs="/dev/net/tun"),
+    "loss": Fault(loss, (5, 12), "lossy ways", needs="/dev/net/tun"),
+    "clock": Fault(jump_clocks, (2, 8), "wall clocks jump", prepare=prepare_clocks, needs=LIBFAKETIME),
+    "disk-full": Fault(
+        fill_disk, (6, 12), "a full disk", prepare=prepare_sized_disks, permits_errors=True, needs_sync=True
+    ),
+    "flush-slow": Fault(slow_flushes, (4, 10), "flushes that take long", prepare=prepare_faulty_disks),
+    "flush-fail": Fault(
+        fail_flushes, (2, 6), "flushes that fail", prepare=prepare_faulty_disks, permits_errors=True, needs_sync=True
+    ),
+    "rot": Fault(
+        flip_bits,
+        (2, 5),
+        "bits flipped on a stopped node's disk",
+        is_combined=False,
+        permits_errors=True,
+        needs_sync=True,
+    ),
+    "lost-disk": Fault(lose_disk, (2, 8), "a broker's disk lost", is_combined=False, needs_sync=True),
+    "pair": Fault(pair, (3, 10), "two of these at once", needs="/dev/net/tun"),
+    "pair-split": Fault(
+        pair, (3, 10), "the same of three controllers and three brokers", is_combined=False, needs="/dev/net/tun"
+    ),
+    "pair-flush": Fault(
+        pair_with_slow_flushes, (3, 10), "slow flushes and another fault", prepare=prepare_faulty_disks
+    ),
+    "pair-clock": Fault(
+        pair_with_clocks, (3, 10), "jumping clocks and another fault", prepare=prepare_clocks, needs=LIBFAKETIME
+    ),
+    "sample": Fault(sample, (4, 4), "a kill, then a one-way cut, as the test suite does (only when named)"),
+}
+"""In the order of the table. Retention and DeleteRecords go on in all of them."""

@@ -1,0 +1,69 @@
+"""What the clients write and read: topics, partitions, rates.
+
+May touch:  nothing.                  Must not touch: anything.
+Invariants: in sum well above FLOOR_OPS_PER_S, so that a healthy cluster passes it on a busy machine.
+Read next:  confluent.py and aio.py, which do it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FLOOR_OPS_PER_S = 500.0
+"""Operations (acknowledged records, polls, commits, requests) a second before the first fault; below, a run is void."""
+KEPT = "kept"
+LOOSE = "loose"
+PRUNED = "pruned"
+IDLE = "idle"
+"""Written in bursts, and emptied by DeleteRecords in between: leaders change while a log's start is its end."""
+MAX_MESSAGE_BYTES = 20_000
+"""Of LOOSE: what is larger is refused, so that there are records that certainly were not written."""
+
+
+class Topic(NamedTuple):
+    """One topic of the load."""
+
+    name: str
+    partitions: int
+    configs: dict[str, str]
+
+
+_CONFIGS = {"min.insync.replicas": "2", "segment.ms": "3000", "segment.bytes": "1048576"}
+"""Small segments: there are sealed ones soon, for rot to hit and retention to take."""
+TOPICS = (
+    Topic(KEPT, 3, _CONFIGS),
+    Topic(LOOSE, 2, {**_CONFIGS, "max.message.bytes": str(MAX_MESSAGE_BYTES)}),
+    Topic(PRUNED, 2, {**_CONFIGS, "retention.bytes": "1500000", "file.delete.delay.ms": "1000"}),
+    Topic(IDLE, 2, _CONFIGS),
+)
+PARTITIONS = {topic.name: topic.partitions for topic in TOPICS}
+KEYS = [(topic.name, partition) for topic in TOPICS for partition in range(topic.partitions)]
+CONFLUENT_GROUP = "confluent-group"
+AIO_GROUP = "aio-group"
+MEMBERS = 2
+"""Of each group; they read KEPT."""
+
+
+class Writer(NamedTuple):
+    """One producer. `padding`: bytes added to each value, at most. `pause_s`: how long it rests after each second."""
+
+    client: str
+    topic: str
+    per_second: int
+    is_idempotent: bool
+    padding: int
+    pause_s: float = 0.0
+
+
+CONFLUENT_WRITERS = (
+    Writer("confluent-idempotent", KEPT, 300, True, 200),
+    Writer("confluent-plain", LOOSE, 200, False, 200),
+    Writer("confluent-pruned", PRUNED, 150, True, 1500),
+    Writer("confluent-idle", IDLE, 20, True, 200, pause_s=5.0),
+)
+AIO_WRITERS = (Writer("aio-idempotent", KEPT, 150, True, 200), Writer("aio-plain", LOOSE, 100, False, 200))
+
+
+def key_of(topic: str, partition: int) -> str:
+    """The history's key of a partition."""
+    return f"{topic}-{partition}"
