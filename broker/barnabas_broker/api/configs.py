@@ -1,32 +1,35 @@
 """DescribeConfigs v1-4, IncrementalAlterConfigs v0-1, AlterConfigs v0-2, ListConfigResources v0-1.
 
 May touch:  the image's configs, the node's keys, the controller client.    Must not touch: files, logs.
-Invariants: every resource of a request is answered once; changes are decided by the controller.
+Invariants: every resource of a request is answered once; changes are decided by the controller; a description of many
+            resources gives way to other requests, and its answer is bounded.
 Read next:  config_entries.py (values and their sources).
 
 Behaviour: resources are topics (2), this broker by its id (4), all brokers by "" (4) and groups (32). A broker describes itself
 only; clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
-same as incremental changes that delete every key left out. Differences from Kafka: no broker loggers and no client metrics;
+same as incremental changes that delete every key left out. Resources beyond ANSWER_BYTES_MAX of one DescribeConfigs answer get
+INVALID_REQUEST (Kafka has no bound). Differences from Kafka: no broker loggers and no client metrics;
 a group shows the keys that are set on it alone, since nothing reads their defaults before there are consumer groups of
 KIP-848.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.config_entries import (
     ConfigEntry,
+    TopicEntries,
     broker_entries,
     cluster_entries,
     group_entries,
     is_list,
-    topic_entries,
 )
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.metadata import is_valid_topic_name
-from barnabas_broker.api.registry import handles
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
@@ -54,53 +57,111 @@ from barnabas_wire.kafka.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from barnabas_wire.kafka.schema import encode_element, join_elements
 
 LISTABLE_RESOURCE_TYPES = frozenset((*ConfigResourceType, 8, 16))
 """Kafka's: topics, brokers, groups, loggers of brokers, client metrics; of the last two there are none here."""
+
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+"""Of one DescribeConfigs answer: 10,000 topics without documentation."""
+ENTRIES_PER_TURN = 1_000
+"""Described before other requests get their turn: about 10 ms."""
 
 
 def _describe_error(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(results=[_undescribed(resource, error) for resource in request.resources])
 
 
-@handles(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), on_error=_describe_error)
-def describe_configs(
-    services: BrokerServices, context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """The configs of topics and of this broker."""
-    results = []
+@handles(
+    ApiKey.DESCRIBE_CONFIGS,
+    versions=(1, 4),
+    on_error=_describe_error,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
+async def describe_configs(services: BrokerServices, context: RequestContext, request: DescribeConfigsRequest) -> bytes:
+    """The configs of topics and of this broker. Each resource is encoded when it is described, and one that is named again is
+    what it was: objects for all would be ten times the answer."""
+    version = context.api_version
+    describer = _Describer(services, request)
+    elements: list[bytes] = []
+    known: dict[tuple[int, str, tuple[str, ...]], bytes] = {}
+    answer_bytes = entries = 0
     for resource in request.resources:
+        key = (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ()))
+        element = known.get(key)
+        if element is None:
+            result = describer.describe(resource) if answer_bytes < ANSWER_BYTES_MAX else _too_much(resource)
+            element = known[key] = encode_element(result, DescribeConfigsResponse, version)
+            entries += 1 + len(result.configs)
+        elif answer_bytes >= ANSWER_BYTES_MAX:
+            element = encode_element(_too_much(resource), DescribeConfigsResponse, version)
+            entries += 1
+        elements.append(element)
+        answer_bytes += len(element)
+        if entries >= ENTRIES_PER_TURN:
+            entries = 0
+            await asyncio.sleep(0)
+    return join_elements(DescribeConfigsResponse, version, elements)
+
+
+def _too_much(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    message = f"the answer is beyond {ANSWER_BYTES_MAX >> 20} MiB already: ask for the rest in another request"
+    return _undescribed(resource, KafkaError.of(ErrorCode.INVALID_REQUEST, message))
+
+
+class _Describer:
+    """Describes the resources of one request. What does not differ between them is made once."""
+
+    def __init__(self, services: BrokerServices, request: DescribeConfigsRequest) -> None:
+        self._services = services
+        self._request = request
+        self._topics = TopicEntries(services)
+        self._broker: list[ConfigEntry] | None = None
+        self._cluster: list[ConfigEntry] | None = None
+
+    def describe(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
         try:
-            entries = _entries(services, resource)
+            entries = self._entries(resource)
         except KafkaError as error:
-            results.append(_undescribed(resource, error))
-            continue
+            return _undescribed(resource, error)
         wanted = frozenset(resource.configuration_keys) if resource.configuration_keys else None
-        results.append(
-            DescribeConfigsResult(
-                error_message=None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                configs=[_described(entry, request) for entry in entries if wanted is None or entry.name in wanted],
-            )
+        return DescribeConfigsResult(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[_described(entry, self._request) for entry in entries if wanted is None or entry.name in wanted],
         )
-    return DescribeConfigsResponse(results=results)
+
+    def _entries(self, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+        services = self._services
+        if resource.resource_type == ConfigResourceType.TOPIC:
+            return self._topics.of(_topic_overrides(services, resource.resource_name))
+        if resource.resource_type == ConfigResourceType.BROKER:
+            if resource.resource_name == "":
+                if self._cluster is None:
+                    self._cluster = cluster_entries(services)
+                return self._cluster
+            if resource.resource_name == str(services.node_id):
+                if self._broker is None:
+                    self._broker = broker_entries(services)
+                return self._broker
+        return _entries(services, resource)
+
+
+def _topic_overrides(services: BrokerServices, name: str) -> Mapping[str, str]:
+    image = services.metadata.image
+    if not is_valid_topic_name(name):
+        raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic name")
+    if image.topics.get(name) is None:
+        raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
+    return image.configs.topic(name)
 
 
 def _entries(services: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+    """Of what is neither a topic nor this broker."""
     name = resource.resource_name
-    if resource.resource_type == ConfigResourceType.TOPIC:
-        image = services.metadata.image
-        if not is_valid_topic_name(name):
-            raise KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} is not a topic name")
-        if image.topics.get(name) is None:
-            raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name}")
-        return topic_entries(services, image.configs.topic(name))
     if resource.resource_type == ConfigResourceType.BROKER:
-        if name == "":
-            return cluster_entries(services)
-        if name == str(services.node_id):
-            return broker_entries(services)
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}: ask broker {name} for its own configs"
         )

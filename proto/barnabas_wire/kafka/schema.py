@@ -35,7 +35,7 @@ import dataclasses
 import importlib
 import linecache
 import struct as struct_module
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -279,6 +279,25 @@ encode_response = encode_request
 """Append the body of a response; the same rules both ways."""
 
 
+def encode_element(element: Any, whole: type[Message], version: int) -> bytes:
+    """One element of an array of `whole` as it stands in there: for an answer that is made piece by piece."""
+    function = _element_encoders.get((element.__class__, whole, version))
+    if function is None:
+        writer = _EncoderWriter(version, is_flexible=version >= whole.FLEXIBLE_FROM)
+        function = _element_encoders[element.__class__, whole, version] = writer.build(element.__class__)
+    out = bytearray()
+    function(element, out)
+    return bytes(out)
+
+
+def join_elements(whole: type[Message], version: int, elements: Sequence[bytes]) -> bytes:
+    """The body of a response that is a throttle time (0 here) and one array, from the array's elements."""
+    assert [spec.kind for _, spec in fields_of(whole)] == ["int32", "array"], f"{whole.__name__} is of another shape"
+    is_flexible = version >= whole.FLEXIBLE_FROM
+    count = write_uvarint(len(elements) + 1) if is_flexible else struct_module.pack(">i", len(elements))
+    return b"".join((bytes(4), count, *elements, b"\0" if is_flexible else b""))
+
+
 def message_classes(api_key: int) -> tuple[type[Any], type[Any]]:
     """(request class, response class) of an API, imported at first use; UnsupportedVersion if there is none."""
     known = _classes.get(api_key)
@@ -308,6 +327,7 @@ def response_header_version(api_key: int, version: int) -> int:
 _classes: dict[int, tuple[type[Any], type[Any]]] = {}
 _decoders: dict[tuple[type, int], Callable[[Buffer, int, int], Any]] = {}
 _encoders: dict[tuple[type, int], Callable[[Any, bytearray], None]] = {}
+_element_encoders: dict[tuple[type, type, int], Callable[[Any, bytearray], None]] = {}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
