@@ -43,6 +43,7 @@ def make_image(
     offset: int = 100,
     host: str = "127.0.0.1",
     metadata_version: int | None = None,
+    topic_ids_from: int = 1000,
 ) -> MetadataImage:
     """An image with these brokers and topics, as the metadata log would make it; with a `metadata_version` the brokers say
     what they serve."""
@@ -61,7 +62,7 @@ def make_image(
                 features=() if metadata_version is None else SUPPORTED_FEATURES,
             )
         )
-    for number, (name, partitions) in enumerate((topics or {}).items(), 1000):
+    for number, (name, partitions) in enumerate((topics or {}).items(), topic_ids_from):
         delta.replay(TopicRecord(name=name, topic_id=uuid(number)))
         for index, (replicas, isr, leader) in enumerate(partitions):
             delta.replay(

@@ -7,8 +7,10 @@ Read next:  coordinator/group/offsets.py; groups.py for membership.
 Behaviour: v10 names topics by id, everything before by name; v8+ of OffsetFetch asks for several groups at once; null topics
 (v2+) means everything the group has committed. A commit for a partition that does not exist is refused, a fetch is not: it has
 committed nothing. An error of the group is told in its own field where the version has one, and in every partition asked for.
-Differences from Kafka: no transactions, so every offset is stable and `require_stable` changes nothing; an unknown group with a
-generation gets ILLEGAL_GENERATION in v9+, too (consumers know how to go on from that).
+An offset is committed for the topic of that name as it is then: one of an earlier topic is not given out for a later one.
+Differences from Kafka: the topic's id is kept whatever the version of the commit, Kafka keeps it from v10 on; there are no
+transactions, so every offset is stable and `require_stable` changes nothing; an unknown group with a generation gets
+ILLEGAL_GENERATION in v9+, too (consumers know how to go on from that).
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ async def offset_commit(
                     Offset(partition.committed_offset),
                     Epoch(partition.committed_leader_epoch),
                     partition.committed_metadata or "",
+                    topic.id,
                 )
             )
     if wanted:
@@ -225,13 +228,22 @@ def _fetch_group(
                     continue
                 name = topic.name
             committed = services.groups.fetch_offsets(group_id, [TopicPartition(name, index) for index in partitions])
-            entries = [(index, offset, ErrorCode.NONE) for index, offset in zip(partitions, committed, strict=True)]
+            present = image.topics.get(name)
+            entries = [
+                (index, NOTHING if _is_of_another(offset, present) else offset, ErrorCode.NONE)
+                for index, offset in zip(partitions, committed, strict=True)
+            ]
             found.append(_FetchedTopic(name, topic_id, entries))
         # A group that this broker does not coordinate is refused even when nothing is asked for.
         services.groups.fetch_offsets(group_id, [])
     except KafkaError as error:
         return [_told(*topic, error.code) for topic in asked or ()], error.code
     return found, ErrorCode.NONE
+
+
+def _is_of_another(committed: CommittedOffset, topic: TopicImage | None) -> bool:
+    """Whether the offset is of an earlier topic of that name: its deletion was not recorded, and it means nothing in this one."""
+    return topic is not None and committed.topic_id not in (ZERO_UUID, topic.id)
 
 
 def _everything_committed(

@@ -401,6 +401,39 @@ def test_a_member_commits_in_every_version(version: int) -> None:
     virtual_loop.run(main())
 
 
+@pytest.mark.parametrize("version", [7, 9, 10])
+def test_an_offset_of_an_earlier_topic_is_not_given_out_for_a_later_one_of_its_name(version: int) -> None:
+    async def main() -> None:
+        async with group_bench() as bench:
+            await bench.lead()
+            client = Client(bench)
+            await client.call(commit_request(("flights", 1, 11), topic_ids=topic_ids(client)), 9)
+            # Made anew while no coordinator was there to see it deleted.
+            bench.metadata.image = make_image(topics=TOPICS, topic_ids_from=2000)
+            ids = topic_ids(client)
+            request = OffsetFetchRequest(
+                group_id="g",
+                topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=[1])],
+                groups=[
+                    OffsetFetchRequestGroup(
+                        group_id="g",
+                        topics=[
+                            OffsetFetchRequestTopics(name="flights", topic_id=ids["flights"], partition_indexes=[1])
+                        ],
+                    )
+                ],
+            )
+            answer = await client.call(request, version)
+            (group,) = answer.groups if version >= 8 else [answer]
+            assert [p.committed_offset for p in group.topics[0].partitions] == [-1]
+            await client.call(commit_request(("flights", 1, 2), topic_ids=ids), 9)
+            answer = await client.call(request, version)
+            (group,) = answer.groups if version >= 8 else [answer]
+            assert [p.committed_offset for p in group.topics[0].partitions] == [2]
+
+    virtual_loop.run(main())
+
+
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
 def test_every_partition_of_a_fetch_is_answered_and_nothing_committed_is_no_error(version: int) -> None:
     async def main() -> None:

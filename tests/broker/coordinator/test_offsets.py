@@ -9,7 +9,7 @@ from barnabas_broker.coordinator.group.records import GroupMetadataRecord, Offse
 from barnabas_broker.coordinator.group.shard import EXPIRY, NOTHING_COMMITTED
 from barnabas_broker.coordinator.shard import CoordinatorResult
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.ids import ZERO_UUID, TopicPartition
 from tests.broker.coordinator.group_driver import GROUP, SESSION_MS, TOPIC, GroupDriver, subscription
 
 KEY = TopicPartition(TOPIC, 0)
@@ -29,10 +29,10 @@ def committed(driver: GroupDriver, key: TopicPartition = KEY, group: str = GROUP
 
 def test_nothing_committed_is_minus_one() -> None:
     driver = GroupDriver()
-    assert driver.shard.fetch_offset("nobody", KEY) == NOTHING_COMMITTED == (-1, -1, "")
+    assert driver.shard.fetch_offset("nobody", KEY) == NOTHING_COMMITTED == (-1, -1, "", ZERO_UUID)
     driver.commit_offset(3)
     assert driver.shard.fetch_offset(GROUP, TopicPartition(TOPIC, 1)) == NOTHING_COMMITTED
-    assert driver.shard.fetch_offset(GROUP, KEY) == (3, 0, "")
+    assert driver.shard.fetch_offset(GROUP, KEY) == (3, 0, "", ZERO_UUID)
 
 
 def test_a_reader_sees_an_offset_only_once_it_is_committed() -> None:

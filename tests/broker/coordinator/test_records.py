@@ -17,7 +17,7 @@ from barnabas_broker.coordinator.group.records import (
     encode,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
+from barnabas_wire.kafka.ids import NO_EPOCH, ZERO_UUID, Epoch, Offset, Uuid
 from tests.broker.coordinator.kafka_schemas import GROUP_METADATA_VALUE, OFFSET_COMMIT_VALUE, encode_value
 
 OFFSET = OffsetCommitRecord("grp", "flights", 3, OffsetValue(Offset(42), Epoch(7), "note", 1_700_000_000_000))
@@ -41,8 +41,15 @@ GROUP_V3 = bytes.fromhex(
 )  # fmt: skip
 
 
-def test_an_offset_is_written_in_kafkas_version_3() -> None:
-    assert encode(OFFSET) == (OFFSET_KEY, OFFSET_V3)
+def test_an_offset_is_written_in_kafkas_version_4() -> None:
+    assert OFFSET.value is not None
+    named = OFFSET._replace(value=OFFSET.value._replace(topic_id=Uuid(bytes(range(16)))))
+    # These bytes are those that the OffsetCommitValue of Kafka 4.2.1's group coordinator writes.
+    plain = bytes.fromhex("0004000000000000002a00000007056e6f74650000018bcfe56800")
+    for record, value in ((OFFSET, plain + b"\x00"), (named, plain + b"\x01\x00\x10" + bytes(range(16)))):
+        assert encode(record) == (OFFSET_KEY, value)
+        assert decode(OFFSET_KEY, value) == record
+    assert decode(OFFSET_KEY, OFFSET_V3) == OFFSET
 
 
 def test_an_offset_with_its_own_retention_is_written_in_version_1() -> None:
@@ -184,14 +191,15 @@ members = st.builds(
     st.binary(max_size=20),
     st.binary(max_size=20),
 )
+topic_ids = st.binary(min_size=16, max_size=16).map(Uuid)
 records = st.builds(
     OffsetCommitRecord,
     texts,
     texts,
     st.integers(0, 2**31 - 1),
     st.none()
-    | st.builds(OffsetValue, times, st.integers(-1, 2**31 - 1), texts, times, st.just(-1))
-    | st.builds(OffsetValue, times, st.just(-1), texts, times, times),
+    | st.builds(OffsetValue, times, st.integers(-1, 2**31 - 1), texts, times, st.just(-1), topic_ids)
+    | st.builds(OffsetValue, times, st.just(-1), texts, times, times, st.just(ZERO_UUID)),
 ) | st.builds(
     GroupMetadataRecord,
     texts,

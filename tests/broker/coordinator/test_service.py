@@ -24,7 +24,7 @@ from barnabas_broker.coordinator.group.messages import (
 )
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, java_hash
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
 from tests.admin.images import make_image
 from tests.broker.coordinator import virtual_loop
 from tests.broker.coordinator.fake_log import FakeLog
@@ -182,8 +182,8 @@ def test_members_join_sync_commit_and_leave() -> None:
             assert [outcome.assignment for outcome in synced] == [b"1", b"0"]
             assert await bench.groups.commit_offsets(commit(42, ref(leader))) == (ErrorCode.NONE,)
             assert bench.groups.fetch_offsets("g", [FLIGHTS, TopicPartition("flights", 1)]) == [
-                (42, 0, "note"),
-                (-1, -1, ""),
+                (42, 0, "note", ZERO_UUID),
+                (-1, -1, "", ZERO_UUID),
             ]
             assert [listed.state for listed in bench.groups.list_groups()] == ["Stable"]
             for group_id in ("g", "nobody"):

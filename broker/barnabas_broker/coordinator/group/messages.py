@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, Uuid
 
 NO_MEMBER = ""
 NO_GENERATION = -1
@@ -113,6 +113,7 @@ class OffsetToCommit(NamedTuple):
     offset: Offset
     leader_epoch: Epoch
     metadata: str
+    topic_id: Uuid = ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +127,12 @@ class OffsetCommit:
 
 
 class CommittedOffset(NamedTuple):
-    """What a group has committed for one partition; offset -1 when nothing."""
+    """What a group has committed for one partition; offset -1 when nothing. topic_id: ZERO_UUID when it is not known."""
 
     offset: Offset
     leader_epoch: Epoch
     metadata: str
+    topic_id: Uuid = ZERO_UUID
 
 
 class MemberDescription(NamedTuple):

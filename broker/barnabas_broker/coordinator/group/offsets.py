@@ -77,7 +77,7 @@ def commit_records(
             codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             continue
         codes.append(ErrorCode.NONE)
-        value = OffsetValue(item.offset, item.leader_epoch, item.metadata, now_ms, expire_timestamp_ms)
+        value = OffsetValue(item.offset, item.leader_epoch, item.metadata, now_ms, expire_timestamp_ms, item.topic_id)
         records.append(OffsetCommitRecord(commit.member.group_id, item.topic, item.partition, value))
     return records, tuple(codes)
 

@@ -16,8 +16,10 @@ Value: null = tombstone (the offset, or the group, is gone). Otherwise
         string protocol type, int32 generation, string? protocol, string? leader, [2+] int64 current state timestamp,
         int32 count of members, each: string member id, [3+] string? instance id, string client id, string client host,
         [1+] int32 rebalance timeout, int32 session timeout, int32 + bytes subscription, int32 + bytes assignment
-Version 4 is flexible (KIP-482); its tagged fields, such as the topic id of a commit, are skipped.
-Written: offsets as 3 (1 when they carry an expire timestamp), groups as 3: the newest that is not flexible, as Kafka does.
+Version 4 is flexible (KIP-482): compact strings, tagged fields. Tag 0 of a committed offset is the id of its topic, 16 bytes, left
+out when unknown; other tags are skipped.
+Written, as Kafka 4 does: offsets as 4 (1 when they carry an expire timestamp), groups as 3. Earlier versions of ours read 4 as well
+and lose the topic id.
 A crash may leave nothing here that the batch's CRC does not catch; times are ms since 1970, -1 = unknown.
 """
 
@@ -28,7 +30,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, Uuid
 from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.kafka.schema import (
     NEVER_FLEXIBLE,
@@ -38,6 +40,7 @@ from barnabas_wire.kafka.schema import (
     int64,
     raw,
     string,
+    uuid,
 )
 from barnabas_wire.kafka.schema import (
     decode as decode_message,
@@ -49,6 +52,7 @@ from barnabas_wire.kafka.schema import (
 OFFSET_COMMIT_KEY_VERSION = 1
 GROUP_METADATA_KEY_VERSION = 2
 GROUP_METADATA_VALUE_VERSION = 3
+OFFSET_COMMIT_VALUE_VERSION = 4
 NO_TIMESTAMP = -1
 
 M = TypeVar("M", bound=Message)
@@ -72,6 +76,8 @@ class OffsetValue(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_TIMESTAMP
     """Set only for clients that ask for their own retention (OffsetCommit v2 to v4)."""
+    topic_id: Uuid = ZERO_UUID
+    """The topic of that name which the offset is of; ZERO_UUID when unknown: an older version wrote it."""
 
 
 class OffsetCommitRecord(NamedTuple):
@@ -139,6 +145,7 @@ class _OffsetCommitValue(Message):
     metadata: str = string()
     commit_timestamp: int = int64()
     expire_timestamp: int = int64("1-1", default=NO_TIMESTAMP)
+    topic_id: Uuid = uuid("4+", tag=0)  # noqa: RUF009 - declares, like the others
 
 
 @dataclass(slots=True)
@@ -191,7 +198,7 @@ def _pack(message: Message, version: int) -> bytes:
 
 
 def _encode_offset(value: OffsetValue) -> bytes:
-    version = 3 if value.expire_timestamp_ms == NO_TIMESTAMP else 1
+    version = OFFSET_COMMIT_VALUE_VERSION if value.expire_timestamp_ms == NO_TIMESTAMP else 1
     return _pack(_OffsetCommitValue(*value), version)
 
 
@@ -249,6 +256,7 @@ def _decode_offset(data: bytes) -> OffsetValue:
         value.metadata,
         value.commit_timestamp,
         value.expire_timestamp,
+        value.topic_id,
     )
 
 

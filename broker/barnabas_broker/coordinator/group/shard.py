@@ -134,7 +134,7 @@ class GroupShard:
         value = None if offsets is None else offsets.committed.get(key)
         if value is None:
             return NOTHING_COMMITTED
-        return CommittedOffset(value.offset, value.leader_epoch, value.metadata)
+        return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.topic_id)
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         """Partitions for which the group has committed something, sorted."""
