@@ -12,8 +12,9 @@ import pytest
 from barnabas_broker.api import tokens as token_handlers
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.kafka_levels import KAFKA_METADATA_VERSIONS
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.image.features import BOOTSTRAP_LEVELS
+from barnabas_quorum.image.features import BOOTSTRAP_LEVELS, METADATA_VERSION, METADATA_VERSION_LATEST
 from barnabas_quorum.records import FeatureLevelRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
@@ -233,4 +234,29 @@ async def test_features_are_updated_all_or_none_and_shown() -> None:
     assert dry.error_code == 0 and done.error_code == 0
     assert [result.error_code for result in old.results] == [96, 95]
     levels = {feature.name: feature.max_version_level for feature in shown.finalized_features}
-    assert levels == BOOTSTRAP_LEVELS
+    assert levels == {**BOOTSTRAP_LEVELS, METADATA_VERSION: 25}, "4.0-IV3, as Kafka's tools call it"
+    supported = {feature.name: (feature.min_version, feature.max_version) for feature in shown.supported_features}
+    assert supported[METADATA_VERSION] == (22, 25)
+
+
+async def test_kafkas_number_of_a_metadata_version_means_ours_and_no_other() -> None:
+    decided = Decided()
+    decided.cluster.commit(
+        ControllerResult(records=[FeatureLevelRecord(name=METADATA_VERSION, level=3)], response=None)
+    )
+
+    def raised(level: int) -> tuple[UpdateFeaturesRequest, int]:
+        return UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(METADATA_VERSION, level, upgrade_type=1)]), 2
+
+    ours, newer, done = await asked(decided, raised(4), raised(29), raised(25))
+    for refused in (ours, newer):
+        assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+        assert "25 (4.0-IV3)" in refused.error_message and "barnabas cluster features" in refused.error_message
+    assert done.error_code == 0
+    assert decided.cluster.image.features.metadata_version == 4
+
+
+def test_every_level_of_ours_stands_for_a_higher_one_of_kafkas() -> None:
+    assert list(KAFKA_METADATA_VERSIONS) == list(range(1, METADATA_VERSION_LATEST + 1))
+    kafka = [level for level, _ in KAFKA_METADATA_VERSIONS.values()]
+    assert kafka == sorted(set(kafka))

@@ -44,7 +44,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          what was measured to be good here. inter.broker.listener.name is told where Kafka derives it in
                          silence.
     own-keys             log.flush.on.acks is ours: acknowledged means flushed.
-    own-features         metadata.version counts our own levels; features of what is not built are served as level 0.
+    own-features         metadata.version's levels stand for our own; features of what is not built are served as level 0.
     no-loggers           Brokers list no loggers: their levels are set at the start.
     no-quorum-told       DescribeQuorum of what is no quorum: numbers are -1 (Kafka 0), the one quorum asked for beside it is
                          described (Kafka fails all), and the voters' addresses are told even then.

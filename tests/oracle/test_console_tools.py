@@ -221,6 +221,11 @@ def test_what_the_cluster_says_of_itself(tool: Run, topic: str, cluster: LocalCl
         (directory,) = broker["logDirs"]
         assert directory["error"] is None
         assert sorted(entry["partition"] for entry in directory["partitions"]) == [f"{topic}-{n}" for n in range(3)]
+    said = tool(TOOLS + "FeatureCommand", "describe")
+    assert re.search(
+        r"metadata\.version\s+SupportedMinVersion: 4\.0-IV0\s+SupportedMaxVersion: 4\.0-IV3\s+FinalizedVersionLevel: 4\.0-IV3",
+        said,
+    ), said
     assert cluster.cluster_id in run_cluster_tool(cluster, "cluster-id")
     assert run_cluster_tool(cluster, "list-endpoints").count("unfenced") == 3
 

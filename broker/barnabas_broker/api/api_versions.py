@@ -6,12 +6,13 @@ Read next:  registry.py.
 
 Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout and the range of ApiVersions
 alone, so that the client retries within it (Java, librdkafka). Features with minimum 0 are hidden from v0-3 clients
-(KAFKA-17011). Differences from Kafka: `metadata.version` counts our own levels.
+(KAFKA-17011). Levels of metadata.version are told as Kafka's (kafka_levels.py).
 """
 
 from __future__ import annotations
 
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.kafka_levels import to_kafka
 from barnabas_broker.api.registry import APIS, Api, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
@@ -36,14 +37,14 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
     return ApiVersionsResponse(
         api_keys=[_range(api) for _, api in sorted(APIS.items())],
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            SupportedFeatureKey(name=name, min_version=to_kafka(name, lowest), max_version=to_kafka(name, highest))
             for name, lowest, highest in SUPPORTED_FEATURES
             if lowest > 0 or context.api_version >= MIN_ZERO_VERSION
         ],
         finalized_features_epoch=image.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(image.features.levels.items())
+            for name, level in sorted((name, to_kafka(name, ours)) for name, ours in image.features.levels.items())
         ],
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.kafka_levels import from_kafka
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.topics import within
@@ -68,7 +69,9 @@ def _update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
     if version == 0:
         kind = FeatureUpgrade.SAFE_DOWNGRADE if update.allow_downgrade else FeatureUpgrade.UPGRADE
     try:
-        return FeatureUpdate(name=update.feature, level=update.max_version_level, kind=FeatureUpgrade(kind))
+        return FeatureUpdate(
+            name=update.feature, level=from_kafka(update.feature, update.max_version_level), kind=FeatureUpgrade(kind)
+        )
     except ValueError:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST, f"{update.feature}: upgrade type {kind} is unknown; 1 is an upgrade"
