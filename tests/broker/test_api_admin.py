@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from barnabas_broker.api import configs
 from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.api.metadata import CREATED_TOPICS_MAX
 from barnabas_broker.api.services import BrokerKey
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_quorum.controller.requests import (
@@ -199,6 +201,41 @@ async def test_an_empty_list_names_no_topic_and_unknown_names_and_ids_have_their
             (ErrorCode.UNKNOWN_TOPIC_ID, None),
             (0, TOPIC),
         ]
+
+
+class SilentController:
+    """One that is asked and never answers, as while no controller is there."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def create_topics(self, topics: Sequence[Any], **options: Any) -> Any:
+        self.asked += [topic.name for topic in topics]
+        await asyncio.Event().wait()
+
+
+async def test_metadata_of_a_missing_topic_does_not_wait_for_a_controller_that_is_not_there() -> None:
+    controller = SilentController()
+    async with running_server(make_services(controller=controller)) as server:
+        client = await RawClient.connect(server)
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="new"), MetadataRequestTopic(name=TOPIC)])
+        answer = await asyncio.wait_for(client.call(request, 12), 20)  # the controller's own time is 30 s
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+            ("new", ErrorCode.LEADER_NOT_AVAILABLE),
+            (TOPIC, 0),
+        ]
+        assert controller.asked == ["new"]
+
+
+async def test_one_request_brings_a_bounded_number_of_topics_into_being() -> None:
+    controller = RememberingController()
+    async with running_server(make_services(controller=controller)) as server:
+        client = await RawClient.connect(server)
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=f"t{i}") for i in range(2_000)])
+        answer = await client.call(request, 12)
+        assert {topic.error_code for topic in answer.topics} == {ErrorCode.LEADER_NOT_AVAILABLE}
+        assert len(answer.topics) == 2_000
+        assert [topic.name for topic in controller.asked[0].topics] == [f"t{i}" for i in range(CREATED_TOPICS_MAX)]
 
 
 async def test_a_topic_that_is_named_twice_is_answered_once_and_ids_count_from_version_12_on() -> None:

@@ -57,6 +57,17 @@ def test_what_would_be_promised_and_not_kept_is_refused(key: str, value: str, to
     assert key in refused.value.message
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "controller.example", "[::]"])
+def test_a_controller_listener_off_loopback_needs_a_word_since_it_asks_nobody_who_he_is(host: str) -> None:
+    controller = BROKER | {"process.roles": "controller", "listeners": f"CONTROLLER://{host}:9112"}
+    with pytest.raises(ConfigError, match=r"controller\.listeners\.allow\.remote=true") as refused:
+        node_config(controller)
+    assert host.strip("[]") in refused.value.message
+    assert node_config(controller | {"controller.listeners.allow.remote": "true"}).server.is_controller
+    local = controller | {"listeners": "CONTROLLER://127.0.0.1:9112"}
+    assert node_config(local).server.is_controller
+
+
 def test_a_secret_is_not_told_by_its_refusal() -> None:
     with pytest.raises(ConfigError, match=r"ssl\.keystore\.password") as refused:
         node_config(BROKER | {"ssl.keystore.password": "opensesame"})

@@ -57,6 +57,16 @@ def test_a_bad_override_is_refused(key: str, value: str) -> None:
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
+@pytest.mark.parametrize("topic", ["__x", "__consumer_offsets_copy"])
+def test_two_underscores_before_a_name_do_not_promise_a_compaction_that_nobody_keeps(topic: str) -> None:
+    with pytest.raises(KafkaError, match="compact") as refused:
+        settings().validate_topic(topic, "cleanup.policy", "compact")
+    assert refused.value.code == ErrorCode.INVALID_CONFIG
+    with pytest.raises(KafkaError, match="compact"):
+        settings().validate_topic_as_whole(topic, {"cleanup.policy": "compact"}, {})
+    settings().validate_topic("__consumer_offsets", "cleanup.policy", "compact")
+
+
 @pytest.mark.parametrize(("key", "meant"), [("retention.mss", "retention.ms"), ("compresion.type", "compression.type")])
 def test_a_mistyped_topic_key_is_told_with_the_one_it_means(key: str, meant: str) -> None:
     with pytest.raises(KafkaError, match=rf"{key} is no topic setting; did you mean {meant}\?"):

@@ -315,6 +315,7 @@ class ChaosCluster:
             "log.dirs": str(node.data),
             "admin.listeners": f"{node.address}:{ADMIN_PORT}",
             "admin.listeners.allow.remote": "true",  # of the private network of this run
+            "controller.listeners.allow.remote": "true",
             "metrics.listeners": f"{node.address}:{METRICS_PORT}",
             "default.replication.factor": "1",
             "min.insync.replicas": "1",

@@ -40,7 +40,13 @@ LATER_KEYS = {"controller.quorum.fetch.max.bytes", "controller.quorum.fetch.snap
 HIDDEN_KEYS = {"producer.id.expiration.check.interval.ms", "unclean.leader.election.interval.ms"}
 """Kafka has them and does not document them."""
 OWN_KEYS = {
-    *("admin.listeners", "admin.listeners.allow.remote", "metrics.listeners", "log.flush.on.acks"),
+    *(
+        "admin.listeners",
+        "admin.listeners.allow.remote",
+        "controller.listeners.allow.remote",
+        "metrics.listeners",
+        "log.flush.on.acks",
+    ),
     *("broker.disconnect.grace.ms", "controlled.shutdown.timeout.ms"),
     *("broker.replicas.max", "cluster.partitions.max", "topic.partitions.max"),
     *("connection.in.flight.requests.max", "connection.queued.response.bytes.max"),

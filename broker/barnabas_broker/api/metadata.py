@@ -7,11 +7,14 @@ Read next:  topics.py (creation when asked for), metadata_bodies.py.
 Behaviour: null topics (v0: an empty list) means all. An unknown topic is created when the request allows it and
 auto.create.topics.enable is set; until this broker has seen it, it is answered LEADER_NOT_AVAILABLE. `controller_id`
 names the answering broker: any broker forwards to the controller. A topic that is named twice is answered once; an id
-may be asked for from v12 on. Differences from Kafka: the answer to a request that creates a topic waits for it.
+may be asked for from v12 on. Differences from Kafka: the answer to a request that creates a topic waits for it, but no longer
+than CREATION_WAIT_S; one request creates at most CREATED_TOPICS_MAX topics, and the client asks again for the others.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Iterable
 
 from barnabas_broker.api.context import RequestContext
@@ -41,10 +44,17 @@ from barnabas_wire.kafka.messages.metadata import (
 )
 from barnabas_wire.kafka.schema import encode_response
 
+logger = logging.getLogger(__name__)
+
 TOPIC_NAME_MAX = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 TOPIC_IDS_FROM = 12
 """v10 and v11 have the field, but not yet the answer for an id that is unknown (KIP-516)."""
+CREATION_WAIT_S = 0.5
+"""How long an answer waits for topics that its request creates. Without a controller it is the whole wait, and the requests behind
+it on the same connection wait, too."""
+CREATED_TOPICS_MAX = 100
+"""Topics that one request may bring into being by naming them."""
 CACHED_TOPICS_MAX = 1000
 """A request that names more topics than this is answered without the cache, whose key would be as long."""
 
@@ -137,13 +147,14 @@ async def _create_and_answer(
         CreatableTopic(
             name=name, partition_count=config.num_partitions, replication_factor=config.default_replication_factor
         )
-        for name in missing
+        for name in missing[:CREATED_TOPICS_MAX]
     ]
-    refused: dict[str, int] = {}
+    refused = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))  # retriable: the client asks again
     try:
-        created = await services.controller.create_topics(wanted, principal=context.principal)
-    except KafkaError:
-        refused = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))  # retriable: the client asks again
+        async with asyncio.timeout(CREATION_WAIT_S):
+            created = await services.controller.create_topics(wanted, principal=context.principal)
+    except (KafkaError, TimeoutError) as error:
+        logger.debug("topics are not created yet for a client that named them: %r", error)
     else:
         for topic in created:
             exists = topic.error is None or topic.error.code == ErrorCode.TOPIC_ALREADY_EXISTS

@@ -36,7 +36,6 @@ from barnabas_wire.kafka.ids import INTERNAL_TOPICS, BrokerId
 
 logger = logging.getLogger(__name__)
 
-INTERNAL_TOPIC_PREFIX = "__"
 CONTROLLER_KEYS = frozenset({UNCLEAN_LEADER_ELECTION})
 """Topic and broker keys that only the controller reads: logs know nothing of them."""
 CLEANUP_POLICY = "cleanup.policy"
@@ -60,7 +59,7 @@ class TopicSettings:
             | broker_defaults(image.configs.cluster_default)
             | broker_defaults(image.configs.broker(self._broker_id))
         )
-        is_internal = topic.startswith(INTERNAL_TOPIC_PREFIX)
+        is_internal = topic in INTERNAL_TOPICS
         try:
             overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in NOT_OF_LOGS}
             config = LogConfig.from_overrides(defaults, overrides, is_internal=is_internal)
@@ -115,13 +114,13 @@ class TopicSettings:
             meant = nearest(key, (*TOPIC_KEYS, *NOT_OF_LOGS))
             if meant is not None:
                 raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key} is no topic setting; did you mean {meant}?")
-        LogConfig.from_overrides(self._static, {key: value}, is_internal=topic.startswith(INTERNAL_TOPIC_PREFIX))
+        LogConfig.from_overrides(self._static, {key: value}, is_internal=topic in INTERNAL_TOPICS)
 
     def validate_topic_as_whole(self, topic: str, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> None:
         """What all overrides of a topic together come to, over those of all brokers (`cluster`). Raises KafkaError
         INVALID_CONFIG for keys that contradict each other."""
         of_logs = {key: value for key, value in overrides.items() if key not in NOT_OF_LOGS}
-        is_internal = topic.startswith(INTERNAL_TOPIC_PREFIX)
+        is_internal = topic in INTERNAL_TOPICS
         config = LogConfig.from_overrides(self._static | broker_defaults(cluster), of_logs, is_internal=is_internal)
         check_together(overrides, is_page_cache=config.flush_on_acks is FlushOnAcks.PAGE_CACHE)
 

@@ -96,6 +96,14 @@ class ServerConfig:
             "Accept an admin listener off loopback although it has no authentication: anyone who reaches it administers the cluster.",
         ),
     )
+    controller_allow_remote: bool = field(
+        default=False,
+        metadata=_key(
+            "controller.listeners.allow.remote",
+            "Accept a controller listener off loopback although it has no authentication: anyone who reaches it may vote, register "
+            "brokers and change the metadata.",
+        ),
+    )
     metrics_listeners: tuple[str, ...] = field(
         default=("127.0.0.1:9464",), metadata=_key("metrics.listeners", "host:port of /metrics, /livez and /readyz.")
     )
@@ -188,6 +196,12 @@ class ServerConfig:
             raise ConfigError("controller.quorum.bootstrap.servers is empty: name at least one controller as host:port")
         for address in self.metrics_listeners:
             split_address(address, "metrics.listeners")
+        controller = self.controller_endpoint()
+        if controller is not None and not _is_loopback(controller.host) and not self.controller_allow_remote:
+            raise ConfigError(
+                f"listeners={controller.listener}://{controller.host}:{controller.port} is off loopback and has no authentication: "
+                "bind 127.0.0.1, or set controller.listeners.allow.remote=true if the network keeps strangers out"
+            )
         for address in self.admin_listeners:
             host, _ = split_address(address, "admin.listeners")
             if not _is_loopback(host) and not self.admin_allow_remote:
