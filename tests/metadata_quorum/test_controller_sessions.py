@@ -60,6 +60,18 @@ def test_an_older_process_neither_ends_nor_keeps_the_session_of_a_newer_one() ->
     assert made.deadline_ms(ONE) == 10_000
 
 
+def test_the_time_for_which_the_controller_stood_still_is_given_back_but_never_more() -> None:
+    made = sessions()
+    made.begin([(ONE, 5), (TWO, 6)], now_ms=0)
+    made.connect(ONE, 5, now_ms=0)
+    made.disconnect(ONE, 5, now_ms=500)
+    made.touch(TWO, 6, metadata_offset=Offset(7), now_ms=6000)
+    made.give_back(5000, now_ms=7000)
+    assert made.deadline_ms(ONE) == 6500
+    assert made.deadline_ms(TWO) == 7000 + 9000, "not ahead of now"
+    assert made.is_live(TWO, now_ms=7000) is False, "it has no connection"
+
+
 def test_the_lowest_offset_counts_brokers_that_reported_none() -> None:
     made = sessions()
     made.touch(ONE, 5, metadata_offset=Offset(7), now_ms=0)

@@ -152,10 +152,10 @@ def session(log: Log, number: int, *, silent_ms: int, connections: int = 0, disc
 
 FENCES = {
     # name: (silent ms, disconnected ms, open streams) 5 s after the fence -> (reason, is a guess)
-    "heartbeats fell silent": (14_200, -1, 1, "session silent 9.2 s, more than broker.session.timeout.ms=9000"),
+    "heartbeats fell silent": (8200, -1, 1, "session silent 3.2 s, more than broker.session.timeout.ms=3000"),
     "connection lost, nobody listens": (6000, 5250, 0, "its connection broke 250 ms before, and nobody listened"),
     "connection lost, grace over": (
-        8000,
+        7500,
         6100,
         0,
         "its connection broke 1.1 s before, and it was not back within broker.disconnect.grace.ms=1000",

@@ -352,7 +352,7 @@ class BrokerLifecycle:
 
     def _data_lane_moves(self) -> bool:
         silent_ms = self._clock_ms() - self._data_lane_last_tick_ms()
-        moves = silent_ms < self._config.session_timeout_ms
+        moves = silent_ms < self._config.data_lane_timeout_ms
         if moves == self._holds_back:
             self._holds_back = not moves
             logger.log(

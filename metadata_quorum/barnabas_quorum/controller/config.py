@@ -20,10 +20,10 @@ class ControllerConfig:
     """Times in ms unless the key says otherwise."""
 
     session_timeout_ms: int = _key(
-        9000,
+        3000,
         "broker.session.timeout.ms",
-        "A broker whose heartbeats fall silent for this long is fenced; a broker whose data lane has not moved for this "
-        "long stops its heartbeat.",
+        "A broker whose heartbeats fall silent for this long is fenced. Kafka's default is 9000: its heartbeats wait behind "
+        "other work, those of this broker have a thread of their own.",
     )
     disconnect_grace_ms: int = _key(
         1000,

@@ -5,6 +5,9 @@ Invariants: soft state: a new controller begins with fresh sessions (kraft trap 
             epoch, and what an older process does cannot keep a newer one alive or kill it.
 Read next:  brokers.py for what follows; driver/controller_driver.py, which feeds it.
 
+The time for which the controller itself stood still (its loop was held up, its process or machine paused) says nothing of the
+brokers: their heartbeats came and were not read. It is given back to every session (`give_back`).
+
 When is a broker dead?  An open connection that falls silent: after the session time-out. A connection that broke: after the
 disconnect grace, if it does not come back, or at once when a probe finds its listener closed. A broker that never
 connected to this controller (it was just elected): after the session time-out, or when the probe says so.
@@ -87,6 +90,14 @@ class BrokerSessions:
         session = self._session(broker_id, broker_epoch, now_ms)
         session.contact_ms = now_ms
         session.metadata_offset = metadata_offset
+
+    def give_back(self, late_ms: int, *, now_ms: int) -> None:
+        """This controller stood still for `late_ms` until now: nobody is judged by that time. No session's clock is set ahead of
+        now, so one that was heard of meanwhile gets no more than it has."""
+        for session in self._sessions.values():
+            session.contact_ms = min(session.contact_ms + late_ms, now_ms)
+            if session.lost_ms is not None:
+                session.lost_ms = min(session.lost_ms + late_ms, now_ms)
 
     def note_fenced(self, broker_id: BrokerId) -> None:
         """The broker is fenced, as decided just now or known for long."""

@@ -80,7 +80,11 @@ PROBE_INTERVAL_MS = 150
 PROBE_REFUSALS = 2
 """Refused connections in a row that prove the process dead."""
 PROBE_TIMEOUT_MS = 1000
-FENCE_PAUSE_S = 0.1
+SESSION_TICK_MS = 100
+"""How often an active controller looks at its sessions at least: how exactly it knows for how long it stood still."""
+LATE_TICK_TOLD_MS = 1000
+"""A controller that stood still for this long says so."""
+FENCE_PAUSE_MS = 100
 """Before a broker is fenced again when the first time was refused: the quorum takes no records, or there is a bug."""
 BALANCE_PAUSE_S = 1.0
 """Between two runs of leader balancing when the first did as much as one may."""
@@ -557,25 +561,43 @@ class ControllerDriver:
 
     async def _fence_stale_brokers(self) -> None:
         while True:
+            await self._activated.wait()
             self._sessions_changed.clear()
-            # a session that begins meanwhile ends no earlier than one time-out from now
-            wait_ms = self.controller.config.session_timeout_ms
-            if self._may_decide:
-                stale = self.controller.stale_broker(now_ms=self._now_ms())
-                if stale is not None:
-                    is_absent = self.controller.sessions.is_absent(stale)
-                    self._fence(stale, "it did not come back" if is_absent else "its heartbeats fell silent")
-                    # one broker at a time; heartbeats that came meanwhile go first
-                    is_refused = self.controller.stale_broker(now_ms=self._now_ms()) == stale
-                    await asyncio.sleep(FENCE_PAUSE_S if is_refused else 0)
-                    continue
-                deadline_ms = self.controller.next_deadline_ms()
-                if deadline_ms is not None:
-                    wait_ms = min(wait_ms, max(deadline_ms - self._now_ms(), 1))
+            due_ms = self._now_ms()
+            wait_ms = self._fence_stalest()
+            due_ms += wait_ms
             # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     await self._sessions_changed.wait()
+            if self._now_ms() > due_ms:
+                self._give_back(self._now_ms() - due_ms)
+
+    def _fence_stalest(self) -> int:
+        """Fence one broker, if one is dead. After how many ms the sessions are looked at again, unless they change before."""
+        if not self._may_decide:
+            return SESSION_TICK_MS
+        stale = self.controller.stale_broker(now_ms=self._now_ms())
+        if stale is not None:
+            is_absent = self.controller.sessions.is_absent(stale)
+            self._fence(stale, "it did not come back" if is_absent else "its heartbeats fell silent")
+            # one broker at a time; heartbeats that came meanwhile go first
+            is_refused = self.controller.stale_broker(now_ms=self._now_ms()) == stale
+            return FENCE_PAUSE_MS if is_refused else 0
+        deadline_ms = self.controller.next_deadline_ms()
+        if deadline_ms is None:
+            return SESSION_TICK_MS
+        return min(SESSION_TICK_MS, max(deadline_ms - self._now_ms(), 1))
+
+    def _give_back(self, late_ms: int) -> None:
+        """The tick came late: heartbeats may wait to be read, so nobody is judged by that time."""
+        self.controller.sessions.give_back(late_ms, now_ms=self._now_ms())
+        if late_ms >= LATE_TICK_TOLD_MS:
+            logger.warning(
+                "this controller stood still for %d ms, which is no broker's silence; a host that is short of CPU time, "
+                "paused or swapping does that",
+                late_ms,
+            )
 
     def _fence(self, broker_id: BrokerId, reason: str) -> None:
         logger.warning("broker %d is fenced: %s", broker_id, reason)

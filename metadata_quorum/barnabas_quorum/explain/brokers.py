@@ -49,7 +49,7 @@ class LiveFacts:
     """The active controller; -1 = none answers, and then nothing of the following is known."""
     active_ms: int = 0
     """Since when it is active."""
-    session_timeout_ms: int = 9000
+    session_timeout_ms: int = 3000
     disconnect_grace_ms: int = 1000
     sessions: Mapping[BrokerId, SessionFact] = field(default_factory=dict)
     """Of brokers that it has heard of, or that were in service when it took over."""
