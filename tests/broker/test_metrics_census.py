@@ -95,7 +95,9 @@ def test_a_lane_that_stopped_turning_is_dead() -> None:
     assert "data lane" in reason
 
 
-def readiness(*, node_id: int = 1, is_broker: bool = True, leader_id: BrokerId = LEADER, behind: int = 0) -> list[str]:
+def readiness(
+    *, node_id: int = 1, is_broker: bool = True, leader_id: BrokerId = LEADER, behind: int = 0, is_serving: bool = True
+) -> list[str]:
     image = make_image(brokers=(1, 2), fenced=(2,))
     return find_unready(
         node_id=BrokerId(node_id),
@@ -103,6 +105,7 @@ def readiness(*, node_id: int = 1, is_broker: bool = True, leader_id: BrokerId =
         image=image,
         leader_id=leader_id,
         high_watermark=Offset(image.offset + 1 + behind),
+        is_serving=is_serving,
     )
 
 
@@ -110,13 +113,15 @@ def test_a_broker_is_ready_when_unfenced_and_informed() -> None:
     assert readiness() == []
     assert readiness(node_id=2) == ["broker 2 is fenced"]
     assert readiness(node_id=9) == ["broker 9 is not registered"]
+    (reason,) = readiness(is_serving=False)
+    assert "serves clients in a moment" in reason
     assert readiness(leader_id=NO_BROKER) == ["no leader of the metadata quorum is known"]
     assert readiness(behind=METADATA_LAG_RECORDS_MAX) == []
     assert "behind" in readiness(behind=METADATA_LAG_RECORDS_MAX + 1)[0]
 
 
 def test_a_controller_alone_is_ready_without_being_registered_as_broker() -> None:
-    assert readiness(node_id=9, is_broker=False) == []
+    assert readiness(node_id=9, is_broker=False, is_serving=False) == []
 
 
 def test_readiness_is_about_this_node_and_not_the_cluster() -> None:

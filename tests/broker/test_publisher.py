@@ -7,9 +7,10 @@ from typing import Any
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import NoOpRecord, ProducerIdsRecord, Record
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset
 
 
 class Stand:
@@ -29,6 +30,7 @@ class Stand:
             coordinators=[],
             update_configs=lambda delta, image: None,
             cache=self.cache,
+            gate=ServiceGate(broker_id=BrokerId(1), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,
             data_loop=loop,
             on_applied=self.applied.append,

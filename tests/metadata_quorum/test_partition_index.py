@@ -17,6 +17,7 @@ import pytest
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_quorum.controller.requests import (
     AlterPartition,
     CreatableTopic,
@@ -32,7 +33,7 @@ from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import PartitionChangeRecord, Record, TopicRecord
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset, Uuid
 from tests.metadata_quorum.controller_fixture import DecidedCluster, uuid
 
 SMALL, LARGE = 100, 5_000
@@ -190,6 +191,7 @@ async def test_a_broker_takes_one_change_in_without_visiting_the_others(per_topi
             coordinators=[],
             update_configs=lambda delta, image: None,
             cache=cache,
+            gate=ServiceGate(broker_id=BrokerId(4), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,
             data_loop=loop,
             on_applied=lambda offset: None,

@@ -86,8 +86,9 @@ def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool, without: Wi
     print(
         f"{done} seeds, {whole.steps} events, {whole.messages} messages, {whole.virtual_s / 3600:.2f} simulated hours, "
         f"{whole.acknowledged} records acknowledged, {whole.elections} leaders, {whole.crashes} crashes ({whole.wipes} with logs "
-        f"lost), {whole.stops} clean stops, {whole.partitions} partitions, {whole.directories_broken} directories broken and "
-        f"{whole.directories_full} full ({whole.directories_offline} met), {whole.reassignments} moves of partitions, "
+        f"lost), {whole.stops} clean stops, {whole.stalls} stalls, {whole.partitions} partitions, "
+        f"{whole.directories_broken} directories broken and {whole.directories_full} full "
+        f"({whole.directories_offline} met), {whole.reassignments} moves of partitions, "
         f"{whole.throttles} throttles, {whole.voter_changes} voter changes, {whole.hashes_compared} hashes compared, {voids} void runs"
     )
     print(

@@ -59,6 +59,8 @@ class Figures:
     settings: int = 0
     """Of topics, that were changed."""
     voter_changes: int = 0
+    stalls: int = 0
+    """Of the whole machine."""
     directories_broken: int = 0
     directories_full: int = 0
     directories_offline: int = 0

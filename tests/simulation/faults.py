@@ -1,5 +1,5 @@
 """Who breaks what, and when: crashes, clean stops, disks that are lost, break or fill up, cut and clogged links, stalled
-disks, and crashes at telling moments.
+disks, a machine that stands still, and crashes at telling moments.
 
 May touch:  the nodes' power, the network, the disks.   Must not touch: the state of a node in any other way.
 Invariants: a node comes back without its logs only while two others are up, the network is whole and nothing else breaks
@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Awaitable, Collection
+from random import Random
 from typing import TYPE_CHECKING
 
 from barnabas_quorum.controller.reassignment import original_replicas
@@ -40,6 +41,10 @@ LATE_S = 3.0
 LATE_STEP_S = 0.01
 ROLLED_S = 0.1
 """Most time between a new segment and a crash for it."""
+STALLED_SHARE = 0.15
+"""Of the runs, in how many the whole machine stands still now and then."""
+STALL_EVERY_S = 2.0
+STALL_S_MAX = 5.0
 STALL_SHARE = 0.3
 """Of the followers held back, how many have a slow disk instead of a bad way to their leader."""
 
@@ -78,6 +83,20 @@ class Faults:
             self._trouble.append(asyncio.ensure_future(self._break_now_and_then()))
         if swarm.haunt_every_s:
             self._trouble.append(asyncio.ensure_future(self._haunt_now_and_then()))
+        # drawn apart, so that the seeds without it are the runs that they were before
+        stalls = Random(f"stalls of {self._cluster.seed}")
+        if stalls.random() < STALLED_SHARE:
+            self._trouble.append(asyncio.ensure_future(self._stall_now_and_then(stalls)))
+
+    async def _stall_now_and_then(self, random: Random) -> None:
+        """The machine stands still, every node of it."""
+        while True:
+            await asyncio.sleep(random.expovariate(1 / STALL_EVERY_S))
+            stall_s = random.random() * STALL_S_MAX
+            if self._cluster.strikes("stall", 0):
+                self._cluster.figures.stalls += 1
+                self._cluster.note("stall", 0, 0)
+                self._cluster.loop.stand_still(stall_s)
 
     def calm(self) -> None:
         """No more of it, and everything that was broken is whole, but for directories: `mend_all`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas_quorum.controller.reassignment import is_reassigning, original_replicas
+from barnabas_quorum.driver.controller_driver import SESSION_TICK_MS
 from barnabas_quorum.image.directories import is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
@@ -22,6 +23,7 @@ from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches
 from tests.checker.history import judge
+from tests.simulation.bootstrap_clients import BootstrapClients
 from tests.simulation.partition_model import FollowedLog, LawBroken, PartitionModel
 from tests.simulation.workload import Client, Producer, ids_of
 
@@ -52,6 +54,7 @@ class Invariants:
         self._changed: dict[PartitionModel, None] = {}
         self._newest_offset = -1
         self._living: set[Uuid] = set()
+        self._bootstrap_clients = BootstrapClients()
 
     def check(self) -> None:
         """Raise LawBroken for the first law that does not hold now."""
@@ -59,6 +62,7 @@ class Invariants:
             if not node.is_up:
                 continue
             self._check_quorum(node)
+            self._bootstrap_clients.ask(node)
             if self._images.get(node.id) is not node.loader.image:
                 self._check_image(node, node.loader.image)
             if self._checks_mechanisms and not node.is_stopping:
@@ -76,6 +80,13 @@ class Invariants:
         topics = self._newest_image().topics.sorted_topics()
         return [partition for topic in topics for partition in topic.partitions.values()]
 
+    def kept_topics(self) -> set[str]:
+        """Names of the topics that are there by now and stay."""
+        if not self._images:
+            return set()
+        kept = {client.topic for client in self._cluster.clients if client.is_kept}
+        return {topic.name for topic in self._newest_image().topics.sorted_topics()} & kept
+
     def _newest_image(self) -> MetadataImage:
         return max(self._images.values(), key=lambda image: image.offset)
 
@@ -85,6 +96,25 @@ class Invariants:
         if found is None:
             found = self.models[(topic_id, number)] = PartitionModel(topic, topic_id, number)
         return found
+
+    def on_fence(self, node: SimulatedNode, broker_id: BrokerId) -> None:
+        """This controller is about to fence the broker because nothing was heard of it. What the controller may count is the time
+        in which it ran; it knows that to one tick for each time that it stood still."""
+        heard = self._cluster.network.heard.get((node.id, node.life, broker_id))
+        loop, driver = self._cluster.loop, node.driver
+        if heard is None or heard[0] * 1000 < driver.active_since_ms:
+            return
+        heard_s, stood_still_s, stalls = heard
+        ran_ms = (loop.time() - heard_s - (loop.stood_still_s - stood_still_s)) * 1000
+        config = driver.controller.config
+        is_absent = driver.controller.sessions.is_absent(broker_id)
+        owed_ms = config.disconnect_grace_ms if is_absent else config.session_timeout_ms
+        if ran_ms < owed_ms - SESSION_TICK_MS * (1 + loop.stalls - stalls):
+            broken = LawBroken(
+                "the time for which a controller stood still is no broker's silence (C8)",
+                f"controller {node.id} fences broker {broker_id} after {ran_ms:.0f} ms of {owed_ms} ms",
+            )
+            self._cluster.network.failures.append(broken)  # raised here it would be an error of the controller
 
     # -- quorum and images -----------------------------------------------------------------------------------------
 

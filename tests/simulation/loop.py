@@ -49,6 +49,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now_s = 0.0
         self.steps = 0
+        self.stood_still_s = 0.0
+        """Of the time that has passed, how much did while nothing could run."""
+        self.stalls = 0
         self.after_turn: Callable[[], None] = lambda: None
         """Called after every turn of the loop; what it raises ends the run."""
         self._turns_at_one_time = 0
@@ -63,6 +66,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Called by the selector alone."""
         self._now_s += seconds
         self._turns_at_one_time = 0
+
+    def stand_still(self, seconds: float) -> None:
+        """Time passes and nothing runs, as where the machine is suspended or has no CPU time to give."""
+        self._now_s += seconds
+        self.stood_still_s += seconds
+        self.stalls += 1
 
     def _process_events(self, event_list: list[Any]) -> None:
         """There are no socket events."""

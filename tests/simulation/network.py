@@ -27,11 +27,14 @@ from barnabas_replication.peer import FetchedPartition
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
+from tests.simulation.loop import VirtualLoop
 
 if TYPE_CHECKING:
     from tests.simulation.nodes import SimulatedNode
 
 CALL_TIMEOUT_S = 2.0
+OF_KAFKA_LISTENER = frozenset({"Fetch", "ListOffsets", "Produce", "Read"})
+"""Calls that a node takes only once its Kafka listener serves; the others come by gRPC."""
 
 
 @dataclass(slots=True)
@@ -76,9 +79,18 @@ class Network:
         """By source and target, what is done where the last one arrives."""
         self.strikes: Callable[[str, int, int], bool] = lambda kind, source, target: True
         """Asked before a message is lost, late or doubled; False when that fault is left out."""
+        self.heard: dict[tuple[BrokerId, int, BrokerId], tuple[float, float, int]] = {}
+        """By controller, its life and broker: when the controller last heard a heartbeat or lost the stream; how long the loop had
+        stood still by then, and how often."""
         self._under_way: set[asyncio.Future[Any]] = set()
         self._random = random
         self._note = note
+
+    def note_heard(self, controller: SimulatedNode, broker_id: BrokerId) -> None:
+        """The controller hears the broker, or that its stream ended."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop), "the simulation runs on it alone"
+        self.heard[(controller.id, controller.life, broker_id)] = loop.time(), loop.stood_still_s, loop.stalls
 
     def spawn(self, work: Awaitable[Any]) -> asyncio.Future[Any]:
         """Run something on its way by itself; what becomes of it is nobody's business but its receiver's."""
@@ -181,6 +193,8 @@ class Network:
         node = self.nodes[target]
         if not node.is_up:
             raise Cut(f"{target} is down")
+        if kind in OF_KAFKA_LISTENER and not node.is_serving:
+            raise Cut(f"{target} does not serve yet")
         return node.life, await handle(node)
 
 
@@ -311,6 +325,7 @@ class SimulatedHeartbeats:
         try:
             if self._connection is None:
                 self._connection = controller.driver.connect(heartbeat.broker_id, heartbeat.broker_epoch, self._push)
+            self._network.note_heard(controller, heartbeat.broker_id)
             self._connection.heartbeat(heartbeat).add_done_callback(self._answer)
         except KafkaError as error:
             self._push(error)
@@ -359,6 +374,7 @@ class SimulatedHeartbeats:
         self._incoming.put_nowait(None)
         if self._connection is not None:
             connection, self._connection = self._connection, None
+            self._network.note_heard(self._network.nodes[self._controller_id], connection.broker_id)
             connection.close()
 
     def is_of(self, node: SimulatedNode) -> bool:

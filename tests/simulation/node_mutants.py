@@ -30,6 +30,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_log import checkpoints, recovery, unified_log
 from barnabas_log import manager as log_manager
@@ -41,6 +42,7 @@ from barnabas_quorum.controller import brokers as controller_brokers
 from barnabas_quorum.controller import directories as controller_directories
 from barnabas_quorum.controller import partition_change
 from barnabas_quorum.controller.partition_change import Replicas, build_change
+from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import loader as image_loader
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -116,6 +118,22 @@ def _leaver_stops_counting_before_the_controller_agreed(patch: pytest.MonkeyPatc
             self.isr = replace(self.isr, maximal=members)
 
     patch.setattr(Partition, "_propose", propose)
+
+
+def _clients_are_served_before_the_broker_is_unfenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(service_gate, "is_in_service", lambda image, broker_id, incarnation_id: True)
+
+
+def _registration_of_an_earlier_life_opens_the_gate(patch: pytest.MonkeyPatch) -> None:
+    def is_in_service(image: MetadataImage, broker_id: Any, incarnation_id: Any) -> bool:
+        broker = image.cluster.broker(broker_id)
+        return broker is not None and not broker.is_fenced
+
+    patch.setattr(service_gate, "is_in_service", is_in_service)
+
+
+def _late_controller_gives_no_time_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerSessions, "give_back", lambda self, late_ms, *, now_ms: None)
 
 
 def _epoch_of_an_earlier_life_is_led(patch: pytest.MonkeyPatch) -> None:
@@ -419,6 +437,11 @@ class NodeMutant:
 
 
 MUTANTS = (
+    NodeMutant(
+        "clients are served before the broker is unfenced", _clients_are_served_before_the_broker_is_unfenced, 7000
+    ),
+    NodeMutant("an earlier life's registration opens the gate", _registration_of_an_earlier_life_opens_the_gate, 7000),
+    NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, 7020),
     NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, 7000),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
     NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts),

@@ -13,7 +13,7 @@ What is not: the Kafka listener and codec, gRPC, the two lanes (one loop plays b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
 from barnabas_log.config import FlushOnAcks, LogConfig, broker_defaults
@@ -42,7 +43,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
-from barnabas_wire.kafka.ids import Endpoint, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
 
@@ -74,6 +75,16 @@ class NoProbe:
         return False
 
 
+class WatchedDriver(ControllerDriver):
+    """Tells whom it is about to fence for silence or absence."""
+
+    on_fence: Callable[[BrokerId], None]
+
+    def _fence(self, broker_id: BrokerId, reason: str) -> None:
+        self.on_fence(broker_id)
+        super()._fence(broker_id, reason)
+
+
 class SimulatedNode:
     """A combined node, or a broker that may come to vote, through all its lives."""
 
@@ -95,11 +106,17 @@ class SimulatedNode:
         self.disk_faults = disk_faults
         self.disk = SimulatedDisk(disk_faults, cluster.random)
         self.quorum: QuorumNode
-        self.driver: ControllerDriver
+        self.driver: WatchedDriver
         self.replicas: ReplicaManager
         self.logs: LogManager
         self.loader: MetadataLoader
         self.lifecycle: BrokerLifecycle
+        self.cache: MetadataCache
+        """What the Kafka listener answers Metadata from."""
+        self.gate: ServiceGate
+        """Whether the Kafka listener serves."""
+        self.topics_before: set[str] = set()
+        """That stay, and were there when this life began."""
         self._cluster = cluster
         self._voters = voters
         self._running: asyncio.Task[None] | None = None
@@ -126,9 +143,15 @@ class SimulatedNode:
     def start(self) -> None:
         """Begin a life; `is_up` follows when its logs are read."""
         self.life += 1
+        self.topics_before = self._cluster.invariants.kept_topics()
         self._stop = asyncio.Event()
         self._running = asyncio.ensure_future(self._live())
         self._running.add_done_callback(self._on_end)
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether clients and followers are answered by its Kafka listener."""
+        return self.is_up and self.gate.is_open
 
     @property
     def is_leaving(self) -> bool:
@@ -203,7 +226,7 @@ class SimulatedNode:
         properties = PROPERTIES | {"log.retention.bytes": str(swarm.logs.retention_bytes)}
         settings = TopicSettings(broker_id=self.id, properties=properties)
         self.loader = loader = MetadataLoader()
-        self.driver = driver = ControllerDriver(
+        self.driver = driver = WatchedDriver(
             Controller(
                 config=CONTROLLER,
                 cluster_id=CLUSTER_ID,
@@ -219,6 +242,7 @@ class SimulatedNode:
             clock_ms=clock_ms,
             probe=NoProbe(),
         )
+        driver.on_fence = lambda broker_id: self._cluster.invariants.on_fence(self, broker_id)
         listener = MetadataListener(loader, leader_observers=())
         self.quorum = quorum = QuorumNode(
             config=replace(QUORUM, snapshot_after_bytes=swarm.snapshot_after_bytes),
@@ -250,11 +274,12 @@ class SimulatedNode:
             config=LogManagerConfig(recovery_point_checkpoint_interval_ms=checkpoint_ms),
         )
         await logs.load()
+        incarnation_id = Uuid(random.randbytes(16))
         self.lifecycle = lifecycle = BrokerLifecycle(
             identity=BrokerIdentity(
                 broker_id=self.id,
                 cluster_id=CLUSTER_ID,
-                incarnation_id=Uuid(random.randbytes(16)),
+                incarnation_id=incarnation_id,
                 endpoints=(Endpoint("PLAINTEXT", "simulated", 9000 + self.id),),
                 rack=None,
                 directories=tuple(number for path, number in self.directory_ids.items() if path not in unread),
@@ -306,12 +331,15 @@ class SimulatedNode:
                 replicas.update_topic_config(topic, self._shaped(settings.log_config(topic, image)))
             settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
+        self.cache = MetadataCache(MetadataImage.EMPTY)
+        self.gate = ServiceGate(broker_id=self.id, incarnation_id=incarnation_id, on_registered=lambda: None)
         publisher = BrokerMetadataPublisher(
             broker_id=self.id,
             replicas=replicas,
             coordinators=[],
             update_configs=update_configs,
-            cache=MetadataCache(MetadataImage.EMPTY),
+            cache=self.cache,
+            gate=self.gate,
             control_loop=loop,
             data_loop=loop,
             on_applied=lifecycle.on_metadata_published,

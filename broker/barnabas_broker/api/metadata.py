@@ -8,7 +8,8 @@ Behaviour: null topics (v0: an empty list) means all. An unknown topic is create
 auto.create.topics.enable is set; until this broker has seen it, it is answered LEADER_NOT_AVAILABLE. `controller_id`
 names the answering broker: any broker forwards to the controller. A topic that is named twice is answered once; an id
 may be asked for from v12 on. Differences from Kafka: the answer to a request that creates a topic waits for it, but no longer
-than CREATION_WAIT_S; one request creates at most CREATED_TOPICS_MAX topics, and the client asks again for the others.
+than CREATION_WAIT_S; one request creates at most CREATED_TOPICS_MAX topics, and the client asks again for the others; where
+every broker is fenced, the one that answers names itself, since some clients (librdkafka) never ask again once they know none.
 """
 
 from __future__ import annotations
@@ -176,9 +177,11 @@ def _answer(
     listener = context.listener_name
     brokers = []
     reachable = set()
-    for broker in image.cluster.sorted_brokers():
+    registered = image.cluster.sorted_brokers()
+    named = [broker for broker in registered if not broker.is_fenced]
+    for broker in named or [broker for broker in registered if broker.id == services.node_id]:
         endpoint = broker.endpoint(listener)
-        if endpoint is not None and not broker.is_fenced:
+        if endpoint is not None:
             reachable.add(broker.id)
             brokers.append(
                 MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)

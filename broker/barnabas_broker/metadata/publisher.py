@@ -1,8 +1,9 @@
 """From the control lane to the data lane: every delta, in order, one in flight; and the order in which its parts act.
 
 May touch:  replica manager, coordinators, metadata cache; both lanes' loops.   Must not touch: network, api, gRPC.
-Invariants: deltas are applied in the order of the metadata log, each once; the cache is swapped last, so a client never
-    hears from this broker of a leader role it has not taken; an error here stops the node, half-applied metadata does not go on.
+Invariants: deltas are applied in the order of the metadata log, each once; the cache is swapped after replicas and coordinators, so
+    a client never hears from this broker of a leader role it has not taken, and the service gate looks last; an error here
+    stops the node, half-applied metadata does not go on.
 Read next:  cache.py, lifecycle.py (which unfences only after its own registration was applied here).
 
 Not obvious: Kafka's publisher sets its cache first, because its handlers look endpoints up there; ours are given the new
@@ -17,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.topics import TopicsDelta
 from barnabas_wire.kafka.ids import Epoch, Offset
@@ -63,6 +65,7 @@ class BrokerMetadataPublisher:
         coordinators: Sequence[CoordinatorTopic],
         update_configs: Callable[[MetadataDelta, MetadataImage], None],
         cache: MetadataCache,
+        gate: ServiceGate,
         control_loop: asyncio.AbstractEventLoop,
         data_loop: asyncio.AbstractEventLoop,
         on_applied: Callable[[Offset], None],
@@ -75,6 +78,7 @@ class BrokerMetadataPublisher:
         self._coordinators = coordinators
         self._update_configs = update_configs
         self._cache = cache
+        self._gate = gate
         self._control_loop = control_loop
         self._data_loop = data_loop
         self._on_applied = on_applied
@@ -133,7 +137,7 @@ class BrokerMetadataPublisher:
             self._control_loop.call_soon_threadsafe(self._finish, image.offset, error)
 
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The order is the law of this file: replicas, coordinators, configs, and the cache last."""
+        """The order is the law of this file: replicas, coordinators, configs, the cache, and then whether clients may ask it."""
         self._replicas.apply_delta(delta.topics, image)
         if delta.topics is not None:
             for coordinator in self._coordinators:
@@ -141,6 +145,7 @@ class BrokerMetadataPublisher:
         if delta.configs is not None:
             self._update_configs(delta, image)
         self._cache.swap(image)
+        self._gate.look(image)
 
     def _tell_coordinator(self, coordinator: CoordinatorTopic, topics: TopicsDelta) -> None:
         if topics.deleted:

@@ -35,10 +35,11 @@ def find_unready(
     image: MetadataImage,
     leader_id: BrokerId,
     high_watermark: Offset,
+    is_serving: bool = True,
     hold: Hold | None = None,
 ) -> list[str]:
-    """Why the node cannot serve: no quorum leader known, metadata behind or held by a bad record, or (a broker) not registered
-    or fenced."""
+    """Why the node cannot serve: no quorum leader known, metadata behind or held by a bad record, or (a broker) not registered,
+    fenced, or not serving clients yet (`is_serving`)."""
     reasons = []
     if hold is not None:
         reasons.append(
@@ -58,4 +59,6 @@ def find_unready(
             reasons.append(f"broker {node_id} is fenced")
         elif broker.is_in_controlled_shutdown:
             reasons.append(f"broker {node_id} is shutting down")
+        elif not is_serving:
+            reasons.append(f"broker {node_id} has not applied that it is unfenced: it serves clients in a moment")
     return reasons

@@ -2,7 +2,8 @@
 
 May touch:  sockets.                  Must not touch: frames (connection.py), handlers (api).
 Invariants: every connection belongs to one listener and is in its server's set; a handler task belongs to the
-            server's task group; a broken invariant found by a handler ends `run`, and with it the node.
+            server's task group; a broken invariant found by a handler ends `run`, and with it the node; no request is taken
+            up once `run` ends.
 Read next:  connection.py.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -62,7 +63,7 @@ class KafkaServer:
         self._failure: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
-        """Bind every listener; raises OSError naming an address that is taken. Clients are accepted by `run`."""
+        """Bind every listener; raises OSError naming an address that is taken. Connections are refused until `listen`."""
         load_handlers()
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
@@ -83,10 +84,23 @@ class KafkaServer:
             self.bound[address.name] = (host, port)
             logger.info("listener %s on %s:%d", address.name, host, port)
 
-    async def run(self) -> None:
-        """Serve until cancelled or until a handler finds a broken invariant, which is raised."""
+    def listen(self) -> None:
+        """Let connections wait in the kernel, `socket.listen.backlog.size` of them, until `run` accepts them."""
+        for server in self._servers:
+            for listening in server.sockets:
+                with listening.dup() as socket:
+                    socket.listen(self.config.socket_listen_backlog_size)
+
+    async def run(self, *, wait_open: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Serve until cancelled or until a handler finds a broken invariant, which is raised.
+
+        Args:
+            wait_open: returns when clients may be served; None = at once.
+        """
         assert self._failure is not None, "start() comes first"
         try:
+            if wait_open is not None:
+                await wait_open()
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 for server in self._servers:
@@ -96,6 +110,7 @@ class KafkaServer:
                     await self._failure
                 finally:
                     idle.cancel()
+                    await self.close()  # before the group ends: it would refuse the waiting part of a request
         finally:
             self._tasks = None
             await self.close()

@@ -2,8 +2,9 @@
 
 May touch:  every room, to build it.   Must not touch: rules: nothing is decided here but order.
 Invariants: what keeps the cluster alive lives on the control lane, what carries data on the data lane; a broker asks to be
-    unfenced only when its logs are recovered, its metadata is applied and its listener is bound; it stops in the reverse
-    order: hand over leaderships, close the listener, flush and mark the logs clean, resign from the quorum.
+    unfenced only when its logs are recovered, its metadata is applied and it listens; it serves clients once it is unfenced
+    (metadata/service_gate.py); it stops in the reverse order: hand over leaderships, close the listener, flush and mark the
+    logs clean, resign from the quorum.
 Read next:  process.py, which makes the lanes; metadata/publisher.py, the crossing between them.
 
 Control lane: metadata log, quorum, metadata loader, controller, broker lifecycle, all of grpc.aio, metrics.
@@ -42,6 +43,7 @@ from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
+from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.metrics.health import find_dead, find_unready
 from barnabas_broker.metrics.http import HttpServer
 from barnabas_broker.metrics.lane_probe import LaneProbe
@@ -270,18 +272,20 @@ class Node:
                 replicas.update_topic_config(topic, settings.log_config(topic, image))
             settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
+        gate = ServiceGate(broker_id=config.server.id, incarnation_id=self._incarnation_id, on_registered=server.listen)
         publisher = BrokerMetadataPublisher(
             broker_id=config.server.id,
             replicas=replicas,
             coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups)],
             update_configs=update_configs,
             cache=cache,
+            gate=gate,
             control_loop=self._control.loop,
             data_loop=self._data_loop,
             on_applied=control.on_applied,
             on_error=control.fail,
         )
-        control.attach_broker(publisher, network=server.stats, replicas=replicas, logs=logs, groups=groups)
+        control.attach_broker(publisher, gate, network=server.stats, replicas=replicas, logs=logs, groups=groups)
         async with asyncio.TaskGroup() as tasks:
             probe = tasks.create_task(self._data_probe.run())
             keeping = tasks.create_task(logs.run())
@@ -289,7 +293,7 @@ class Node:
             placing = tasks.create_task(placements.run())
             reporting = tasks.create_task(faults.run())
             coordinating = tasks.create_task(groups.run())
-            listening = tasks.create_task(server.run())
+            listening = tasks.create_task(server.run(wait_open=gate.wait_open))
             serving = tasks.create_task(self._control.call(control.run()))
             await self._control.call(control.announce_ready())
             await _first_of(stop, serving)
@@ -377,6 +381,7 @@ class _ControlSide:
         self._http: HttpServer | None = None
         self._lifecycle: BrokerLifecycle | None = None
         self._is_left = False
+        self._gate: ServiceGate | None = None
         self._broker_parts: dict[str, Any] = {}
         self.settings = TopicSettings(broker_id=server.id, properties=config.static_properties)
         self.loader = MetadataLoader()
@@ -552,8 +557,9 @@ class _ControlSide:
         )
         return self._lifecycle
 
-    def attach_broker(self, publisher: Publisher, **parts: Any) -> None:
-        """The crossing to the data lane, and the parts whose counters metrics read."""
+    def attach_broker(self, publisher: Publisher, gate: ServiceGate, **parts: Any) -> None:
+        """The crossing to the data lane, whether clients are served, and the parts whose counters metrics read."""
+        self._gate = gate
         self._broker_parts = parts
         self._wire_listeners((publisher,))
 
@@ -604,7 +610,7 @@ class _ControlSide:
                 task.cancel()
 
     async def announce_ready(self) -> None:
-        """The logs are recovered and the listener is bound: the broker may be unfenced."""
+        """The logs are recovered and the listeners are bound: the broker may be unfenced."""
         assert self._lifecycle is not None, "only a broker becomes ready"
         self._lifecycle.set_ready()
 
@@ -708,6 +714,7 @@ class _ControlSide:
             hold=self.loader.hold,
             leader_id=self.quorum.describe().leader_id,
             high_watermark=self.quorum.high_watermark,
+            is_serving=self._gate is not None and self._gate.is_open,
         )
 
     def _validate_broker(self, broker: str, key: str, value: str) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import RealDisk
@@ -48,7 +49,7 @@ from barnabas_quorum.records import PartitionChangeRecord
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition
 from tests.bench.machine import resident_mib
 from tests.bench.metadata.member import QUORUM, ControllerMember, directory_id, voters_of, wall_ms
 
@@ -296,6 +297,7 @@ async def measure_broker(directory: Path, partitions: int, per_topic: int, chang
             coordinators=[],
             update_configs=lambda delta, image: None,
             cache=cache,
+            gate=ServiceGate(broker_id=BrokerId(HELD_BY), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,
             data_loop=loop,
             on_applied=lambda offset: applied.set(),
