@@ -7,6 +7,7 @@ Read next:  admin_rpc.py, which serves these; quorum_view.py.
 
 from __future__ import annotations
 
+from barnabas_broker.quorum_health import is_silent
 from barnabas_broker.quorum_view import LeaderView
 from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.raft.messages import ReplyError, VoterChange, VoterChangeKind
@@ -24,7 +25,7 @@ async def change_voters(view: LeaderView, request: admin_pb2.ChangeVotersRequest
     if is_added and not (request.host and 0 < request.port <= PORT_MAX):
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a new voter needs the host and port of its controller listener")
     node_id = BrokerId(request.id)
-    directory_id = _directory(await view.describe(), request, node_id, is_added=is_added)
+    directory_id = _directory(await view.describe(), request, node_id, is_added=is_added, now_ms=view.now_ms())
     voter = Voter(ReplicaKey(node_id, directory_id), request.host, request.port)
     await make_change(view, VoterChange(VoterChangeKind.ADD if is_added else VoterChangeKind.REMOVE, voter, 0))
     return admin_pb2.ChangeVotersResponse(id=node_id, directory_id=str(directory_id))
@@ -38,9 +39,10 @@ async def make_change(view: LeaderView, change: VoterChange) -> None:
 
 
 def _directory(
-    quorum: QuorumDescription, request: admin_pb2.ChangeVotersRequest, node_id: BrokerId, *, is_added: bool
+    quorum: QuorumDescription, request: admin_pb2.ChangeVotersRequest, node_id: BrokerId, *, is_added: bool, now_ms: int
 ) -> Uuid:
-    """The directory id that is named, or the one that the quorum knows of this node."""
+    """The directory id that is named, or the one that the quorum knows of this node; of a node that came back with a new disk,
+    the one it fetches with now."""
     if request.directory_id:
         try:
             return Uuid.parse(request.directory_id)
@@ -49,7 +51,9 @@ def _directory(
                 ErrorCode.INVALID_REQUEST, f"{request.directory_id} is not a directory id ({error})"
             ) from None
     voting = [replica.key for replica in quorum.voters if replica.key.id == node_id]
-    fetching = [replica.key for replica in quorum.observers if replica.key.id == node_id]
+    observers = [replica for replica in quorum.observers if replica.key.id == node_id]
+    present = [replica for replica in observers if not is_silent(replica, now_ms=now_ms)]
+    fetching = [replica.key for replica in present or observers]
     # who votes already is for the leader to refuse
     known = (fetching or voting) if is_added else voting
     if len(known) == 1:

@@ -13,6 +13,7 @@ Not obvious
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import grpc
@@ -30,10 +31,12 @@ from barnabas_broker.metrics.census import (
     NOT_PREFERRED,
     UNDER_MIN_ISR,
     UNDER_REPLICATED,
+    is_under_replicated,
     min_insync_replicas,
     partition_flags,
     take_census,
 )
+from barnabas_broker.quorum_health import bears_no_loss, present_observers, voters_down
 from barnabas_broker.quorum_view import LeaderView, quorum_to_message
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
@@ -47,7 +50,6 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
-from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.raft.voters import VoterSet
@@ -57,8 +59,6 @@ from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
 
 INTERNAL_TOPIC_PREFIX = "__"
-VOTER_SILENCE_MS_MAX = 5_000
-"""A voter that has not fetched from the leader for this long is reported as down."""
 FORWARD_TIMEOUT_MS_MAX = 30_000
 FORWARD_MARGIN_MS = 200
 TOPICS_MAX = 10_000
@@ -284,6 +284,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             "recovered_twice": bool(quorum.recovered_beside),
             "no_controller": quorum.leader_id == NO_BROKER,
             "voter_down": bool(down),
+            "quorum_no_tolerance": bears_no_loss(quorum, image),
             "no_broker": len(fenced) == len(image.cluster.brokers),
             "broker_down": bool(fenced),
             "leaderless": leaderless > 0,
@@ -307,10 +308,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             under_min_isr=under_min_isr,
             under_replicated=under_replicated,
             not_preferred_leader=census.flags[NOT_PREFERRED],
+            metadata_timestamp_ms=image.timestamp_ms,
+            described_at_ms=self._clock_ms(),
         )
 
     async def _describe_quorum(self, context: Any) -> admin_pb2.DescribeQuorumResponse:
         quorum = await self._quorum.describe(within_ms=remaining_ms(context))
+        observers = present_observers(quorum, self._node.image, now_ms=self._clock_ms())
+        quorum = replace(quorum, observers=observers)
         return quorum_to_message(quorum, self._node.voters, cluster_id=self._node.cluster_id, now_ms=self._clock_ms())
 
     async def _list_brokers(self, context: Any) -> admin_pb2.ListBrokersResponse:
@@ -355,7 +360,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             partitions=len(topic.partitions),
             replication_factor=len(first.replicas) if first else 0,
             internal=is_internal(topic.name),
-            under_replicated=sum(len(partition.isr) < len(partition.replicas) for partition in partitions),
+            under_replicated=sum(is_under_replicated(partition) for partition in partitions),
             leaderless=sum(not partition.has_leader for partition in partitions),
         )
 
@@ -517,19 +522,6 @@ def remaining_ms(context: Any) -> int:
 def is_internal(topic: str) -> bool:
     """Whether a topic belongs to the cluster itself, by its name."""
     return topic.startswith(INTERNAL_TOPIC_PREFIX)
-
-
-def voters_down(quorum: QuorumDescription, *, now_ms: int) -> list[int]:
-    """Voters that the leader has not heard of for VOTER_SILENCE_MS_MAX; those whose last fetch is unknown are not told
-    apart from voters that a fresh leader has not heard of yet, so they count only when some other voter is known."""
-    is_leaders_view = any(voter.last_fetch_ms >= 0 for voter in quorum.voters if voter.key.id != quorum.leader_id)
-    if not is_leaders_view:
-        return []
-    return [
-        voter.key.id
-        for voter in quorum.voters
-        if voter.key.id != quorum.leader_id and now_ms - voter.last_fetch_ms > VOTER_SILENCE_MS_MAX
-    ]
 
 
 def merge_configs(

@@ -105,6 +105,10 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
             await asyncio.sleep(LEADER_LOOK_S)
         return own
 
+    def now_ms(self) -> int:
+        """Wall time, ms since 1970."""
+        return self._clock_ms()
+
     async def ask_for_voters(self, change: VoterChange) -> VoterChangeAnswer:
         """Have the quorum's leader change the voter set; ends when that is committed. Raises PeerUnreachable."""
         return await self._quorum.ask_for_voters(change)

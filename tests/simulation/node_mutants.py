@@ -15,6 +15,7 @@ Nor these, for another guard holds when theirs is gone; unit tests hold each alo
 - The controller takes ISR members of any life. A life that lost its disk has another directory.id: until it is told the proposal
   is refused, and after it the partition epoch is newer. A life that kept its disk has what it told.
 - A fetch of a life that the leader has not heard of counts. A follower fetches only once it has heard of itself.
+- The epoch of an earlier life is led. Nobody is served before the broker has heard of this life (metadata/service_gate.py).
 """
 
 from __future__ import annotations
@@ -134,15 +135,6 @@ def _registration_of_an_earlier_life_opens_the_gate(patch: pytest.MonkeyPatch) -
 
 def _late_controller_gives_no_time_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerSessions, "give_back", lambda self, late_ms, *, now_ms: None)
-
-
-def _epoch_of_an_earlier_life_is_led(patch: pytest.MonkeyPatch) -> None:
-    original = Partition.make_leader
-
-    def make_leader(self: Partition, registration: Any, *, now_ms: int, is_present_life: bool = True) -> None:
-        original(self, registration, now_ms=now_ms, is_present_life=True)
-
-    patch.setattr(Partition, "make_leader", make_leader)
 
 
 def _fetch_of_an_earlier_life_counts(patch: pytest.MonkeyPatch) -> None:
@@ -445,7 +437,6 @@ MUTANTS = (
     NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, 7000),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
     NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts),
-    NodeMutant("the epoch of an earlier life is led", _epoch_of_an_earlier_life_is_led, 1_060_774_014),
     NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, 7000),
     NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, 7000),
     NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, 7000),

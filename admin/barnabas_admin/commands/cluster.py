@@ -9,6 +9,7 @@ Read next:  quorum.py.
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -109,6 +110,7 @@ def health(invocation: Invocation, watch: bool, exit_when_healthy: bool) -> None
             "under_min_isr": found.under_min_isr,
             "under_replicated": found.under_replicated,
             "not_preferred_leader": found.not_preferred_leader,
+            "as_of": _as_of(found),
         }
         _add_metadata(fields, invocation)
         fields["next"] = _next_steps(fields, invocation)
@@ -127,6 +129,8 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
     verdict = "HEALTHY" if fields["healthy"] else f"UNHEALTHY   ({', '.join(fields['reasons'])})"
     print_line(f"HEALTH   {verdict}")
     leader = f"controller {fields['controller_id']}" if fields["controller_id"] >= 0 else "no controller"
+    if fields["as_of"] is not None:
+        print_line(f"as of {fields['as_of']}: no controller has confirmed since then what follows")
     voters = _with_state(fields["voters"], fields["voters_down"], "unreachable")
     brokers = _with_state(fields["brokers"], fields["brokers_fenced"], "fenced")
     print_line(f"{leader} (epoch {fields['controller_epoch']})   voters {voters}   brokers {brokers}")
@@ -138,6 +142,13 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
         print_line(f"metadata of node {node} differs from the active controller's")
     for command in fields["next"]:
         talk(f"next: {command}")
+
+
+def _as_of(found: Any) -> str | None:
+    """When what is shown was true, where no controller confirms it now: brokers may have died since. None = it is true now."""
+    if "no_controller" not in found.reasons or found.metadata_timestamp_ms <= 0:
+        return None
+    return datetime.fromtimestamp(found.metadata_timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
 
 
 def _add_metadata(fields: dict[str, Any], invocation: Invocation) -> None:
@@ -176,11 +187,28 @@ def _ask_metadata(invocation: Invocation) -> list[Any]:
 
 def _next_steps(fields: dict[str, Any], invocation: Invocation) -> list[str]:
     steps = [_NEXT[reason] for reason in fields["reasons"] if reason in _NEXT]
+    if "quorum_no_tolerance" in fields["reasons"]:
+        steps.append(_voter_to_add(invocation))
     if "no_broker" not in fields["reasons"]:
         steps += [f"barnabas explain broker {broker}" for broker in fields["brokers_fenced"][:1]]
     if fields["leaderless"] or fields["under_replicated"] or "corrupt" in fields["reasons"]:
         steps += _worst_partition(invocation)
     return steps
+
+
+def _voter_to_add(invocation: Invocation) -> str:
+    """The command that gives the quorum its third voter: with a controller that is registered and does not vote, if there is one."""
+    try:
+        controllers = list(invocation.admin.describe_cluster().controllers)
+    except AdminError:
+        controllers = []
+    for controller in controllers:
+        if controller.registered and not controller.voter and controller.listeners:
+            point = controller.listeners[0]
+            return f"barnabas quorum add-voter {controller.id}@{address_of(point.host, point.port)}"
+    return (
+        "barnabas quorum add-voter ID@HOST:PORT, with a controller formatted with --no-initial-controllers and started"
+    )
 
 
 def _worst_partition(invocation: Invocation) -> list[str]:

@@ -1,7 +1,8 @@
 """How well the cluster is, counted from one metadata image.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, files, network.
-Invariants: a partition without a leader is leaderless whatever its ISR; internal topics count like others.
+Invariants: a partition without a leader is leaderless whatever its ISR; internal topics count like others; a replica that a
+            reassignment adds is not missing while it catches up (as in Kafka).
 Read next:  ../admin_rpc.py and exporter.py, which tell it.
 """
 
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.records import ReplicaFault
@@ -51,6 +53,11 @@ def min_insync_replicas(image: MetadataImage, topic: str, *, static_default: int
     return static_default
 
 
+def is_under_replicated(partition: PartitionRegistration) -> bool:
+    """Whether a replica that should be in sync is not. One that a reassignment is adding is on its way."""
+    return not set(original_replicas(partition)) <= set(partition.isr)
+
+
 def partition_flags(partition: PartitionRegistration, *, min_isr: int) -> list[str]:
     """What is wrong or noteworthy with a partition; empty when all is well. A min ISR above the replicas counts as theirs."""
     flags = []
@@ -58,7 +65,7 @@ def partition_flags(partition: PartitionRegistration, *, min_isr: int) -> list[s
     in_sync = len(partition.isr)
     if not partition.has_leader:
         flags.append(LEADERLESS)
-    if in_sync < len(partition.replicas):
+    if is_under_replicated(partition):
         flags.append(UNDER_REPLICATED)
     if in_sync < needed:
         flags.append(UNDER_MIN_ISR)

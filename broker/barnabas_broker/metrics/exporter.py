@@ -34,6 +34,7 @@ from barnabas_broker.metrics.families import copied, counter, gauge, histogram, 
 from barnabas_broker.metrics.groups import group_families, group_lag_families
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.metrics.traffic import throttle_families, topic_families
+from barnabas_broker.quorum_health import present_observers
 from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode
@@ -153,7 +154,8 @@ def quorum_families(sources: NodeSources) -> Iterator[Metric]:
         return
     yield gauge("raft_observers", "Observers that the leader knows.", [({}, len(seen.observers))])
     now_ms = sources.clock_ms()
-    followers = [replica for replica in (*seen.voters, *seen.observers) if replica.key.id != sources.node_id]
+    observers = present_observers(seen, sources.image(), now_ms=now_ms)
+    followers = [replica for replica in (*seen.voters, *observers) if replica.key.id != sources.node_id]
     known = [(str(replica.key.id), replica) for replica in followers if replica.log_end_offset >= 0]
     yield gauge(
         "raft_follower_lag_records",

@@ -470,7 +470,8 @@ class ControllerDriver:
             raise
         if is_confirmed and self._proposals == before and not self._abort_reason:
             try:
-                self._propose(NO_OP)
+                # urgent: the asker's node answers once it has applied it, and would wait for its fetch to run out
+                self._propose(NO_OP, is_urgent=True)
             except NotController as error:
                 future.set_exception(error)
                 return future
@@ -490,13 +491,14 @@ class ControllerDriver:
         """A decision that nobody waits for."""
         self._submit(decide).add_done_callback(_log_refusal)
 
-    def _propose(self, result: ControllerResult[Any]) -> None:
-        """All batches of a result in a row. A transaction that the quorum cannot take to its end is aborted."""
+    def _propose(self, result: ControllerResult[Any], *, is_urgent: bool = False) -> None:
+        """All batches of a result in a row. A transaction that the quorum cannot take to its end is aborted. `is_urgent`: the
+        replicas hear of it at once though it says nothing."""
         before = self.controller.pending
         cut = cut_into_batches(result, has_transactions=before.features.has_transactions)
         for index, batch in enumerate(cut.batches):
             try:
-                self._propose_batch(batch)
+                self._propose_batch(batch, is_urgent=is_urgent)
             except (BufferExhausted, UnreplayableDecision) as error:
                 if cut.is_transaction and index > 0:
                     self.controller.drop_transaction(before)
@@ -512,13 +514,13 @@ class ControllerDriver:
             self._propose_batch(batch)
         self._abort_reason = ""
 
-    def _propose_batch(self, batch: Sequence[EncodedRecord]) -> None:
+    def _propose_batch(self, batch: Sequence[EncodedRecord], *, is_urgent: bool = False) -> None:
         controller, quorum = self.controller, self._quorum
         assert quorum is not None, "attach() comes before the first request"
         topics = controller.pending.topics
         image = controller.replayed([record for record, _ in batch], timestamp_ms=self._clock_ms())
         try:
-            is_urgent = any(not isinstance(record, NoOpRecord) for record, _ in batch)
+            is_urgent = is_urgent or any(not isinstance(record, NoOpRecord) for record, _ in batch)
             last_offset = quorum.propose([data for _, data in batch], epoch=controller.epoch, is_urgent=is_urgent)
         except NotController as error:
             self._step_down()
