@@ -406,6 +406,26 @@ async def test_a_broker_that_has_read_far_enough_reports_as_soon_as_it_is_asked(
 
 
 @on_virtual_time
+async def test_a_broker_that_never_registered_leaves_at_once() -> None:
+    async with living(elect=None) as life:
+        await asyncio.sleep(5)
+        before = asyncio.get_running_loop().time()
+        assert await life.lifecycle.leave()
+        assert asyncio.get_running_loop().time() == before
+
+
+@on_virtual_time
+async def test_a_broker_that_was_never_unfenced_waits_a_moment_for_its_leave() -> None:
+    async with living() as life:
+        await life.lifecycle.wait_registered()
+        life.controllers.transport.down = {1, 2, 3}
+        life.controllers.transport.cut_streams()
+        before = asyncio.get_running_loop().time()
+        assert not await life.lifecycle.leave()
+        assert asyncio.get_running_loop().time() - before == pytest.approx(1.0)
+
+
+@on_virtual_time
 async def test_a_broker_that_gets_no_leave_stops_without_it() -> None:
     async with living() as life:
         await life.begin()

@@ -35,6 +35,7 @@ from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
 from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
@@ -382,7 +383,8 @@ class SimulatedNode:
             await replicas.close()
             keeping.cancel()
             await asyncio.wait((keeping,))
-            await logs.close(broker_epoch=lifecycle.broker_epoch)
+            is_registered = lifecycle.broker_epoch != NO_BROKER_EPOCH
+            await logs.close(broker_epoch=lifecycle.broker_epoch if is_registered else logs.previous_broker_epoch)
             await self.quorum.resign()
             for task in control:
                 task.cancel()

@@ -48,6 +48,8 @@ HELD_RETRY_MS = 2000
 DATA_LANE_RECHECK_MS = 250
 SHUTDOWN_HEARTBEAT_MS = 100
 """How often a broker that waits for its leave asks again."""
+NEVER_SERVED_LEAVE_MS = 1000
+"""How long a broker that was never unfenced waits for its leave."""
 _STALE_CODES = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 _RETRIED_CODES = frozenset(
     {
@@ -177,20 +179,27 @@ class BrokerLifecycle:
         await self._unfenced.wait()
 
     async def leave(self) -> bool:
-        """Controlled shutdown: hand over what this broker leads. True when the controller let it go, False when that took
-        longer than the time-out (the broker then stops without leave, and its partitions fail over). `run` must be
-        running; afterwards it may be cancelled."""
+        """Controlled shutdown: hand over what this broker leads. True when the controller let it go, or had nothing to let go;
+        False when that took longer than the time-out (the broker then stops without, and its partitions fail over). A
+        broker that was never unfenced leads nothing: it waits for NEVER_SERVED_LEAVE_MS at most, and one that never
+        registered does not wait. `run` must be running; afterwards it may be cancelled."""
         self._wants_shutdown = True
         self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
         self._beat_now.set()
+        has_served = self._unfenced.is_set()
+        timeout_ms = self._config.shutdown_timeout_ms
+        if not has_served:
+            timeout_ms = min(timeout_ms, NEVER_SERVED_LEAVE_MS)
         try:
-            async with asyncio.timeout(self._config.shutdown_timeout_ms / 1000):
-                await self._may_leave.wait()
+            if self._registered.is_set():
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._may_leave.wait()
         except TimeoutError:
-            logger.warning(
-                "broker %d stops without leave of the controller: none was given within %d ms",
+            logger.log(
+                logging.WARNING if has_served else logging.INFO,
+                "broker %d stops without having handed over its partitions: no controller agreed within %d ms",
                 self._identity.broker_id,
-                self._config.shutdown_timeout_ms,
+                timeout_ms,
             )
             return False
         finally:

@@ -71,6 +71,7 @@ from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
+from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
 from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener, TcpProbe
 from barnabas_quorum.driver.controller_service import ControllerService
@@ -308,7 +309,9 @@ class Node:
             await replicas.close()
             keeping.cancel()
             await asyncio.wait((keeping,))
-            await logs.close(broker_epoch=lifecycle.broker_epoch)
+            # who never registered has changed nothing: what its last life left as clean is as clean as it was
+            is_registered = lifecycle.broker_epoch != NO_BROKER_EPOCH
+            await logs.close(broker_epoch=lifecycle.broker_epoch if is_registered else logs.previous_broker_epoch)
             await self._control.call(control.stop())
             await serving
             probe.cancel()
