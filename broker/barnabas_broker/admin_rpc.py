@@ -309,7 +309,6 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             under_replicated=under_replicated,
             not_preferred_leader=census.flags[NOT_PREFERRED],
             metadata_timestamp_ms=image.timestamp_ms,
-            described_at_ms=self._clock_ms(),
         )
 
     async def _describe_quorum(self, context: Any) -> admin_pb2.DescribeQuorumResponse:

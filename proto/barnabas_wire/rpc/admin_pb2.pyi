@@ -107,7 +107,7 @@ class DescribeHealthRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeHealthResponse(_message.Message):
-    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "described_at_ms")
+    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms")
     IS_HEALTHY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -122,7 +122,6 @@ class DescribeHealthResponse(_message.Message):
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     NOT_PREFERRED_LEADER_FIELD_NUMBER: _ClassVar[int]
     METADATA_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
-    DESCRIBED_AT_MS_FIELD_NUMBER: _ClassVar[int]
     is_healthy: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
     controller_id: int
@@ -137,8 +136,7 @@ class DescribeHealthResponse(_message.Message):
     under_replicated: int
     not_preferred_leader: int
     metadata_timestamp_ms: int
-    described_at_ms: int
-    def __init__(self, is_healthy: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., described_at_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, is_healthy: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class QuorumReplica(_message.Message):
     __slots__ = ("id", "directory_id", "role", "log_end_offset", "lag_records", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms", "endpoint")
