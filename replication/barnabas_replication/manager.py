@@ -552,6 +552,15 @@ class ReplicaManager:
         """All hosted partitions."""
         return iter(self._partitions.values())
 
+    def hosted_partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition if a replica of it is here. Raises UnknownTopicOrPartition, NotLeaderOrFollower, or the error of its disk."""
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            raise self._absent(*topic_partition)
+        if partition.storage_error is not None:
+            raise partition.storage_error
+        return partition
+
     def leader_partition(self, topic_partition: TopicPartition, current_leader_epoch: Epoch = NO_EPOCH) -> Partition:
         """The partition if this broker leads it in the epoch the caller knows (-1: any).
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from barnabas_quorum.image.metadata import MetadataDelta
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
+from barnabas_replication import fetcher
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -458,7 +460,7 @@ async def test_a_topics_configs_say_where_each_value_comes_from(version: int) ->
                 DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=None),
                 DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=["retention.ms"]),
                 DescribeConfigsResource(resource_type=2, resource_name="absent", configuration_keys=None),
-                DescribeConfigsResource(resource_type=8, resource_name="1", configuration_keys=None),
+                DescribeConfigsResource(resource_type=8, resource_name="2", configuration_keys=None),
                 DescribeConfigsResource(resource_type=2, resource_name=TOPIC, configuration_keys=[]),
             ],
             include_synonyms=True,
@@ -609,12 +611,53 @@ async def test_configs_are_changed_one_by_one_or_replaced() -> None:
         ]
 
 
+async def test_log_levels_are_read_and_changed_on_the_broker_that_is_asked() -> None:
+    name, package = fetcher.__name__, "barnabas_replication"
+    controller = RememberingController()
+    async with running_server(make_services(controller=controller)) as server:
+        client = await RawClient.connect(server)
+
+        async def levels() -> dict[str, tuple[str, int]]:
+            resource = DescribeConfigsResource(resource_type=8, resource_name="1", configuration_keys=None)
+            (found,) = (await client.call(DescribeConfigsRequest(resources=[resource]), 4)).results
+            return {config.name: (config.value, config.config_source) for config in found.configs}
+
+        async def change(*changes: tuple[str, int, str | None], broker: str = "1", only_check: bool = False) -> int:
+            configs = [AlterableConfig(key, operation, value) for key, operation, value in changes]
+            resource = AlterConfigsResource(resource_type=8, resource_name=broker, configs=configs)
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=only_check)
+            (answer,) = (await client.call(request, 1)).responses
+            return int(answer.error_code)
+
+        before = await levels()
+        assert before["root"][1] == 6 and before[name] == before[package] == before["root"]
+        try:
+            assert await change((name, 0, "TRACE"), only_check=True) == 0
+            assert await levels() == before
+            assert await change((name, 0, "ERROR"), ("nobody", 0, "ERROR")) == ErrorCode.INVALID_CONFIG
+            assert await levels() == before, "all or nothing"
+            assert await change((package, 0, "ERROR"), (name, 0, "DEBUG")) == 0
+            found = await levels()
+            assert (found[package][0], found[name][0]) == ("ERROR", "DEBUG")
+            assert fetcher.logger.isEnabledFor(logging.DEBUG)
+            assert await change((name, 1, None)) == 0
+            assert (await levels())[name][0] == "ERROR", "its parent's"
+        finally:
+            assert await change((package, 1, None)) == 0
+        assert await levels() == before
+        assert await change((name, 0, "LOUD")) == ErrorCode.INVALID_CONFIG
+        assert await change((name, 2, "INFO")) == ErrorCode.INVALID_REQUEST
+        assert await change(("root", 1, None)) == ErrorCode.INVALID_REQUEST
+        assert await change((name, 0, "INFO"), broker="2") == ErrorCode.INVALID_REQUEST
+        assert controller.asked == []
+
+
 async def test_config_resources_are_listed() -> None:
     async with running_server(make_services()) as server:
         client = await RawClient.connect(server)
         everything = await client.call(ListConfigResourcesRequest(resource_types=[]), 1)
         found = [(resource.resource_type, resource.resource_name) for resource in everything.config_resources]
-        assert found == [(2, TOPIC), (4, "1"), (4, "2")]
+        assert found == [(2, TOPIC), (4, "1"), (4, "2"), (8, "1"), (8, "2")]
         assert (await client.call(ListConfigResourcesRequest(), 0)).config_resources == []
         strange = await client.call(ListConfigResourcesRequest(resource_types=[2, 77]), 1)
         assert (strange.error_code, strange.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])

@@ -24,6 +24,7 @@ from barnabas_wire.kafka.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from barnabas_wire.kafka.messages.describe_log_dirs import DescribeLogDirsRequest
+from barnabas_wire.kafka.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_wire.kafka.messages.list_offsets import (
     ListOffsetsPartition,
@@ -309,7 +310,7 @@ async def test_log_directories_say_what_they_hold(broker: SingleBroker) -> None:
     client = await RawClient.connect(broker.server)
     batch = batch_of([b"v"] * 10)
     await written(client, batch)
-    for version in range(1, 5):
+    for version in range(1, 6):
         (directory,) = (await client.call(DescribeLogDirsRequest(topics=None), version)).results
         sizes = {part.partition_index: part.partition_size for part in directory.topics[0].partitions}
         assert sizes == {0: len(batch), 1: 0}
@@ -323,6 +324,29 @@ async def test_log_directories_say_what_they_hold(broker: SingleBroker) -> None:
         (ErrorCode.KAFKA_STORAGE_ERROR, []),
         (ErrorCode.NONE, []),
     ]
+
+
+async def test_a_partition_says_which_producers_it_remembers(broker: SingleBroker) -> None:
+    client = await RawClient.connect(broker.server)
+    for sequence in (0, 3):
+        records = [Record(Offset(i), 1_700_000_000_000 + sequence, None, b"v", ()) for i in range(3)]
+        await written(client, build_batch(records, producer_id=77, producer_epoch=2, base_sequence=sequence))
+    asked = [TopicRequest(TOPIC, [0, 1, 0, 9]), TopicRequest("nowhere", [0]), TopicRequest("no/name", [0])]
+    answer = await client.call(DescribeProducersRequest(asked), 0)
+    known, nowhere, unnamed = answer.topics
+    assert [(part.partition_index, part.error_code) for part in known.partitions] == [
+        (0, 0),
+        (1, 0),
+        (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert known.partitions[0].active_producers == [ProducerState(77, 2, 5, 1_700_000_000_003, -1, -1)]
+    assert known.partitions[1].active_producers == []
+    assert nowhere.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert unnamed.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    with patch("barnabas_broker.api.producers.PRODUCERS_MAX", 0):
+        answer = await client.call(DescribeProducersRequest(asked[:1]), 0)
+    full, empty, _ = answer.topics[0].partitions
+    assert (full.error_code, empty.error_code) == (ErrorCode.INVALID_REQUEST, 0) and "alone" in full.error_message
 
 
 async def test_a_topic_made_by_asking_takes_records_at_once(broker: SingleBroker) -> None:

@@ -13,6 +13,7 @@ from enum import Enum, IntEnum
 from typing import Any, NamedTuple
 
 from barnabas_broker.api.services import BrokerKey, BrokerServices
+from barnabas_broker.config.loggers import levels
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, AcceptedKey
 from barnabas_log.config import INT32_MAX, TOPIC_KEYS, CleanupPolicy
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
@@ -28,6 +29,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
     GROUP = 8
 
 
@@ -200,6 +202,22 @@ def group_entries(overrides: Mapping[str, str]) -> list[ConfigEntry]:
             synonyms=(Synonym(name, value, ConfigSource.GROUP),),
         )
         for name, value in sorted(overrides.items())
+    ]
+
+
+def logger_entries() -> list[ConfigEntry]:
+    """The levels of this broker's loggers, by name."""
+    return [
+        ConfigEntry(
+            name=name,
+            value=level,
+            source=ConfigSource.DYNAMIC_BROKER_LOGGER,
+            is_read_only=False,
+            type=ConfigType.UNKNOWN,
+            doc="",
+            synonyms=(),
+        )
+        for name, level in levels().items()
     ]
 
 

@@ -7,10 +7,10 @@ Read next:  config_entries.py (values and their sources).
 
 Behaviour: resources are topics (2), this broker by its id (4), all brokers by "" (4) and groups (32). A broker describes itself
 only; clients send the request for a broker to that broker. No keys, or an empty list of them, means all. AlterConfigs is the
-same as incremental changes that delete every key left out. Resources beyond ANSWER_BYTES_MAX of one DescribeConfigs answer get
-INVALID_REQUEST (Kafka has no bound). Differences from Kafka: no broker loggers and no client metrics;
-a group shows the keys that are set on it alone, since nothing reads their defaults before there are consumer groups of
-KIP-848.
+same as incremental changes that delete every key left out. The log levels of a broker (8) are changed by that broker itself, until
+it stops, and with IncrementalAlterConfigs alone. Resources beyond ANSWER_BYTES_MAX of one DescribeConfigs answer get
+INVALID_REQUEST (Kafka has no bound). Differences from Kafka: no client metrics; a group shows the keys
+that are set on it alone, since nothing reads their defaults before there are consumer groups of KIP-848.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ from barnabas_broker.api.config_entries import (
     cluster_entries,
     group_entries,
     is_list,
+    logger_entries,
 )
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.metadata import is_valid_topic_name
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.config.loggers import change_levels
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
@@ -59,8 +61,10 @@ from barnabas_wire.kafka.messages.list_config_resources import (
 )
 from barnabas_wire.kafka.schema import encode_element, join_elements
 
-LISTABLE_RESOURCE_TYPES = frozenset((*ConfigResourceType, 8, 16))
-"""Kafka's: topics, brokers, groups, loggers of brokers, client metrics; of the last two there are none here."""
+BROKER_LOGGER = 8
+"""Kafka's resource type for the log levels of one broker (KIP-412). They are never in the metadata."""
+LISTABLE_RESOURCE_TYPES = frozenset((*ConfigResourceType, BROKER_LOGGER, 16))
+"""Kafka's: topics, brokers, groups, loggers of brokers, client metrics; of the last there are none here."""
 
 ANSWER_BYTES_MAX = 32 * 1024 * 1024
 """Of one DescribeConfigs answer: 10,000 topics without documentation."""
@@ -170,6 +174,9 @@ def _entries(services: BrokerServices, resource: DescribeConfigsResource) -> lis
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all groups; name one")
         group = ConfigResource(ConfigResourceType.GROUP, name)
         return group_entries(services.metadata.image.configs.get(group))
+    if resource.resource_type == BROKER_LOGGER:
+        _check_own_loggers(services, name)
+        return logger_entries()
     raise _unknown_type(resource.resource_type)
 
 
@@ -217,7 +224,7 @@ async def change_configs(
         )
         for resource in request.resources
     ]
-    outcomes = await _alter(services, context, wanted, validate_only=request.validate_only)
+    outcomes = await _alter(services, context, wanted, validate_only=request.validate_only, changes_loggers=True)
     return IncrementalAlterConfigsResponse(
         responses=[_incremental_result(key, error) for key, error in outcomes.items()]
     )
@@ -269,18 +276,30 @@ async def _alter(
     wanted: Iterable[tuple[tuple[int, str], list[tuple[str, int, str | None]]]],
     *,
     validate_only: bool,
+    changes_loggers: bool = False,
 ) -> dict[tuple[int, str], KafkaError | None]:
-    """Send the resources that can be understood to the controller; an outcome for each."""
+    """Send the resources that can be understood to the controller, and change own loggers; an outcome for each."""
     outcomes: dict[tuple[int, str], KafkaError | None] = {}
     sent: dict[tuple[int, str], ConfigAlteration] = {}
+    logger_levels: dict[tuple[int, str], dict[str, str | None]] = {}
     for key, changes in wanted:
         if key in outcomes:
             sent.pop(key, None)
+            logger_levels.pop(key, None)
             outcomes[key] = KafkaError.of(ErrorCode.INVALID_REQUEST, "each resource may be named once")
             continue
         outcomes[key] = None
         try:
-            sent[key] = _alteration(key, changes)
+            if key[0] == BROKER_LOGGER and changes_loggers:
+                _check_own_loggers(services, key[1])
+                logger_levels[key] = _logger_levels(changes)
+            else:
+                sent[key] = _alteration(key, changes)
+        except KafkaError as error:
+            outcomes[key] = error
+    for key, levels in logger_levels.items():
+        try:
+            change_levels(levels, validate_only=validate_only)
         except KafkaError as error:
             outcomes[key] = error
     if sent:
@@ -290,6 +309,26 @@ async def _alter(
         for key, altered in zip(sent, altered_all, strict=True):
             outcomes[key] = altered.error
     return outcomes
+
+
+def _check_own_loggers(services: BrokerServices, name: str) -> None:
+    if name != str(services.node_id):
+        raise KafkaError.of(
+            ErrorCode.INVALID_REQUEST, f"this is broker {services.node_id}: ask broker {name} for its own loggers"
+        )
+
+
+def _logger_levels(changes: list[tuple[str, int, str | None]]) -> dict[str, str | None]:
+    levels: dict[str, str | None] = {}
+    for name, operation, value in changes:
+        if operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: a level is set or deleted, it is no list")
+        if name in levels:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "each key may be changed once")
+        if operation == ConfigOperation.SET and value is None:
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name} needs a value")
+        levels[name] = value if operation == ConfigOperation.SET else None
+    return levels
 
 
 def _alteration(key: tuple[int, str], changes: list[tuple[str, int, str | None]]) -> ConfigAlteration:
@@ -322,18 +361,20 @@ def _unknown_type(resource_type: int) -> KafkaError:
 def list_config_resources_(
     services: BrokerServices, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Topics, brokers, and groups that have configs. v0 asks for client metrics alone: there are none."""
+    """Topics, brokers, their loggers, and groups that have configs. v0 asks for client metrics alone: there are none."""
     if context.api_version == 0:
         return ListConfigResourcesResponse()
     image = services.metadata.image
-    kinds = set(request.resource_types) or {int(kind) for kind in ConfigResourceType}
+    kinds = set(request.resource_types) or {BROKER_LOGGER, *(int(kind) for kind in ConfigResourceType)}
     if not kinds <= LISTABLE_RESOURCE_TYPES:
         raise KafkaError.of(ErrorCode.UNSUPPORTED_VERSION, f"there is no such resource among {sorted(kinds)}")
-    found = []
+    found: list[tuple[int, str]] = []
     if ConfigResourceType.TOPIC in kinds:
         found += [(ConfigResourceType.TOPIC, topic.name) for topic in image.topics.sorted_topics()]
     if ConfigResourceType.BROKER in kinds:
         found += [(ConfigResourceType.BROKER, str(broker.id)) for broker in image.cluster.sorted_brokers()]
+    if BROKER_LOGGER in kinds:
+        found += [(BROKER_LOGGER, str(broker.id)) for broker in image.cluster.sorted_brokers()]
     if ConfigResourceType.GROUP in kinds:
         found += [(kind, name) for kind, name in sorted(image.configs.resources) if kind is ConfigResourceType.GROUP]
     return ListConfigResourcesResponse(

@@ -1,4 +1,4 @@
-"""DescribeLogDirs v1-4 and DeleteRecords v0-2: how much a partition holds, and shortening it from the front.
+"""DescribeLogDirs v1-5 and DeleteRecords v0-2: how much a partition holds, and shortening it from the front.
 
 May touch:  the replica manager's partitions and their logs; asks the system how full a volume is.    Must not touch: files.
 Invariants: every partition of a request is answered once; nothing above the high watermark is deleted.
@@ -6,7 +6,8 @@ Read next:  barnabas_log/unified_log.py.
 
 Behaviour: -1 in DeleteRecords means everything committed. Differences from Kafka: DeleteRecords answers when the leader
 has moved its log start (followers learn it with their next fetch), not when every replica has. DescribeLogDirs names a directory
-that has failed with KAFKA_STORAGE_ERROR, as Kafka does (KIP-113), and how big and how full its volume is (KIP-827).
+that has failed with KAFKA_STORAGE_ERROR, as Kafka does (KIP-113), and how big and how full its volume is (KIP-827);
+no directory is ever cordoned (v5).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ UNKNOWN_BYTES = -1
 
 @handles(
     ApiKey.DESCRIBE_LOG_DIRS,
-    versions=(1, 4),
+    versions=(1, 5),
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=PARTITION_ELEMENTS_MAX,
 )

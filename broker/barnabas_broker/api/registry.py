@@ -55,6 +55,7 @@ HANDLER_MODULES = (
     "offset_for_leader_epoch",
     "offsets",
     "produce",
+    "producers",
     "quotas",
     "reassignments",
     "tokens",
