@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos chaos-data bench bench-metadata compat-oracle clean help
+.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz bench bench-metadata compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -47,6 +47,12 @@ chaos: ## break a real quorum in network namespaces under 50 metadata writes/s: 
 
 chaos-data: ## break real clusters under confluent-kafka and aiokafka: SEED= BUDGET= (s of faults per scenario) SCENARIOS=
 	@$(PY) -m tests.chaos.data $(SCENARIOS) --seed $(SEED) $(if $(BUDGET),--budget $(BUDGET))
+
+power-loss: ## cut the power of real nodes whose disk remembers what was not flushed: CYCLES= (of each form) SEED=
+	@for form in all one lying; do $(PY) -m tests.power.cycles --form $$form --cycles $(or $(CYCLES),200) --seed $(SEED) || exit 1; done
+
+recovery-fuzz: ## open log directories damaged in every small way: IMAGES= SEED=
+	@$(PY) -m tests.log.recovery_fuzz --images $(or $(IMAGES),100000) --seed $(SEED)
 
 bench: ## produce and fetch against a floor measured in the same run
 	@$(PY) -m tests.bench

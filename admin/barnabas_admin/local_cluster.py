@@ -491,7 +491,7 @@ class LocalCluster:
         assert self._lock is not None and self._lifeline is not None, "the directory is locked before a node starts"
         with node.stdout_file.open("ab") as stdout, node.stderr_file.open("ab") as stderr:
             node.process = subprocess.Popen(
-                self.node_command(node),
+                server_command("-c", str(node.properties_file), "--until-stdin-ends"),
                 stdin=self._lifeline[0],
                 stdout=stdout,
                 stderr=stderr,
@@ -501,10 +501,6 @@ class LocalCluster:
         live_processes.add(node.process)
         node.is_expected_to_run = True
         node.is_paused = False
-
-    def node_command(self, node: LocalNode) -> list[str]:
-        """The command line that runs a node."""
-        return server_command("-c", str(node.properties_file), "--until-stdin-ends")
 
     def _take_lock(self) -> None:
         if self._lock is not None:

@@ -115,12 +115,16 @@ def load_producers(disk: Disk, directory: str, segments: list[LogSegment], *, en
             continue
         if segment.base_offset >= end_offset or state.end_offset >= end_offset:
             break
-        start = segment.find(state.end_offset).position if state.end_offset > segment.base_offset else 0
-        for _, header in segment.headers(start):
-            if header.base_offset >= end_offset:
-                break
-            if header.base_offset >= state.end_offset:
-                note_producer(state, header)
+        try:
+            start = segment.find(state.end_offset).position if state.end_offset > segment.base_offset else 0
+            for _, header in segment.headers(start):
+                if header.base_offset >= end_offset:
+                    break
+                if header.base_offset >= state.end_offset:
+                    note_producer(state, header)
+        except CorruptBatch as error:
+            # Rot below what was flushed. One damaged batch must not keep a broker and all its other logs from starting.
+            logger.error("%s: %s; what producers wrote behind that is not known", segment.file.path, error)
     state.end_offset = end_offset
     return state
 
@@ -215,7 +219,7 @@ def _load_epochs(disk: Disk, path: str, segments: list[LogSegment]) -> LeaderEpo
                 for _, header in segment.headers():
                     epochs.assign(header.partition_leader_epoch, header.base_offset)
             except CorruptBatch:
-                break  # what follows is for the proof to judge
+                continue  # rot, or a torn tail: the proof judges that, but of sealed segments it proves few
     return epochs
 
 
@@ -233,12 +237,8 @@ def _check_clean(segments: list[LogSegment], epochs: LeaderEpochs) -> tuple[Offs
     """After a clean stop every file is whole; what a person removed or a copy lost is made again."""
     scanned_bytes = 0
     for segment in segments[:-1]:
-        try:
-            is_indexed = len(segment.offset_index) >= 0 and len(segment.time_index) >= 0
-        except FileNotFoundError:
-            is_indexed = False
-        if not is_indexed:
-            logger.warning("%s lost an index, making it again", segment.file.path)
+        if not _has_its_indexes(segment):
+            logger.warning("the indexes of %s are lost or not its own, making them again", segment.file.path)
             scanned_bytes += segment.file.size_bytes
             rebuild_segment(segment, None)
             segment.size_bytes = segment.file.size_bytes
@@ -274,7 +274,7 @@ def _prove(
         if offset > segments[first].base_offset:  # may be of a tail that was truncated, its removal not yet durable
             disk.remove(snapshot_path(directory, offset))
     for segment in segments[:first]:
-        if not (disk.exists(segment.offset_index.path) and disk.exists(segment.time_index.path)):
+        if not _has_its_indexes(segment):
             rebuild_segment(segment, None)
             segment.size_bytes = segment.file.size_bytes
             segment.become_inactive()
@@ -294,7 +294,7 @@ def _prove(
         cut_bytes = _cut_tail(segment)
         truncated_bytes += cut_bytes
         segment.file.sync()
-        if number < len(segments) and not cut_bytes and segments[number].base_offset == end_offset:
+        if number < len(segments) and segments[number].base_offset == end_offset:  # also behind garbage that was cut
             segment.become_inactive()
             segment.offset_index.file.sync()
             segment.time_index.file.sync()
@@ -313,6 +313,29 @@ def _prove(
     elif truncated_bytes:
         logger.warning("%s: cut %d unflushed bytes at offset %d", directory, truncated_bytes, end_offset)
     return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
+
+
+def _has_its_indexes(segment: LogSegment) -> bool:
+    """Whether both indexes of a sealed segment are there, and end as its batches say. Reads their ends and what follows the last
+    entry, some index.interval.bytes: a greatest timestamp that is wrong would let retention take the segment too early."""
+    offsets, times = segment.offset_index, segment.time_index
+    try:
+        if not (offsets.is_whole and times.is_whole):
+            return False
+        last, greatest = offsets.last(), times.greatest()
+        if last is not None and segment.header_at(last[1]).last_offset != segment.base_offset + last[0]:
+            return False
+        if greatest is not None:
+            youngest = segment.header_at(segment.find(greatest[1]).position)
+            if (youngest.max_timestamp_ms, youngest.last_offset) != greatest:
+                return False
+    except (FileNotFoundError, CorruptBatch):
+        return False
+    newest_ms = greatest[0] if greatest is not None else -1
+    try:
+        return all(header.max_timestamp_ms <= newest_ms for _, header in segment.headers(last[1] if last else 0))
+    except CorruptBatch:  # rot in the log: its indexes are the better for having been made before it
+        return True
 
 
 def _settle(segment: LogSegment) -> None:

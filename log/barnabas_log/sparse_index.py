@@ -85,6 +85,11 @@ class SparseIndex:
         return self._count
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the file ends with a whole entry. Raises FileNotFoundError."""
+        return self._open(create=False).size_bytes % self._layout.size == 0
+
+    @property
     def room(self) -> int:
         """How many further entries fit under segment.index.bytes."""
         return self.entries_max - (len(self._first) if self._is_loaded else len(self))

@@ -22,8 +22,12 @@ READ_TIMEOUT_S = 90.0
 class UniqueProducer:
     """Sends records whose value is their id, and keeps every delivery report."""
 
-    def __init__(self, bootstrap: str, topic: str, *, acks: str = "all", partitions: int, **settings: Any) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, *, acks: str = "all", partitions: int, value_bytes: int = 0, **settings: Any
+    ) -> None:
+        """value_bytes: least size of a record's value; the rest of settings is the client's."""
         self.topic = topic
+        self._value_bytes = value_bytes
         self.partitions = partitions
         self.is_idempotent = acks == "all"
         self.sent = 0
@@ -49,7 +53,7 @@ class UniqueProducer:
         begun = time.monotonic()
         for index in range(count):
             record_id = self.sent
-            value = b"%d" % record_id
+            value = (b"%d" % record_id).ljust(self._value_bytes)
             partition = record_id % self.partitions
             while True:
                 try:
@@ -74,6 +78,11 @@ class UniqueProducer:
         """Wait until every record has its report; raises AssertionError when that takes too long."""
         left = self._producer.flush(FLUSH_TIMEOUT_S)
         assert left == 0, f"{left} records have no delivery report after {FLUSH_TIMEOUT_S:.0f} s"
+
+    def abandon(self) -> None:
+        """Drop what has no report yet: it counts as failed."""
+        self._producer.purge()
+        self.flush()
 
     def judge(self, bootstrap: str) -> Verdict:
         """Read the whole log and judge this producer's history."""

@@ -168,6 +168,75 @@ def test_a_damaged_index_is_made_again(is_clean: bool, suffix: str, number: int,
     assert bytes(disk.names[path(base, suffix)].content) == good
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["cut", "zeros", "garbage", "short"])
+def test_an_index_of_a_sealed_segment_that_is_not_its_own_is_made_again(
+    is_clean: bool, suffix: str, damage: str
+) -> None:
+    """It kept what it led to from being read, or told retention that all of the segment was from 1970."""
+    disk = MemoryDisk()
+    log = filled(disk)
+    before, bases = fingerprint(log), log.base_offsets
+    log.close()
+    inode = disk.names[path(bases[1], suffix)]
+    good = bytes(inode.content)
+    entry = 8 if suffix == ".index" else 12
+    inode.content[:] = {
+        "cut": good[:-3],
+        "zeros": good[:-entry] + bytes(entry),
+        "garbage": good + b"\xa5" * entry,
+        "short": good[:-entry] if suffix == ".timeindex" else good[: entry // 2],
+    }[damage]
+    again = open_log(disk, is_clean_shutdown=is_clean, recovery_point=log.flushed_end_offset)
+    assert fingerprint(again) == before
+    assert again.recovery_report.truncated_bytes == 0
+    for offset in range(again.log_end_offset):
+        read = again.read(Offset(offset), bytes_max=1, end=again.log_end_offset, at_least_one_batch=True)
+        assert batch_offsets(take(read))[0] == (offset // 2 * 2, offset // 2 * 2 + 1)
+    assert bytes(inode.content) == good
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_rot_in_a_sealed_segment_whose_snapshots_are_lost_lets_the_log_open(is_clean: bool) -> None:
+    """It ended the start of a whole broker: `barnabas-server: the batch at 570 of … passes the end`."""
+    disk = MemoryDisk()
+    log = filled(disk)
+    whole, bases = content(log), log.base_offsets
+    log.close()
+    rotten = disk.names[path(bases[1], ".log")].content
+    del rotten[-10:]
+    for offset in list_snapshots(disk, DIRECTORY):
+        disk.remove(f"{DIRECTORY}/{offset:020d}.snapshot")
+    again = open_log(disk, is_clean_shutdown=is_clean, recovery_point=log.flushed_end_offset)
+    assert again.log_end_offset == log.flushed_end_offset
+    read = again.read(Offset(0), bytes_max=1 << 20, end=again.log_end_offset, at_least_one_batch=True)
+    assert whole.startswith(take(read))
+    assert again.leader_epochs.latest == log.leader_epochs.latest
+
+
+def test_epochs_behind_rot_are_still_taken_from_the_batches_where_the_file_is_lost() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    entries, bases = log.leader_epochs.entries, log.base_offsets
+    log.close()
+    del disk.names[path(bases[0], ".log")].content[-10:]
+    disk.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
+    again = open_log(disk, is_clean_shutdown=True, recovery_point=log.flushed_end_offset)
+    assert again.leader_epochs.entries == entries
+
+
+def test_garbage_behind_a_sealed_segment_costs_nothing_of_the_next_ones() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before, bases = fingerprint(log), log.base_offsets
+    log.close()
+    disk.names[path(bases[1], ".log")].content += b"\xa5" * 12
+    again = open_log(disk)
+    assert fingerprint(again) == before
+    assert again.recovery_report.truncated_bytes == 12 and not again.recovery_report.is_flushed_data_lost
+
+
 def test_leftovers_of_a_deletion_and_orphans_are_removed() -> None:
     disk = MemoryDisk()
     filled(disk, 5).close()

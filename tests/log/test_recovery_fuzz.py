@@ -1,0 +1,41 @@
+"""The short form of `make recovery-fuzz`: some hundred images of each of some seeds, and that the law bites."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas_log import recovery
+from tests.log.recovery_fuzz import run_seed
+
+IMAGES = 250
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Each image is reported as damaged, as it must be."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+async def test_a_damaged_directory_opens_and_keeps_what_was_synced_before_the_damage(seed: int) -> None:
+    count, failures = await run_seed(seed, images_max=IMAGES)
+    assert count == IMAGES
+    assert not failures, f"{failures[0].line}   # {failures[0].what}: {failures[0].error!r}"
+
+
+async def test_a_start_that_believes_any_index_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "_has_its_indexes", lambda segment: True)
+    _, failures = await run_seed(1, images_max=2 * IMAGES)
+    assert failures
+
+
+async def test_a_start_that_proves_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recovery, "CRC_START", 61)
+    monkeypatch.setattr(recovery, "crc32c", lambda data: 0)
+    _, failures = await run_seed(1, images_max=50)
+    assert failures
