@@ -502,6 +502,8 @@ class LogManager:
 
     def _tell_flushed(self, log: UnifiedLog) -> None:
         if log in self._homes:
+            if log.is_retention_owed:
+                self._retire(log)
             self.on_flushed(log)
 
     def _fail_directory(self, directory: _Directory, error: OSError) -> None:
@@ -522,16 +524,18 @@ class LogManager:
         for number, log in enumerate(list(self._logs.values())):
             if number % _RETENTION_SLICE == _RETENTION_SLICE - 1:
                 await asyncio.sleep(0)
-            if log not in self._homes or log.is_failed:
-                continue
-            try:
-                self.stats.segments_retired += log.apply_retention(self._clock_ms())
-            except StorageFailed:
-                continue  # the log has told its listener
-            removals = log.take_removals()
-            if removals:
-                self._removals += removals
-                self._removals_added.set()
+            if log in self._homes and not log.is_failed:
+                self._retire(log)
+
+    def _retire(self, log: UnifiedLog) -> None:
+        try:
+            self.stats.segments_retired += log.apply_retention(self._clock_ms())
+        except StorageFailed:
+            return  # the log has told its listener
+        removals = log.take_removals()
+        if removals:
+            self._removals += removals
+            self._removals_added.set()
 
     async def write_checkpoints(self) -> None:
         """Write leader epochs, recovery points and log start offsets of every online directory."""

@@ -187,6 +187,8 @@ class UnifiedLog:
         self._unflushed_files: list[File] = []
         self._is_directory_dirty = False
         self._is_parent_dirty = False
+        self._is_name_durable = True
+        """Whether a power cut leaves the directory, with its topic id."""
         self._flushing_files: list[File] = []
         self._flushing_segments: list[LogSegment] = []
         self._flush_cap: Offset | None = None
@@ -194,6 +196,8 @@ class UnifiedLog:
         self._segments_flushing = self._segments_named = 0
         self._cuts = self._cuts_flushing = self._cuts_flushed = 0
         self._removals: list[tuple[int, str]] = []
+        self.is_retention_owed = False
+        """Whether the next flush lets go of more than the last retention could."""
 
     @classmethod
     def open(
@@ -242,6 +246,7 @@ class UnifiedLog:
             listener=listener or _NoListener(),
         )
         log._is_parent_dirty = is_new
+        log._is_name_durable = not is_new
         log._is_directory_dirty = True
         if known_id is None and topic_id != ZERO_UUID:
             log.set_topic_id(topic_id)
@@ -643,7 +648,8 @@ class UnifiedLog:
             self.listener.on_recovery_point_lowered(self)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Drop everything; the log is then empty and starts at `offset`. Raises StorageFailed."""
+        """Drop everything; the log is then empty and starts at `offset`, durably, unless its directory was made since and not
+        flushed: that it begins there counts only with the first flush then. Blocks for two flushes. Raises StorageFailed."""
         if offset < 0:
             raise InvariantViolated(f"{self.directory}: no log starts at {offset}")
         if self._failure is not None:
@@ -659,15 +665,22 @@ class UnifiedLog:
             self.leader_epochs.clear()
             # Before anything is appended: beside a higher epoch in the file, opening takes a lower one for a torn end.
             self.leader_epochs.save()
+            # A power cut that kept the old names' going and lost the new one would make a log that begins at 0.
+            self._disk.sync_directory(self.directory)
         except OSError as error:
             raise self._fail(error) from error
         self._segments.replace_all(active)
         self._active = active
         self._segments_made += 1
+        self._segments_named = self._segments_made
         self.log_start_offset = offset
         self.producers.clear(offset)
         self._end_at(offset)
-        self.flushed_end_offset = self.high_watermark = offset
+        if self._is_name_durable:
+            self.flushed_end_offset = offset
+        else:
+            self.flushed_end_offset = self._flush_cap = _OFFSET_ZERO
+        self.high_watermark = offset
         self.listener.on_recovery_point_lowered(self)
 
     def delete_records_before(self, offset: Offset) -> None:
@@ -682,7 +695,12 @@ class UnifiedLog:
             self.leader_epochs.truncate_from_start(offset)
 
     def apply_retention(self, now_ms: int) -> int:
-        """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed."""
+        """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed.
+
+        The last segment before the active one stays until the active one's name is durable, or a power cut could take both: then
+        `is_retention_owed`, and a flush is asked for.
+        """
+        self.is_retention_owed = False
         self._now_ms = max(self._now_ms, now_ms)
         config = self.config
         segments = self._segments
@@ -703,6 +721,12 @@ class UnifiedLog:
             return 0
         if count == len(segments):
             self._roll(now_ms)
+        if count == len(segments) - 1 and self._segments_named < self._segments_made:
+            self.is_retention_owed = True
+            self.listener.on_segment_rolled(self)
+            count -= 1
+            if not count:
+                return 0
         try:
             for segment in segments.take_oldest(count):
                 self._retire(segment, due_ms=now_ms + config.file_delete_delay_ms)
@@ -812,6 +836,7 @@ class UnifiedLog:
             offset = min(offset, self._flush_cap)
         if offset > self.flushed_end_offset:
             self.flushed_end_offset = offset
+        self._is_name_durable = True
         self._segments_named = max(self._segments_named, self._segments_flushing)
         self._cuts_flushed = max(self._cuts_flushed, self._cuts_flushing)
         for segment in self._flushing_segments:

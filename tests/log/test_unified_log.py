@@ -463,12 +463,31 @@ class TestTruncation:
     def test_starting_over_leaves_an_empty_log_at_the_offset(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 60)
         log.truncate_fully_and_start_at(Offset(500))
-        assert (log.log_start_offset, log.log_end_offset, log.flushed_end_offset, log.high_watermark) == (500,) * 4
+        assert (log.log_start_offset, log.log_end_offset, log.written_end_offset, log.high_watermark) == (500,) * 4
         assert (log.size_bytes, log.segment_count, log.latest_epoch) == (0, 1, -1)
         append(log, epoch=2)
         log.close()
         again = open_log(disk, is_clean_shutdown=True, log_start_offset=Offset(500))
         assert (again.log_start_offset, again.log_end_offset) == (500, 501)
+
+    def test_starting_over_counts_as_durable_only_once_it_is_flushed(self, log: UnifiedLog) -> None:
+        """A follower that told before what it begins with joined an ISR, and after a power cut it began at 0."""
+        fill(log, 3)
+        log.truncate_fully_and_start_at(Offset(2))
+        assert (log.flushed_end_offset, log.is_dirty) == (0, True), "its directory is new"
+        flush(log)
+        assert (log.flushed_end_offset, log.is_dirty) == (2, False)
+
+    def test_starting_over_at_once_counts_where_the_directory_is_durable(
+        self, disk: MemoryDisk, log: UnifiedLog
+    ) -> None:
+        """Who is to lead if need be has promised to hold what was committed: its end may not fall below that on the way."""
+        fill(log, 3)
+        flush(log)
+        log.truncate_fully_and_start_at(Offset(2))
+        assert log.flushed_end_offset == 2
+        again = open_log(disk.crash(Random(1)), recovery_point=Offset(2))
+        assert (again.log_start_offset, again.log_end_offset) == (2, 2)
 
     @pytest.mark.parametrize("offset", [1, 2])
     def test_within_the_batch_of_the_log_start_it_leaves_nothing(self, log: UnifiedLog, offset: int) -> None:
