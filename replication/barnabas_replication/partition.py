@@ -79,6 +79,8 @@ from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
 
+HIGH_WATERMARK = Offset(-1)
+"""In DeleteRecords: everything that is committed."""
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
@@ -427,6 +429,19 @@ class Partition:
         return self.log.append_as_leader(
             batches, leader_epoch=self.leader_epoch, now_ms=clock_ms, is_internal=is_internal
         )
+
+    def delete_records(self, offset: Offset) -> Offset:
+        """Move the leader's log start up to `offset`, -1 for the high watermark; returns where the log begins now.
+
+        Raises check_leader's errors, and OffsetOutOfRange past the high watermark.
+        """
+        self.check_leader()
+        if offset == HIGH_WATERMARK:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(f"{offset} is not between 0 and the high watermark {self.high_watermark}")
+        self.log.delete_records_before(offset)
+        return self.log.log_start_offset
 
     def on_durable_end_advance(self, *, now_ms: int) -> None:
         """The leader's own log is durable further than before."""

@@ -38,7 +38,10 @@ REPLICATION_FACTOR = 3
 """Of the topic that stays, when it is made."""
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
+IN_SYNC_S = 20.0
+"""Virtual seconds within which every replica that may be in sync is, after the first record that follows a rest."""
 START_S = 30.0
+WALL_START_MS = 1_700_000_000_000
 CLEAN_UP_ROUNDS = 10
 
 
@@ -58,6 +61,8 @@ class Figures:
     throttles: int = 0
     settings: int = 0
     """Of topics, that were changed."""
+    deletions: int = 0
+    """Of records, from the beginning of a partition."""
     voter_changes: int = 0
     stalls: int = 0
     """Of the whole machine."""
@@ -178,13 +183,27 @@ class Cluster:
         async with asyncio.timeout(SETTLE_S):
             await self.operators.calm()
         await self._until_none(self.invariants.unsettled, "everything healed")
+        await self._probe()
         self.invariants.judge_histories()
 
-    async def _until_none(self, find_reason: Callable[[], str | None], when: str) -> None:
-        deadline = self.loop.time() + SETTLE_S
+    async def _probe(self) -> None:
+        """A replica that is stopped for good shows only by a record that it does not take: one to each partition, once retention
+        has taken what it may of those at rest."""
+        logs = self.swarm.logs
+        if logs.topic_retention_ms is not None:
+            await asyncio.sleep(logs.topic_retention_ms / 1000 + 2 * logs.checkpoint_s)
+        for client in self.clients:
+            if client.is_kept:
+                client.probe()
+        await self._until_none(self.invariants.unsettled, "the first record after a rest", within_s=IN_SYNC_S)
+
+    async def _until_none(
+        self, find_reason: Callable[[], str | None], when: str, *, within_s: float = SETTLE_S
+    ) -> None:
+        deadline = self.loop.time() + within_s
         while (reason := find_reason()) is not None:
             if self.loop.time() > deadline:
-                raise LawBroken("liveness", f"{SETTLE_S:.0f} s after {when}: {reason}")
+                raise LawBroken("liveness", f"{within_s:.0f} s after {when}: {reason}")
             await asyncio.sleep(0.2)
 
     async def _create_topic(self) -> None:
@@ -215,6 +234,10 @@ class Cluster:
     def strikes(self, kind: str, source: int, target: int = -1) -> bool:
         """A fault is about to happen; False when this one is left out."""
         return self.fault_list.strikes(int(self.loop.time() * 1e6), kind, source, target)
+
+    def wall_ms(self) -> int:
+        """The clock that all brokers and clients have."""
+        return WALL_START_MS + int(self.loop.time() * 1000)
 
     # -- watching --------------------------------------------------------------------------------------------------
 

@@ -244,8 +244,13 @@ class Invariants:
                 self._cluster.faults.after_roll(node)
             self._changed[followed.model] = None
         if log.log_start_offset > followed.model.log_start and not followed.model.is_deleted:
-            kept = self._cluster.swarm.logs.kept_bytes
-            followed.model.retire(followed, retention_bytes=kept)
+            shape = self._cluster.swarm.logs
+            followed.model.retire(
+                followed,
+                retention_bytes=shape.kept_bytes,
+                retention_ms=shape.topic_retention_ms,
+                now_ms=self._cluster.wall_ms(),
+            )
         high_watermark = partition.high_watermark
         if high_watermark != followed.high_watermark or log.log_start_offset > high_watermark:
             self._check_high_watermark(node, partition, followed, high_watermark)
@@ -438,13 +443,20 @@ class Invariants:
             if not client.is_kept:
                 continue
             start, at = self._final_log(client)
-            if start and self._cluster.swarm.logs.kept_bytes < 0:
+            shape = self._cluster.swarm.logs
+            is_kept_for_ever = shape.kept_bytes < 0 and shape.topic_retention_ms is None
+            if is_kept_for_ever and start > self._model_of(client).let_go_below:
                 raise LawBroken("a topic keeps for ever what it is told to keep (L1)", f"{client} begins at {start}")
             for producer in client.producers:
                 self._judge(producer, client, start, at)
             changed = [o for o, record_id in client.seen.items() if o >= start and at.get(o) != record_id]
             if changed:
                 raise LawBroken("what was read never changes (P7)", f"offsets {changed[:10]} of {client}")
+
+    def _model_of(self, client: Client) -> PartitionModel:
+        topic = self._newest_image().topics.get(client.topic)
+        assert topic is not None, "unsettled() has looked"
+        return self.model(topic.name, topic.id, client.partition)
 
     def _final_log(self, client: Client) -> tuple[int, dict[int, int]]:
         """Where all replicas have begun, and offset -> id from there on."""

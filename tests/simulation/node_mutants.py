@@ -419,6 +419,47 @@ def _snapshot_loads_without_configs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(image_loader, "loaded_delta", loaded_delta)
 
 
+def _empty_log_is_asked_for_the_epoch_that_retention_took(patch: pytest.MonkeyPatch) -> None:
+    def must_begin_anew(*, log_start_offset: Any, local: Any, **_: Any) -> bool:
+        return bool(0 < log_start_offset >= local.end_offset)
+
+    original = fetcher.Fetcher._restart
+
+    def restart(self: fetcher.Fetcher, followed: Any, fetched: Any, now_ms: int) -> None:
+        log = followed.partition.log
+        if fetched.log_start_offset == log.log_end_offset == log.log_start_offset:
+            self._pause(followed, now_ms)
+        else:
+            original(self, followed, fetched, now_ms)
+
+    patch.setattr(partition, "must_begin_anew", must_begin_anew)
+    patch.setattr(fetcher.Fetcher, "_restart", restart)
+
+
+def _log_that_begins_within_a_batch_refuses_it(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "_begin_where_its_first_batch_does", lambda self, batches: None)
+
+
+def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
+    original = UnifiedLog.truncate_fully_and_start_at
+
+    def start_at(self: UnifiedLog, offset: Any) -> None:
+        original(self, offset)
+        self.flushed_end_offset = offset
+
+    patch.setattr(UnifiedLog, "truncate_fully_and_start_at", start_at)
+
+
+def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
+    original = unified_log.deletable_count
+
+    def deletable_count(facts: Any, **rest: Any) -> int:
+        oldest_ms = min(segment.largest_timestamp_ms for segment in facts)
+        return original([segment._replace(largest_timestamp_ms=oldest_ms) for segment in facts], **rest)
+
+    patch.setattr(unified_log, "deletable_count", deletable_count)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug. test_seed: where the tests begin to search; None leaves it to `make sim-mutants`."""
@@ -463,6 +504,12 @@ MUTANTS = (
     NodeMutant("a torn tail stays", _torn_tail_stays, 7000),
     NodeMutant("checksums are not proved in recovery", _checksums_are_not_proved),
     NodeMutant("retention passes the HW", _retention_passes_the_high_watermark),
+    NodeMutant(
+        "an empty log is asked for an epoch that is gone", _empty_log_is_asked_for_the_epoch_that_retention_took
+    ),
+    NodeMutant("a log that begins within a batch refuses it", _log_that_begins_within_a_batch_refuses_it),
+    NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush),
+    NodeMutant("retention goes by the oldest record", _retention_goes_by_the_oldest_record),
     NodeMutant("loaded logs are shortened by the defaults", _loaded_logs_are_shortened_by_the_defaults),
     NodeMutant("a move ends with one wanted replica in sync", _move_ends_with_one_wanted_replica_in_sync),
     NodeMutant("a replica that moved away stays", _replica_that_moved_away_stays),

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 CLUSTER_ID = str(Uuid(b"simulated-cluste"))
-WALL_START_MS = 1_700_000_000_000
 CONTROLLER = ControllerConfig(
     session_timeout_ms=3000,
     disconnect_grace_ms=500,
@@ -211,8 +210,7 @@ class SimulatedNode:
         checkpoint_ms = int(swarm.logs.checkpoint_s * 1000)
         random = Random(self._cluster.random.random())
 
-        def clock_ms() -> int:
-            return WALL_START_MS + int(loop.time() * 1000)
+        clock_ms = self._cluster.wall_ms
 
         def monotonic_ms() -> int:
             return int(loop.time() * 1000)

@@ -1,6 +1,7 @@
-"""Operators of the simulated cluster: they move partitions, turn back, throttle the moving, set topics, change who votes.
+"""Operators of the simulated cluster: they move partitions, turn back, throttle the moving, set topics, delete records, change
+who votes.
 
-May touch:  the active controller, by asking it.   Must not touch: anything an operator could not.
+May touch:  the active controller and leaders, by asking them.   Must not touch: anything an operator could not.
 Invariants: what was answered is owed: the replicas that a partition has in the end (`owed`), the setting of a topic
             (`owed_settings`); an answer that did not come leaves the outcome open; at least two nodes vote.
 Read next:  swarm.py for how often; invariants.py, which asks for what is owed.
@@ -22,8 +23,9 @@ from barnabas_quorum.controller.requests_partitions import AlterPartitionReassig
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
+from barnabas_replication.partition import HIGH_WATERMARK
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from tests.simulation.swarm import Swarm
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ class Operators:
             self._work.append(asyncio.ensure_future(self._reassign_now_and_then()))
         if self._swarm.change_voters_every_s:
             self._work.append(asyncio.ensure_future(self._change_voters_now_and_then()))
+        if self._swarm.delete_records_every_s:
+            self._work.append(asyncio.ensure_future(self._delete_records_now_and_then()))
         if self._swarm.configure_every_s:
             self._work.append(asyncio.ensure_future(self._configure_now_and_then()))
 
@@ -174,6 +178,34 @@ class Operators:
                 cluster.note(f"{topic.name} allows {value}", controller.id, -1)
                 cluster.figures.settings += 1
                 self.owed_settings[topic.id] = {value}
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    async def _delete_records_now_and_then(self) -> None:
+        """At whoever takes itself for a leader: all that is committed, or up to any record, which may lie within a batch."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.delete_records_every_s))
+            led = [
+                (node, partition)
+                for node in cluster.nodes
+                if node.is_up and not node.is_stopping
+                for partition in node.replicas.partitions()
+                if partition.is_leader and partition.storage_error is None
+            ]
+            if not led:
+                continue
+            node, partition = cluster.random.choice(led)
+            first, end = partition.log.log_start_offset, partition.high_watermark
+            offset = HIGH_WATERMARK if cluster.random.random() < 0.5 else Offset(cluster.random.randint(first, end))
+            if cluster.strikes("records deleted", node.id):
+                model = cluster.invariants.model(
+                    partition.topic_partition.topic, partition.topic_id, partition.topic_partition.partition
+                )
+                model.let_go_below = max(model.let_go_below, end if offset == HIGH_WATERMARK else offset)
+                cluster.figures.deletions += 1
+                start = partition.delete_records(offset)
+                cluster.note(f"{partition.topic_partition} begins at {start}", node.id, -1)
 
     # -- voters ----------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
-from barnabas_wire.records.batch import iterate_records, read_header
+from barnabas_wire.records.batch import BatchHeader, iterate_records, read_header
 
 ROOT_CHAIN = 0
 
@@ -36,6 +36,8 @@ class KnownBatch:
     end_offset: int
     chain: int
     size_bytes: int
+    newest_ms: int
+    """Time of its newest record."""
     records: tuple[tuple[int, int], ...]
     """(offset, id) of each."""
 
@@ -59,37 +61,45 @@ class PartitionModel:
         """Who led each leader epoch."""
         self.log_start = 0
         """The furthest that any replica has let go of records."""
+        self.let_go_below = 0
+        """Up to where operators have asked to delete."""
         self._known: dict[tuple[int, int], KnownBatch] = {}
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.number}"
 
-    def learn(self, header_epoch: int, base_offset: int, end_offset: int, chain: int, data: bytes, who: str) -> None:
+    def learn(self, header: BatchHeader, chain: int, data: bytes, who: str) -> None:
         """A replica has written a batch."""
+        header_epoch, base_offset, end_offset = header.partition_leader_epoch, header.base_offset, header.next_offset
         key = (header_epoch, base_offset)
         known = self._known.get(key)
         if known is None:
             records = tuple((record.offset, int(record.value or b"-1")) for record in iterate_records(data))
-            self._known[key] = KnownBatch(end_offset, chain, len(data), records)
+            self._known[key] = KnownBatch(end_offset, chain, len(data), header.max_timestamp_ms, records)
         elif known.end_offset != end_offset or known.chain != chain:
             raise LawBroken(
                 "one content per offset and epoch, and one history before it (P4)",
                 f"{who} has another batch at {base_offset} in leader epoch {header_epoch} of {self}",
             )
 
-    def retire(self, replica: FollowedLog, *, retention_bytes: int) -> None:
+    def retire(self, replica: FollowedLog, *, retention_bytes: int, retention_ms: int | None, now_ms: int) -> None:
         """The first of the replicas has let go of records up to its log start. retention_bytes: what the topic keeps at least;
-        -1: everything. Who comes after it follows its leader."""
-        self.log_start = replica.log.log_start_offset
-        # of all replicas and epochs, for what this one has held of it may have been cut meanwhile, and what waits to be written
-        written = sum(batch.size_bytes for batch in self._known.values() if batch.end_offset > self.log_start)
-        kept = written + replica.log._pending_bytes
-        if retention_bytes < 0 or kept < retention_bytes:
-            raise LawBroken(
-                "retention takes nothing that the topic is to keep (L1)",
-                f"{replica.who} begins {self} at {self.log_start}, after which come {kept} bytes; "
-                f"retention.bytes is {retention_bytes}",
-            )
+        -1: everything. retention_ms: for how long it keeps records; None: for ever. Who comes after it follows its leader."""
+        before, self.log_start = self.log_start, replica.log.log_start_offset
+        gone = [batch for batch in self._known.values() if before < batch.end_offset <= self.log_start]
+        for batch in gone:
+            age_ms = now_ms - batch.newest_ms
+            if batch.end_offset <= self.let_go_below or (retention_ms is not None and age_ms > retention_ms):
+                continue
+            # of all replicas and epochs, for what this one has held of it may have been cut meanwhile, and what waits to be written
+            written = sum(each.size_bytes for each in self._known.values() if each.end_offset > batch.end_offset)
+            kept = written + replica.log._pending_bytes
+            if not 0 <= retention_bytes <= kept:
+                raise LawBroken(
+                    "retention takes nothing that the topic is to keep (L1)",
+                    f"{replica.who} begins {self} at {self.log_start}: {kept} bytes come after the record before "
+                    f"{batch.end_offset}, {age_ms} ms old; retention.bytes is {retention_bytes}, retention.ms {retention_ms}",
+                )
 
     def commit(self, replica: FollowedLog, high_watermark: int) -> None:
         """A leader's high watermark has passed what nobody's had: from now on this is the truth."""
@@ -125,12 +135,22 @@ class FollowedLog:
 
     def is_behind(self) -> bool:
         """Whether the log has changed since the last look."""
-        return self.log.written_end_offset != self.end
+        return self.log.written_end_offset != self.end or self._is_gone()
+
+    def _is_gone(self) -> bool:
+        """Whether nothing is left of what was read here: by retention, or because the log was begun anew, perhaps at its end."""
+        return bool(self.ends) and self.log._segments[0].base_offset >= self.end
 
     def catch_up(self) -> bool:
         """Read what is new; everything again if something was cut. Whether another segment was begun."""
         segment_base = self._segment_base
-        if self.log.written_end_offset < self.end or self.log.log_start_offset > self.end:
+        first = self.log._segments[0].base_offset
+        if (
+            self.log.written_end_offset < self.end
+            or self.log.log_start_offset > self.end
+            or first < self.start
+            or self._is_gone()
+        ):
             self._read_all()
         else:
             self._read_on()
@@ -149,7 +169,9 @@ class FollowedLog:
         first: Offset = self.log._segments[0].base_offset
         self.start = self.end = first
         self._chain = self.model.chains.get(first)
-        if self._chain is None:
+        # One that is empty may begin within a batch, as DeleteRecords has it: it begins anew with the whole batch.
+        is_empty = self.log.log_start_offset == self.log.log_end_offset
+        if self._chain is None and not is_empty:
             raise LawBroken(
                 "a log starts at a committed batch (P9)",
                 f"{self.who} starts {self.model} at {first}, committed up to {self.model.committed_end}",
@@ -183,7 +205,7 @@ class FollowedLog:
             self.end = header.next_offset
             self._chain = hash((self._chain, batch))
             key = (header.partition_leader_epoch, header.base_offset)
-            self.model.learn(*key, self.end, self._chain, batch, self.who)
+            self.model.learn(header, self._chain, batch, self.who)
             self.ends.append(self.end)
             self.chains.append(self._chain)
             self.keys.append(key)

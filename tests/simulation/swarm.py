@@ -10,7 +10,7 @@ has much of some faults and nothing of others, and crashes go for moments at whi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from tests.simulation.disk import DiskFaults
@@ -24,6 +24,10 @@ begun anew beside those of the same name that are out of reach."""
 KEPT_LONGER_SHARE = 0.15
 """Of the seeds, in how many the topics keep for ever what the brokers' own settings would soon let go of, while brokers start
 out of everybody's reach."""
+RETIRING_SHARE = 0.4
+"""Of the seeds, in how many records expire within moments, operators delete others, and a partition rests now and then."""
+RETIRING_SALT = 4
+"""Leaves the seeds that tests name the runs that they were."""
 ONE_BATCH_BYTES = 100
 """What a haunted follower fetches at once, so that it joins an ISR when it holds what is committed and no more."""
 
@@ -62,6 +66,8 @@ class LogShape:
     """What the brokers' own settings say (log.retention.bytes); -1 keeps everything."""
     topic_retention_bytes: int | None
     """What the topics' settings say instead; None: nothing, so that the brokers' count."""
+    topic_retention_ms: int | None
+    """What the topics' settings say; None: nothing, and the brokers' own settings keep records of any age."""
     is_page_cache: bool
     """Records count when written, as in Kafka; then processes are killed, but the power stays on."""
     checkpoint_s: float
@@ -133,10 +139,18 @@ class Swarm:
     own flush is late all the while; 0: none does."""
     configure_every_s: float
     """Mean time between two settings of a topic that an operator changes; 0: none does."""
+    delete_records_every_s: float
+    """Mean time between two deletions of records from the beginning of a partition; 0: nobody asks for it."""
+    rest_s: float
+    """How long a partition rests at most, again and again, in which nobody writes to it; 0: it does not."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
         """Draw each intensity; zero is one of its values."""
+        return cls._draw(random)._retiring(random)
+
+    @classmethod
+    def _draw(cls, random: Random) -> Swarm:
         choose = random.choice
         is_page_cache = random.random() < 0.15
         brokers_beside = choose([0, 0, 1])
@@ -187,6 +201,7 @@ class Swarm:
                 index_interval_bytes=choose([0, 300, 4096]),
                 retention_bytes=choose([0, 300] if is_kept_longer else [-1, -1, 3000, 300]),
                 topic_retention_bytes=-1 if is_kept_longer else choose([None, None, 300, 3000]),
+                topic_retention_ms=None,
                 is_page_cache=is_page_cache,
                 checkpoint_s=choose([0.3, 1.0] if is_kept_longer else [0.3, 1.0, 5.0]),
             ),
@@ -203,4 +218,21 @@ class Swarm:
             stop_every_s=choose([0.0, 0.0, 1.0, 4.0]),
             haunt_every_s=haunt_every_s,
             configure_every_s=choose([0.0, 0.5, 2.0]),
+            delete_records_every_s=0.0,
+            rest_s=0.0,
+        )
+
+    def _retiring(self, random: Random) -> Swarm:
+        """With records that go soon. Drawn from a copy of the generator: the seeds without stay the runs that they were."""
+        apart = Random()
+        apart.setstate(random.getstate())
+        apart = Random(apart.getrandbits(64) + RETIRING_SALT)
+        is_kept_for_ever = self.logs.topic_retention_bytes == -1
+        if is_kept_for_ever or apart.random() >= RETIRING_SHARE:
+            return self
+        return replace(
+            self,
+            logs=replace(self.logs, topic_retention_ms=apart.choice([None, 300, 300, 1000])),
+            delete_records_every_s=apart.choice([0.0, 0.3, 1.5]),
+            rest_s=apart.choice([0.0, 1.0, 3.0]),
         )

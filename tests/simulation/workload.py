@@ -33,8 +33,8 @@ PRODUCE_TIMEOUT_MS = 1500
 CALL_TIMEOUT_S = 2.5
 RETRY_S = 0.02
 READ_PAUSE_S = 0.05
+REST_STEP_S = 0.1
 LATEST_TIMESTAMP = -1
-RECORD_TIME_MS = 1_700_000_000_000
 IDS_PER_PRODUCER = 1_000_000
 CHURN_PAUSE_S = 0.3
 CHURN_TOPIC = "churned"
@@ -55,10 +55,10 @@ class Producer:
         """Whether the record is its own."""
         return self.first_id <= record_id < self.first_id + IDS_PER_PRODUCER
 
-    def next_batch(self, count: int) -> tuple[list[int], bytes]:
-        """The ids of the next batch, and its bytes."""
+    def next_batch(self, count: int, *, time_ms: int) -> tuple[list[int], bytes]:
+        """The ids of the next batch, and its bytes; all its records are of that time."""
         ids = list(range(self.next_id, self.next_id + count))
-        records = [Record(index, RECORD_TIME_MS, None, b"%d" % record_id) for index, record_id in enumerate(ids)]
+        records = [Record(index, time_ms, None, b"%d" % record_id) for index, record_id in enumerate(ids)]
         sequence = self.next_id - self.first_id
         self.next_id += count
         return ids, build_batch(records, producer_id=self.producer_id, producer_epoch=0, base_sequence=sequence)
@@ -80,6 +80,9 @@ class Client:
         """Offset -> id, as read below the high watermark."""
         self._cluster = cluster
         self._think_s = cluster.swarm.think_s * (cluster.swarm.idle_factor if partition else 1.0)
+        self._rest_s = cluster.swarm.rest_s if partition else 0.0
+        self._works_until_s = 0.0
+        self._rests_until_s = 0.0
         self._is_stopping = False
         self._busy = 0
         self._leader_epoch = NO_EPOCH
@@ -103,16 +106,38 @@ class Client:
         """Finish what was begun, then no more; `is_done` tells."""
         self._is_stopping = True
 
+    def probe(self) -> None:
+        """After everything has come to rest: write once more; `is_done` tells when it is acknowledged."""
+        self._cluster.network.spawn(self._write(self.producers[0]))
+
     async def _produce(self, producer: Producer) -> None:
         random = self._cluster.random
         self._busy += 1
         while not self._is_stopping:
-            ids, batch = producer.next_batch(random.randint(1, 3))
-            while (outcome := await self._try(batch)) is None:
-                await asyncio.sleep(RETRY_S * (0.5 + random.random()))
-            self._on_acknowledged(producer, ids, outcome)
+            await self._write(producer)
             await asyncio.sleep(random.random() * self._think_s)
+            if self._rest_s:
+                await self._rest()
         self._busy -= 1
+
+    async def _write(self, producer: Producer) -> None:
+        """One batch, sent until it is acknowledged."""
+        random = self._cluster.random
+        self._busy += 1
+        ids, batch = producer.next_batch(random.randint(1, 3), time_ms=self._cluster.wall_ms())
+        while (outcome := await self._try(batch)) is None:
+            await asyncio.sleep(RETRY_S * (0.5 + random.random()))
+        self._on_acknowledged(producer, ids, outcome)
+        self._busy -= 1
+
+    async def _rest(self) -> None:
+        """All producers of the partition at once, so that nobody writes to it."""
+        random, now_s = self._cluster.random, self._cluster.loop.time()
+        if now_s > max(self._works_until_s, self._rests_until_s):
+            self._rests_until_s = now_s + random.random() * self._rest_s
+            self._works_until_s = self._rests_until_s + random.random()
+        while not self._is_stopping and self._cluster.loop.time() < self._rests_until_s:
+            await asyncio.sleep(REST_STEP_S)
 
     def _on_acknowledged(self, producer: Producer, ids: list[int], outcome: AppendOutcome) -> None:
         invariants = self._cluster.invariants
@@ -251,7 +276,7 @@ class ChurningClient(Client):
             self.producers.append(producer)
             until_s = self._cluster.loop.time() + random.random() * self._cluster.swarm.churn_s
             while not self._is_stopping and self._cluster.loop.time() < until_s:
-                ids, batch = producer.next_batch(random.randint(1, 3))
+                ids, batch = producer.next_batch(random.randint(1, 3), time_ms=self._cluster.wall_ms())
                 while (outcome := await self._try(batch)) is None and self._cluster.loop.time() < until_s:
                     await asyncio.sleep(RETRY_S * (0.5 + random.random()))
                 if outcome is not None:
@@ -297,8 +322,8 @@ class ChurningClient(Client):
 
 def settings_of_topics(swarm: Swarm) -> dict[str, str]:
     """What every topic is made with."""
-    kept = swarm.logs.topic_retention_bytes
-    return {} if kept is None else {"retention.bytes": str(kept)}
+    kept = {"retention.bytes": swarm.logs.topic_retention_bytes, "retention.ms": swarm.logs.topic_retention_ms}
+    return {key: str(value) for key, value in kept.items() if value is not None}
 
 
 def read_out(outcome: FetchOutcome) -> bytes:

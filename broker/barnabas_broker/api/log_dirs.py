@@ -38,7 +38,6 @@ from barnabas_wire.kafka.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-HIGH_WATERMARK = -1
 UNKNOWN_BYTES = -1
 
 
@@ -127,19 +126,10 @@ def _delete(services: BrokerServices, topic: str, asked: DeleteRecordsPartition)
         if topic in INTERNAL_TOPICS and services.metadata.image.topics.get(topic) is not None:
             raise InternalTopic(f"{topic} is the cluster's own: its records stay")
         partition = services.replica_manager.leader_partition(TopicPartition(topic, asked.partition_index))
-        high_watermark = partition.high_watermark
-        offset = high_watermark if asked.offset == HIGH_WATERMARK else asked.offset
-        if not 0 <= offset <= high_watermark:
-            raise KafkaError.of(
-                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not between 0 and the high watermark {high_watermark}"
-            )
-        if offset > partition.log.log_start_offset:
-            partition.log.delete_records_before(Offset(offset))
+        low_watermark = partition.delete_records(Offset(asked.offset))
     except KafkaError as error:
         return _kept(asked, error)
-    return DeleteRecordsPartitionResult(
-        partition_index=asked.partition_index, low_watermark=partition.log.log_start_offset
-    )
+    return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low_watermark)
 
 
 def _kept(asked: DeleteRecordsPartition, error: KafkaError) -> DeleteRecordsPartitionResult:
