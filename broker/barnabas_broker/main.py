@@ -26,7 +26,7 @@ from barnabas_wire.kafka.ids import Uuid
 
 if TYPE_CHECKING:
     from barnabas_broker.config.server import ServerConfig
-    from barnabas_log.disk import Disk
+    from barnabas_log.disk import RealDisk
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -42,7 +42,7 @@ _VERBS_ELSEWHERE = {
 """Verbs whose arguments are with their code, and their lines in the help: others do not wait for what these import."""
 
 
-def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Disk] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], RealDisk] | None = None) -> int:
     """Run one verb; returns the process's exit status.
 
     open_disk: makes the disks of a node that is run, None: the operating system's (see run_node); the offline verbs keep that.
@@ -161,7 +161,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     return (read_properties(options.config) if options.config else {}) | given
 
 
-def _run(options: argparse.Namespace, open_disk: Callable[[], Disk] | None) -> int:
+def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) -> int:
     from barnabas_broker.config.server import node_config
     from barnabas_broker.node.process import run_node
     from barnabas_log.disk import RealDisk

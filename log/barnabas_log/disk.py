@@ -10,7 +10,8 @@ flushed. So no descriptor and no mmap goes above this file, except `send_descrip
 
 Not obvious:
   - fdatasync flushes the size of a file that grew, so no fsync is needed for data. A new name needs its directory's flush.
-  - A bare descriptor can be reused by another file after close: readers hold the File (acquire/release).
+  - A bare descriptor can be reused by another file after close: readers hold the File (acquire/release). A file that nobody
+    beside its owner holds may be without a descriptor and opens itself again when it is used (descriptors.py).
   - acquire, release and close are called on the loop that owns the log, never from the disk's threads: no lock.
   - Do not preallocate: measured 0-30 % on fdatasync, and a reader of zeros could not tell the end from a torn tail. Blocks
     reserved behind the end (fallocate, FALLOC_FL_KEEP_SIZE, 16 MiB at a time) take a quarter of the kernel's instructions per
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -35,6 +37,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, NamedTuple, Protocol
 
+from barnabas_log.descriptors import Descriptors
 from barnabas_log.errors import DirectoryLocked
 from barnabas_log.flush_ring import FlushRing, OnFlushed
 from barnabas_wire.records.batch import Buffer
@@ -50,7 +53,10 @@ StrPath = str | Path
 
 
 class File(Protocol):
-    """An append-only file, or a directory whose names are to be flushed."""
+    """An append-only file, or a directory whose names are to be flushed.
+
+    Used on the loop that owns the log; in a thread only while it is held there (acquire), or while nobody else has its log.
+    """
 
     path: str
     size_bytes: int
@@ -77,7 +83,13 @@ class File(Protocol):
         ...
 
     def acquire(self) -> None:
-        """Take hold: the file stays open until as many releases, even if its owner closes it or its name goes."""
+        """Take hold: the file stays open until as many releases, even if its owner closes it or its name goes.
+
+        Raises OSError where it had to be opened again and cannot be; then nothing is held."""
+        ...
+
+    def rest(self) -> None:
+        """Go without a descriptor until the next use, unless somebody holds the file: it is not expected to be used soon."""
         ...
 
     def release(self) -> None:
@@ -164,6 +176,10 @@ class Disk(Protocol):
         """Bytes that an unprivileged process may still write."""
         ...
 
+    def ensure_descriptors(self, count: int) -> None:
+        """Before a step that must not stop halfway: raise OSError (EMFILE) unless `count` further files can be opened."""
+        ...
+
     def close(self) -> None:
         """End the disk's threads and let go of the directory locks."""
         ...
@@ -172,31 +188,57 @@ class Disk(Protocol):
 class RealFile:
     """A file on the operating system's disk."""
 
-    __slots__ = ("_close_descriptor", "_descriptor", "_holders", "_is_closed", "path", "size_bytes")
+    __slots__ = (
+        "_close_descriptor",
+        "_descriptor",
+        "_descriptors",
+        "_flags",
+        "_holders",
+        "_is_closed",
+        "_is_used",
+        "path",
+        "size_bytes",
+    )
 
     def __init__(
-        self, path: str, descriptor: int, size_bytes: int, *, close_descriptor: Callable[[int], None] = os.close
+        self,
+        path: str,
+        descriptor: int,
+        size_bytes: int,
+        *,
+        flags: int,
+        descriptors: Descriptors,
+        close_descriptor: Callable[[int], None] = os.close,
     ) -> None:
-        """close_descriptor: told the descriptor when the last holder lets go."""
+        """flags: to open it again with. close_descriptor: told the descriptor when the last holder lets go."""
         self.path = path
         self.size_bytes = size_bytes
         self._close_descriptor = close_descriptor
         self._descriptor = descriptor
+        self._descriptors = descriptors
+        self._flags = flags
         self._holders = 1
         self._is_closed = False
+        self._is_used = True
+        """Since somebody last looked for a file to close."""
+        descriptors.note_open(self)
 
     def append(self, parts: Sequence[Buffer]) -> int:
         """See File.append. Positioned, so bytes that a failed write left behind are overwritten by the next."""
         position = self.size_bytes
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = self._open_again()
+        self._is_used = True
         if len(parts) <= _IOV_MAX:
-            written = os.pwritev(self._descriptor, parts, position)
+            written = os.pwritev(descriptor, parts, position)
             if written == sum(map(len, parts)):
                 self.size_bytes = position + written
                 return written
             parts = _rest(parts, written)
             position += written
         while parts:
-            written = os.pwritev(self._descriptor, parts[:_IOV_MAX], position)
+            written = os.pwritev(descriptor, parts[:_IOV_MAX], position)
             position += written
             parts = _rest(parts, written)
         total = position - self.size_bytes
@@ -205,13 +247,14 @@ class RealFile:
 
     def read(self, position: int, size: int) -> bytes:
         """See File.read."""
-        data = os.pread(self._descriptor, size, position)
+        descriptor = self.send_descriptor()
+        data = os.pread(descriptor, size, position)
         if len(data) == size or not data:
             return data
         pieces = [data]
         got = len(data)
         while got < size:
-            data = os.pread(self._descriptor, size - got, position + got)
+            data = os.pread(descriptor, size - got, position + got)
             if not data:
                 break
             pieces.append(data)
@@ -220,27 +263,35 @@ class RealFile:
 
     def truncate(self, size_bytes: int) -> None:
         """See File.truncate."""
-        os.ftruncate(self._descriptor, size_bytes)
+        os.ftruncate(self.send_descriptor(), size_bytes)
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
         """See File.sync."""
-        os.fdatasync(self._descriptor)
+        os.fdatasync(self.send_descriptor())
 
     def send_descriptor(self) -> int:
-        """See File.send_descriptor."""
-        return self._descriptor
+        """See File.send_descriptor. Raises OSError where it had to be opened again and cannot be."""
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = self._open_again()
+        self._is_used = True
+        return descriptor
 
     def acquire(self) -> None:
         """See File.acquire."""
         assert self._holders > 0, f"{self.path} is closed"
+        if self._descriptor < 0:  # its name may go while it is held
+            self._open_again()
+        self._is_used = True
         self._holders += 1
 
     def release(self) -> None:
         """See File.release."""
         self._holders -= 1
-        if self._holders == 0:
+        if self._holders == 0 and self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
+            self._descriptors.note_closed(self)
             self._close_descriptor(descriptor)
         assert self._holders >= 0, f"{self.path} was released more often than acquired"
 
@@ -249,6 +300,30 @@ class RealFile:
         if not self._is_closed:
             self._is_closed = True
             self.release()
+
+    def rest(self) -> None:
+        """See File.rest."""
+        self._is_used = False
+        if self._descriptor >= 0 and self.close_if_idle():
+            self._descriptors.note_closed(self)
+
+    def close_if_idle(self) -> bool:
+        """See OpenFile."""
+        if self._holders != 1 or self._is_closed or self._is_used:  # closed: the one who holds it is a reader
+            self._is_used = False
+            return False
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
+        return True
+
+    def _open_again(self) -> int:
+        if self._holders < 1:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self.path)
+        descriptor = self._descriptor = self._descriptors.opening(lambda: os.open(self.path, self._flags))
+        self._is_used = True
+        self._descriptors.stats.reopened += 1
+        self._descriptors.note_open(self)
+        return descriptor
 
 
 class _Flush:
@@ -263,8 +338,15 @@ class _Flush:
         self._error: OSError | None = None
         self._left = [True] + [False] * (len(files) - 1)
         """One entry per file, popped from the end, which needs no lock: who gets True is the last."""
-        for file in files:
-            file.acquire()
+        held = 0
+        try:
+            for file in files:
+                file.acquire()
+                held += 1
+        except OSError:
+            for file in files[:held]:
+                file.release()
+            raise
 
     def sync(self, file: File) -> None:
         """Make one of the files durable, in a thread; the last one tells the loop."""
@@ -309,7 +391,8 @@ class RealDisk:
     """The operating system's disk, with threads of its own for what blocks."""
 
     def __init__(self, *, threads_max: int = FLUSH_THREADS_MAX, wants_ring: bool = True) -> None:
-        """wants_ring: flush by io_uring where the kernel lets us."""
+        """Made by the thread whose loop owns the files. wants_ring: flush by io_uring where the kernel lets us."""
+        self.descriptors = Descriptors()
         self._executor = ThreadPoolExecutor(threads_max, thread_name_prefix="disk")
         self._threads_max = threads_max
         self._flushers: list[Thread] = []
@@ -320,10 +403,17 @@ class RealDisk:
 
     def open(self, path: StrPath, *, create: bool = False) -> File:
         """See Disk.open."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        descriptor = os.open(path, flags, 0o644)
-        size_bytes = os.fstat(descriptor).st_size
-        return RealFile(str(path), descriptor, size_bytes, close_descriptor=self._close_descriptor)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        creating = flags | os.O_CREAT if create else flags
+        descriptor = self.descriptors.opening(lambda: os.open(path, creating, 0o644))
+        return RealFile(
+            str(path),
+            descriptor,
+            os.fstat(descriptor).st_size,
+            flags=flags,
+            descriptors=self.descriptors,
+            close_descriptor=self._close_descriptor,
+        )
 
     def _close_descriptor(self, descriptor: int) -> None:
         """Close it here, or in a thread when the file has no name any more: then its blocks are freed, which takes 40 ms for
@@ -336,7 +426,9 @@ class RealDisk:
 
     def directory(self, path: StrPath) -> File:
         """See Disk.directory."""
-        return RealFile(str(path), os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), 0)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        descriptor = self.descriptors.opening(lambda: os.open(path, flags))
+        return RealFile(str(path), descriptor, 0, flags=flags, descriptors=self.descriptors)
 
     def exists(self, path: StrPath) -> bool:
         """See Disk.exists."""
@@ -344,7 +436,7 @@ class RealDisk:
 
     def list_directory(self, path: StrPath) -> list[str]:
         """See Disk.list_directory."""
-        return sorted(os.listdir(path))
+        return self.descriptors.opening(lambda: sorted(os.listdir(path)))
 
     def make_directory(self, path: StrPath) -> None:
         """See Disk.make_directory."""
@@ -362,11 +454,11 @@ class RealDisk:
     def remove_tree(self, path: StrPath) -> None:
         """See Disk.remove_tree."""
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(path)
+            self.descriptors.opening(lambda: shutil.rmtree(path))
 
     def sync_directory(self, path: StrPath) -> None:
         """See Disk.sync_directory."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self.descriptors.opening(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         try:
             os.fsync(descriptor)
         finally:
@@ -374,7 +466,9 @@ class RealDisk:
 
     def lock_directory(self, path: StrPath) -> None:
         """See Disk.lock_directory. Kafka's own file name, so that a Kafka on the same directory is kept out too."""
-        descriptor = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.path.join(path, ".lock")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = self.descriptors.opening(lambda: os.open(lock, flags, 0o644))
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -384,7 +478,7 @@ class RealDisk:
 
     def read_file(self, path: StrPath) -> bytes:
         """See Disk.read_file."""
-        with open(path, "rb") as stream:
+        with self.descriptors.opening(lambda: open(path, "rb")) as stream:
             return stream.read()
 
     def write_file_atomically(self, path: StrPath, data: bytes) -> None:
@@ -450,6 +544,10 @@ class RealDisk:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
+    def ensure_descriptors(self, count: int) -> None:
+        """See Disk.ensure_descriptors."""
+        self.descriptors.ensure(count)
+
     def close(self) -> None:
         """See Disk.close."""
         self._executor.shutdown(wait=True)
@@ -464,6 +562,7 @@ class RealDisk:
         for descriptor in self._locks:
             os.close(descriptor)
         self._locks.clear()
+        self.descriptors.close()
 
 
 def _rest(parts: Sequence[Buffer], written: int) -> Sequence[Buffer]:

@@ -69,6 +69,12 @@ class NoRoom(StorageFailed):
     """The disk under this log is full, or a quota is: nothing is lost, and it takes records again once there is room."""
 
 
+class OutOfDescriptors(KafkaError):
+    """The process has no file descriptor left. Nothing was changed and the disk is well: to be tried again later."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+
+
 class DirectoryLocked(KafkaError):
     """Another process serves this directory."""
 

@@ -24,18 +24,23 @@ flush command alone 5 % fewer; with the pages written out and waited for 10 %; w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File
-from barnabas_log.errors import StorageFailed
+from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import Offset
 
 ROUNDS_MAX = 4
 """Rounds in flight per directory."""
+ROUND_FILES_MAX = 64
+"""A round takes no further log when it has so many files: while they are flushed they keep their descriptors."""
+RETRY_S = 0.05
+"""After which logs are looked at again that could not be flushed for want of a descriptor."""
 SLOW_FLUSH_S = 0.020
 """A round older than this holds back writes to its files: they might wait for it (seen: 59 ms), and nothing that is
 written now could be acknowledged sooner."""
@@ -80,6 +85,8 @@ class FlushRounds:
         self._loop: asyncio.AbstractEventLoop | None = None
         """While it runs."""
         self._is_beginning = False
+        self._retry: asyncio.TimerHandle | None = None
+        """While logs wait for descriptors."""
         self._is_failed = False
 
     def request(self, log: UnifiedLog) -> None:
@@ -112,6 +119,9 @@ class FlushRounds:
             await loop.create_future()
         finally:
             self._loop = None
+            if self._retry is not None:
+                self._retry.cancel()
+                self._retry = None
 
     def _begin_requested(self) -> None:
         self._is_beginning = False
@@ -127,6 +137,8 @@ class FlushRounds:
             beginning = _Round(loop.time())
             files: list[File] = []
             for log in ready[:share]:
+                if len(files) >= ROUND_FILES_MAX:
+                    break
                 self._requested.pop(log, None)
                 if log.is_failed:
                     continue
@@ -134,16 +146,42 @@ class FlushRounds:
                     files += log.dirty_files()
                 except StorageFailed:
                     continue  # the log has told its listener, which fails the directory
+                except OutOfDescriptors:
+                    self._put_off([log], loop)
+                    continue
                 beginning.ends[log] = log.written_end_offset
                 self._round_of[log] = beginning
             if not beginning.ends:
+                if self._retry is not None:
+                    return
                 continue
             beginning.file_count = len(files)
             self._rounds_in_flight += 1
-            if files:
-                self._disk.begin_flush(files, partial(self._end, beginning))
-            else:
+            if not files:
                 loop.call_soon(self._end, beginning, None)
+                continue
+            try:
+                self._disk.begin_flush(files, partial(self._end, beginning))
+            except OSError as error:
+                self._rounds_in_flight -= 1
+                for log in beginning.ends:
+                    del self._round_of[log]
+                if not is_out_of_descriptors(error):
+                    self.fail(error)
+                    return
+                self._put_off(beginning.ends, loop)
+                return
+
+    def _put_off(self, logs: Iterable[UnifiedLog], loop: asyncio.AbstractEventLoop) -> None:
+        """Flush them a little later: nothing of the disk has failed."""
+        for log in logs:
+            self._requested[log] = None
+        if self._retry is None:
+            self._retry = loop.call_later(RETRY_S, self._try_again)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._begin_requested()
 
     def _end(self, ending: _Round, error: OSError | None) -> None:
         self._rounds_in_flight -= 1

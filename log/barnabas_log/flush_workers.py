@@ -26,6 +26,8 @@ import os
 import platform
 import struct
 
+from barnabas_log.descriptors import is_out_of_descriptors
+
 SLICE_NS = 100_000
 """The shortest that the scheduler allows."""
 PERIOD_S = 0.1
@@ -62,8 +64,9 @@ class FlushWorkers:
         self._due_s = now_s + PERIOD_S
         try:
             threads = set(os.listdir("/proc/self/task"))
-        except OSError:  # no /proc: nothing to be done here, ever
-            self._due_s = float("inf")
+        except OSError as error:
+            if not is_out_of_descriptors(error):  # no /proc: nothing to be done here, ever
+                self._due_s = float("inf")
             return
         for thread in threads - self._known:
             with contextlib.suppress(OSError):  # it has ended meanwhile, or a sandbox forbids it

@@ -29,11 +29,13 @@ from typing import Final
 
 from barnabas_log import checkpoints
 from barnabas_log.config import LogConfig
+from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
-from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId, StorageFailed
+from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import FlushRounds, FlushStats
 from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, Offset, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -169,7 +171,7 @@ class LogManager:
     async def load(self) -> None:
         """Lock the directories and open every log in them, in the disk's threads. A directory that cannot be read is offline.
 
-        Raises DirectoryLocked, InconsistentTopicId, StorageFailed when no directory works.
+        Raises DirectoryLocked, InconsistentTopicId, OutOfDescriptors, StorageFailed when no directory works.
         """
         epochs: list[int | None] = []
         for directory in self._directories:
@@ -180,6 +182,8 @@ class LogManager:
                 self._disk.lock_directory(directory.path)
                 epochs.append(await self._load_directory(directory))
             except OSError as error:
+                if is_out_of_descriptors(error):
+                    raise OutOfDescriptors(f"{directory.path}: {error}") from error
                 self._fail_directory(directory, error)
         if not self.online_directories:
             raise StorageFailed(
@@ -220,7 +224,7 @@ class LogManager:
                 clean_file = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
                 write = partial(checkpoints.write_clean_shutdown, self._disk, clean_file, broker_epoch=broker_epoch)
                 await self._disk.run(write)
-            except (OSError, StorageFailed) as error:
+            except (OSError, StorageFailed, OutOfDescriptors) as error:
                 logger.error("%s did not stop cleanly: %s", directory.path, error)
         self._logs.clear()
         self._homes.clear()
@@ -301,7 +305,8 @@ class LogManager:
         """The log of a partition, with these settings; if it is not there it is made, in the directory with that id if there
         is one, else in the online directory with the fewest logs. Whether it may be made is for the caller to know.
 
-        Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works.
+        Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works,
+        OutOfDescriptors when it may be tried again later.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -309,8 +314,7 @@ class LogManager:
                 try:
                     log.set_topic_id(topic_id)
                 except OSError as error:
-                    self.on_storage_failed(log, error)
-                    raise StorageFailed(f"{log.directory}: {error}") from error
+                    raise self._refuse(self._homes[log], error) from error
             elif log.topic_id != topic_id:
                 raise InconsistentTopicId(f"{log.directory} is of topic id {log.topic_id}, not {topic_id}")
             log.update_config(config)
@@ -332,10 +336,16 @@ class LogManager:
                 listener=self,
             )
         except OSError as error:
-            self._fail_directory(directory, error)
-            raise StorageFailed(f"{directory.path}: {error}") from error
+            raise self._refuse(directory, error) from error
         self._adopt(directory, log)
         return log
+
+    def _refuse(self, directory: _Directory, error: OSError) -> KafkaError:
+        """What to raise when a log cannot be made; the directory fails unless it is not to blame."""
+        if is_out_of_descriptors(error):
+            return OutOfDescriptors(f"{directory.path}: {error}")
+        self._fail_directory(directory, error)
+        return StorageFailed(f"{directory.path}: {error}")
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Take the log out of service: its directory is renamed now and removed after file.delete.delay.ms.
@@ -530,8 +540,8 @@ class LogManager:
     def _retire(self, log: UnifiedLog) -> None:
         try:
             self.stats.segments_retired += log.apply_retention(self._clock_ms())
-        except StorageFailed:
-            return  # the log has told its listener
+        except (StorageFailed, OutOfDescriptors):
+            return  # the log has told its listener, or is looked at again next time
         removals = log.take_removals()
         if removals:
             self._removals += removals
@@ -545,7 +555,12 @@ class LogManager:
                 try:
                     await self._disk.run(self._write_directory_checkpoints, directory, ends)
                 except OSError as error:
-                    self._fail_directory(directory, error)
+                    if is_out_of_descriptors(error):  # a later recovery point costs a crash time, not data
+                        logger.warning(
+                            "the checkpoints of %s are written at the next interval: %s", directory.path, error
+                        )
+                    else:
+                        self._fail_directory(directory, error)
 
     def _ends(self, directory: _Directory) -> list[tuple[UnifiedLog, Offset, Offset]]:
         """What a checkpoint is to say, taken on the loop: (log, flushed end, log start)."""

@@ -339,9 +339,10 @@ def _has_its_indexes(segment: LogSegment) -> bool:
 
 
 def _settle(segment: LogSegment) -> None:
-    """Take the greatest timestamp into memory, for retention, and let go of the index files."""
+    """Take the greatest timestamp into memory, for retention, and keep none of its files open."""
     segment.load_max_timestamp()
     segment.close_indexes()
+    segment.rest()
 
 
 def _cut_tail(segment: LogSegment) -> int:

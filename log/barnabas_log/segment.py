@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from barnabas_log.config import INT32_MAX, LogConfig
+from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
@@ -127,8 +128,9 @@ class LogSegment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: Offset, config: LogConfig, *, now_ms: int) -> LogSegment:
-        """A segment that is there; its indexes are opened when asked. Raises FileNotFoundError."""
+        """A segment that is there; its files are opened when asked. Raises FileNotFoundError."""
         file = disk.open(segment_path(directory, base_offset, LOG_SUFFIX))
+        file.rest()
         return cls(disk, directory, base_offset, config, file, now_ms)
 
     # -- appending -------------------------------------------------------------------------------------------------
@@ -236,7 +238,12 @@ class LogSegment:
             return True
         first_ms = self._first_timestamp_ms
         if first_ms is None:
-            first_ms = self._first_timestamp_ms = self.header_at(0).max_timestamp_ms
+            try:
+                first_ms = self._first_timestamp_ms = self.header_at(0).max_timestamp_ms
+            except OSError as error:
+                if not is_out_of_descriptors(error):
+                    raise
+                return False  # asked again with the next batch
         waited_ms = max_timestamp_ms - first_ms if first_ms >= 0 else now_ms - self.created_ms
         if waited_ms <= config.segment_ms - config.segment_jitter_ms:
             return False
@@ -390,6 +397,12 @@ class LogSegment:
         return None
 
     # -- letting go ------------------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """Go without open files until one is used."""
+        self.file.rest()
+        self.offset_index.rest()
+        self.time_index.rest()
 
     def close_indexes(self) -> None:
         """Let go of the index files; a look-up opens them again. Only once the segment is inactive and flushed."""

@@ -153,6 +153,11 @@ class SparseIndex:
         """The open file, for a flush."""
         return self._open(create=True)
 
+    def rest(self) -> None:
+        """Keep the file, but no descriptor of it until it is used."""
+        if self._file is not None:
+            self._file.rest()
+
     def close(self) -> None:
         """Let go of the file; entries not written out are lost."""
         if self._file is not None:

@@ -17,6 +17,8 @@ Not obvious:
     dirty_files opens a window in which truncate_to keeps a cap.
   - The epoch file and the indexes of the active segment lag behind on purpose: recovery makes them again from the
     recovery point on, so they are written before that point moves, not at every append.
+  - A process without descriptors is not a broken disk. What would write waits, as for a slow flush; every step of several
+    files asks for their descriptors first, and is refused whole (OutOfDescriptors).
   - A read never waits for bytes that the listener holds back (a slow flush): it ends at the written end.
 """
 
@@ -30,6 +32,7 @@ from typing import NamedTuple, Protocol
 from barnabas_log.batch_run import BatchRun, read_run
 from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata, read_partition_metadata
 from barnabas_log.config import LogConfig, TimestampType
+from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File, FileRange
 from barnabas_log.errors import (
     BatchPassesSegment,
@@ -37,6 +40,7 @@ from barnabas_log.errors import (
     InconsistentTopicId,
     InvalidBatch,
     OffsetOutOfRange,
+    OutOfDescriptors,
     StorageFailed,
 )
 from barnabas_log.producer_state import ProducerState, list_snapshots, snapshot_path
@@ -51,7 +55,7 @@ from barnabas_log.recovery import (
 from barnabas_log.retention import SegmentFacts, deletable_count
 from barnabas_log.segment import LogSegment
 from barnabas_log.validator import check_is_one_batch, check_producer_batch
-from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
     CRC_START,
@@ -74,6 +78,8 @@ PENDING_BYTES_MAX = 4 * 1024 * 1024
 """Bytes queued in one log before an append writes by itself."""
 HELD_BYTES_MAX = 32 * 1024 * 1024
 """Bytes queued in one log while a slow flush holds its writes back; past that it writes, and may wait for the disk."""
+_STEP_DESCRIPTORS = 8
+"""Most files that one step (a roll, a truncation, a flush, the making of a log) opens and cannot do without halfway."""
 
 _OFFSET_ZERO = Offset(0)
 _LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
@@ -219,6 +225,7 @@ class UnifiedLog:
 
         topic_id: ZERO_UUID takes the one on disk. Raises InconsistentTopicId when both are known and differ, OSError.
         """
+        disk.ensure_descriptors(_STEP_DESCRIPTORS)
         is_new = not disk.exists(directory)
         metadata_path = f"{directory}/{PARTITION_METADATA_FILE}"
         known_id = None if is_new else read_partition_metadata(disk, metadata_path)
@@ -256,6 +263,8 @@ class UnifiedLog:
             metadata = disk.open(metadata_path)
             metadata.sync()
             metadata.close()
+        for segment in recovered.segments:
+            segment.rest()
         return log
 
     # -- append ----------------------------------------------------------------------------------------------------
@@ -312,6 +321,8 @@ class UnifiedLog:
         """
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
+        if self._pending_bytes >= HELD_BYTES_MAX:
+            self.write_pending(is_forced=True)
         view = memoryview(batches)
         end, position = len(view), 0
         while position < end:
@@ -353,17 +364,22 @@ class UnifiedLog:
     def _write_or_keep(self, batches: memoryview) -> None:
         """Write what ends at the log end from where it lies; where the listener holds it back, keep a copy."""
         if not self._pending and self.listener.may_write(self):
-            self._write((batches,))
-            return
+            try:
+                self._write((batches,))
+            except OutOfDescriptors:
+                logger.debug("%s: a write waits for a descriptor", self.directory)
+            else:
+                return
         self._pending.append(bytes(batches))
         self._pending_bytes += len(batches)
         if self._pending_bytes >= PENDING_BYTES_MAX:
             self.write_pending()
 
     def write_pending(self, *, is_forced: bool = False) -> None:
-        """Write what is queued, with one system call. The listener may hold it back for a slow flush, unless forced.
+        """Write what is queued, with one system call. It may be held back, unless forced: by the listener for a slow flush, or
+        for want of a descriptor.
 
-        Raises StorageFailed, now and from then on.
+        Raises StorageFailed, now and from then on; if forced, OutOfDescriptors.
         """
         pending = self._pending
         if not pending:
@@ -372,12 +388,17 @@ class UnifiedLog:
             return
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
-        self._write(pending)
+        try:
+            self._write(pending)
+        except OutOfDescriptors:
+            if is_forced:
+                raise
+            return
         self._pending = []
         self._pending_bytes = 0
 
     def _write(self, parts: Sequence[Buffer]) -> None:
-        """Write all that is not written yet. Raises StorageFailed."""
+        """Write all that is not written yet. Raises StorageFailed, or OutOfDescriptors before anything is written."""
         active = self._active
         try:
             active.file.append(parts)
@@ -417,6 +438,8 @@ class UnifiedLog:
         config = self.config
         if size > config.segment_bytes:
             raise BatchPassesSegment(f"a batch of {size} bytes passes segment.bytes={config.segment_bytes}")
+        if self._pending_bytes >= HELD_BYTES_MAX:
+            self.write_pending(is_forced=True)
         base_offset = self.log_end_offset
         append_time_ms = -1
         if config.message_timestamp_type is _LOG_APPEND_TIME:
@@ -456,6 +479,7 @@ class UnifiedLog:
         self.write_pending(is_forced=True)
         old = self._active
         try:
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
             if self._segments_named < self._segments_made:
                 # At most the newest name may be lost, else a crash could keep a later segment and lose an earlier one.
                 self._disk.sync_directory(self.directory)
@@ -481,7 +505,9 @@ class UnifiedLog:
         file.append([self.producers.encode()])
         self._unflushed_files.append(file)
 
-    def _fail(self, error: OSError) -> StorageFailed:
+    def _fail(self, error: OSError) -> KafkaError:
+        if is_out_of_descriptors(error):
+            return OutOfDescriptors(f"{self.directory}: {error}")
         self.fail(error)
         self.listener.on_storage_failed(self, error)
         return StorageFailed(f"{self.directory}: {error}")
@@ -621,6 +647,7 @@ class UnifiedLog:
         self.write_pending(is_forced=True)
         lowered = offset < self.flushed_end_offset
         try:
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
             for segment in self._segments.take_from(offset):
                 self._retire(segment, due_ms=self._now_ms)
             active = self._segments.active
@@ -654,6 +681,10 @@ class UnifiedLog:
             raise InvariantViolated(f"{self.directory}: no log starts at {offset}")
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
+        try:
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
+        except OSError as error:
+            raise self._fail(error) from error
         self._pending = []
         self._pending_bytes = 0
         try:
@@ -707,7 +738,10 @@ class UnifiedLog:
         facts: list[SegmentFacts] = []
         for number, segment in enumerate(segments):
             end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
-            newest_ms = segment.newest_ms(now_ms=now_ms)
+            try:
+                newest_ms = segment.newest_ms(now_ms=now_ms)
+            except OSError as error:
+                raise self._fail(error) from error
             facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, newest_ms))
         count = deletable_count(
             facts,
@@ -807,9 +841,13 @@ class UnifiedLog:
         """Write what is queued and say what must be flushed for `written_end_offset` to be durable.
 
         To be followed by one mark_flushed once all of them are flushed, with the written end as it is now; one flush of
-        a log at a time. Raises StorageFailed.
+        a log at a time. Raises StorageFailed, or OutOfDescriptors: then as if it had not been called.
         """
         self.write_pending(is_forced=True)
+        try:
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
+        except OSError as error:
+            raise self._fail(error) from error
         self._flush_cap = None
         files: list[File] = []
         if self.flushed_end_offset < self.written_end_offset or self._cuts_flushed < self._cuts:

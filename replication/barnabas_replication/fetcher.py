@@ -36,7 +36,7 @@ import logging
 from collections.abc import Callable, Sequence
 from random import Random
 
-from barnabas_log.errors import StorageFailed
+from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.partition import Partition
@@ -384,6 +384,9 @@ class Fetcher:
                         self._cut[partition] = None
             except (OSError, StorageFailed) as error:
                 self._on_storage_error(partition, error)
+            except OutOfDescriptors as error:
+                logger.warning("%s: fetched again later: %s", partition.topic_partition, error)
+                self._pause(followed, now_ms)
             except KafkaError as error:
                 logger.error("%s: what broker %d sent is refused: %s", partition.topic_partition, self.leader_id, error)
                 self._pause(followed, now_ms)

@@ -25,7 +25,7 @@ from functools import partial
 from random import Random
 
 from barnabas_log.config import LogConfig
-from barnabas_log.errors import BatchPassesSegment, BatchTooLarge, NotOneBatch, StorageFailed
+from barnabas_log.errors import BatchPassesSegment, BatchTooLarge, NotOneBatch, OutOfDescriptors, StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
@@ -87,6 +87,8 @@ HIGH_WATERMARK_PUSH_MS = 7
 """How long the HW waits for data to travel with before idle followers are told."""
 SWEEP_MS = 100
 """How often parked produces are looked through for time-outs, while there are any."""
+OPEN_RETRY_S = 1.0
+"""After which logs are opened that found no descriptor."""
 ACKS_ALL = -1
 APPEND_ERRORS_WITHOUT_START = (
     BatchPassesSegment,
@@ -95,6 +97,7 @@ APPEND_ERRORS_WITHOUT_START = (
     InternalTopic,
     NotLeaderOrFollower,
     NotOneBatch,
+    OutOfDescriptors,
     StorageFailed,
 )
 """Where Kafka leaves the log start offset of a refused append at -1; beside every other error it is told."""
@@ -154,6 +157,8 @@ class ReplicaManager:
         self._sweep_at_ms = _NEVER_MS
         self._to_push: dict[Partition, None] = {}
         self._postponed: dict[TopicPartition, None] = {}
+        self._opening: asyncio.TimerHandle | None = None
+        """While logs wait for descriptors."""
         self._topics_at_start: TopicsImage | None = None
         """Of the first image that knew this life of the broker."""
         self._has_looked_for_strays = False
@@ -668,6 +673,18 @@ class ReplicaManager:
                 changes.append((topic_partition, topic.id, registration))
         self._place(changes, now_ms)
 
+    def _open_later(self, topic_partition: TopicPartition, error: OutOfDescriptors) -> None:
+        """Its log could not be opened for want of a descriptor: no image would ask for it again."""
+        self._postponed[topic_partition] = None
+        if self._opening is None:
+            logger.warning("%s and perhaps others cannot be opened yet: %s", topic_partition, error)
+            self._opening = self._loop.call_later(OPEN_RETRY_S, self._open_postponed)
+
+    def _open_postponed(self) -> None:
+        self._opening = None
+        if self._is_present_life():
+            self._place_postponed(self.now_ms())
+
     def _remove_strays(self) -> None:
         """No delta tells of topics that were deleted, and partitions that moved away, while this broker was down."""
         for topic_partition in list(self._logs.rivals):
@@ -796,6 +813,9 @@ class ReplicaManager:
                 self._log_config(topic_partition.topic, self._image),
                 directory_id=directory_of(registration, self.broker_id),
             )
+        except OutOfDescriptors as error:
+            self._open_later(topic_partition, error)
+            return None
         except (OSError, StorageFailed) as error:
             logger.error("%s: its log cannot be made: %s", topic_partition, error)
             if self._logs.get(topic_partition) is None and 0 < len(self._logs.online_directories) < online:
@@ -1004,8 +1024,9 @@ class ReplicaManager:
 
     async def close(self) -> None:
         """After `run` has ended and before the logs close: everybody who waits is sent away, HWs are written."""
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._sweep, self._opening):
+            if timer is not None:
+                timer.cancel()
         self.recompression.close()
         error = NotLeaderOrFollower(f"broker {self.broker_id} is shutting down")
         for partition in tuple(self._partitions.values()):

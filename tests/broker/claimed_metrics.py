@@ -108,6 +108,10 @@ CLAIMED = {
         log_flush_seconds                        histogram dir
         log_dirs                                 gauge state
         log_disk_free_bytes                      gauge dir
+        log_files_open                           gauge
+        log_files_closed_total                   counter
+        log_files_reopened_total                 counter
+        log_files_refused_total                  counter
         group_state_info                         gauge group state protocol
         group_members                            gauge group
         group_lag_records                        gauge group topic partition

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.metrics.exporter import render
+from barnabas_broker.network.stats import NetworkStats
 from barnabas_quorum.image.loader import MetadataLoader
 from tests.broker.test_metrics_exporter import make_sources, stand_ins
 
@@ -18,7 +19,7 @@ DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 
 
 def test_every_metric_of_an_alert_is_told_by_a_node() -> None:
-    body, _ = render(make_sources(loader=MetadataLoader(), **stand_ins()))
+    body, _ = render(make_sources(loader=MetadataLoader(), network=NetworkStats(), **stand_ins()))
     told = {sample.name for family in text_string_to_metric_families(body.decode()) for sample in family.samples}
     expressions = re.findall(r"expr: (.*)", (DEPLOYED / "alerts.yml").read_text())
     asked = {name for expression in expressions for name in re.findall(r"barnabas_\w+", expression)}

@@ -28,6 +28,7 @@ from barnabas_broker.metrics.exporter import api_name, copied, render
 from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, LaneProbe, choose_period_s
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.stats import NetworkStats
+from barnabas_log.descriptors import Descriptors, DescriptorStats
 from barnabas_log.flush import FlushStats
 from barnabas_log.manager import LogManagerStats
 from barnabas_quorum.controller.partition_change import ElectedFrom
@@ -184,6 +185,9 @@ def make_group() -> ClassicGroup:
 def stand_ins() -> dict[str, Any]:
     """Rooms as the exporter reads them, their counters real."""
     flushes = FlushStats(files=9)
+    descriptors = Descriptors()
+    descriptors.close()
+    descriptors.stats = DescriptorStats(closed=4, reopened=3, refused=1)
     for seconds in (0.25, 0.5):
         flushes.round_s.observe(seconds)
 
@@ -218,6 +222,7 @@ def stand_ins() -> dict[str, Any]:
             flush_stats=lambda: {"/": flushes},
             stats=LogManagerStats(segments_retired=6, logs_that_lost_flushed_data=2),
         ),
+        "log_descriptors": descriptors,
         "groups": SimpleNamespace(
             partitions={0: ShardState.ACTIVE, 1: ShardState.ACTIVE, 2: ShardState.LOADING},
             stats=CoordinatorStats(loads=3),

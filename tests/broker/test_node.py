@@ -7,6 +7,7 @@ from pathlib import Path
 
 from barnabas_broker.config.server import node_config
 from barnabas_broker.node.control_lane import ControlLane
+from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 
 
@@ -30,8 +31,9 @@ async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_told(tmp
         }
     )
     control, stop = ControlLane(), asyncio.Event()
+    descriptors = split_descriptors(1024, connections_wanted=10)
     try:
-        running = asyncio.create_task(Node(config, control=control).run(stop))
+        running = asyncio.create_task(Node(config, control=control, descriptors=descriptors).run(stop))
         await asyncio.wait_for(is_asked.wait(), 30)
         stop.set()
         await asyncio.wait_for(running, 30)

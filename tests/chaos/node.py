@@ -16,7 +16,6 @@ import sys
 import time
 from pathlib import Path
 
-import barnabas_broker.node.node
 from barnabas_broker.main import main as run_server
 from barnabas_log.disk import File, RealDisk, RealFile, StrPath
 
@@ -60,9 +59,16 @@ class FaultyDisk(RealDisk):
 
     def open(self, path: StrPath, *, create: bool = False) -> File:
         """See Disk.open."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
-        size_bytes = os.fstat(descriptor).st_size
-        file = FaultyFile(str(path), descriptor, size_bytes, close_descriptor=self._close_descriptor)
+        flags = os.O_RDWR | os.O_CLOEXEC
+        descriptor = os.open(path, flags | (os.O_CREAT if create else 0), 0o644)
+        file = FaultyFile(
+            str(path),
+            descriptor,
+            os.fstat(descriptor).st_size,
+            flags=flags,
+            descriptors=self.descriptors,
+            close_descriptor=self._close_descriptor,
+        )
         file.faults = self._faults
         return file
 
@@ -100,7 +106,7 @@ def main() -> int:
         plant(options.bug)
     if options.disk_faults:
         faults = DiskFaults(options.disk_faults)
-        barnabas_broker.node.node.RealDisk = lambda: FaultyDisk(faults)  # type: ignore[assignment,misc]
+        return run_server(options.arguments, open_disk=lambda: FaultyDisk(faults))
     return run_server(options.arguments)
 
 

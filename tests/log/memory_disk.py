@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
@@ -40,6 +42,7 @@ class MemoryFile:
 
     def append(self, parts: Sequence[Buffer]) -> int:
         assert self._inode is not None and self.holders > 0, f"{self.path} cannot be written"
+        self._need_descriptor()
         self._disk.may_fail("append", self.path)
         self.appends += 1
         data = b"".join(parts)
@@ -48,6 +51,7 @@ class MemoryFile:
 
     def read(self, position: int, size: int) -> bytes:
         assert self._inode is not None and self.holders > 0, f"{self.path} cannot be read"
+        self._need_descriptor()
         self._disk.may_fail("read", self.path)
         return bytes(self._inode.content[position : position + size])
 
@@ -67,11 +71,19 @@ class MemoryFile:
 
     def acquire(self) -> None:
         assert self.holders > 0
+        self._need_descriptor()
         self.holders += 1
+
+    def _need_descriptor(self) -> None:
+        """While the disk is short of descriptors, whatever nobody holds was closed to make room."""
+        if self.holders == 1 and not self.is_closed:
+            self._disk.need_descriptor(self.path)
 
     def release(self) -> None:
         assert self.holders > 0
         self.holders -= 1
+
+    def rest(self) -> None: ...
 
     def close(self) -> None:
         if not self.is_closed:
@@ -91,6 +103,12 @@ class MemoryDisk:
         self.telling: set[asyncio.Task[None]] = set()
         self.gate = asyncio.Event()
         self.gate.set()
+        self.is_short_of_descriptors = False
+        """While it is, nothing can be opened, nor used that is not held by somebody beside its owner."""
+
+    def need_descriptor(self, path: str) -> None:
+        if self.is_short_of_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
     def may_fail(self, operation: str, path: str) -> None:
         if self.fail_on(operation, path):
@@ -105,6 +123,7 @@ class MemoryDisk:
         self.durable_names.update({path: inode for path, inode in self.names.items() if is_inside(path)})
 
     def open(self, path: Any, *, create: bool = False) -> File:
+        self.need_descriptor(str(path))
         inode = self.names.get(str(path))
         if inode is None:
             if not create or str(path).rpartition("/")[0] not in self.directories:
@@ -113,12 +132,14 @@ class MemoryDisk:
         return MemoryFile(self, str(path), inode)
 
     def directory(self, path: Any) -> File:
+        self.need_descriptor(str(path))
         return MemoryFile(self, str(path), None)
 
     def exists(self, path: Any) -> bool:
         return str(path) in self.names or str(path) in self.directories
 
     def list_directory(self, path: Any) -> list[str]:
+        self.need_descriptor(str(path))
         prefix = f"{path}/"
         return sorted(
             {
@@ -151,16 +172,19 @@ class MemoryDisk:
         self.directories.discard(str(path))
 
     def sync_directory(self, path: Any) -> None:
+        self.need_descriptor(str(path))
         self.make_names_durable(str(path))
 
     def lock_directory(self, path: Any) -> None: ...
 
     def read_file(self, path: Any) -> bytes:
+        self.need_descriptor(str(path))
         if str(path) not in self.names:
             raise FileNotFoundError(path)
         return bytes(self.names[str(path)].content)
 
     def write_file_atomically(self, path: Any, data: bytes) -> None:
+        self.need_descriptor(str(path))
         self.may_fail("write", str(path))
         if str(path).rpartition("/")[0] not in self.directories:
             raise FileNotFoundError(path)
@@ -204,6 +228,9 @@ class MemoryDisk:
 
     def free_bytes(self, path: Any) -> int:
         return 1 << 40
+
+    def ensure_descriptors(self, count: int) -> None:
+        self.need_descriptor("")
 
     def close(self) -> None: ...
 

@@ -651,10 +651,10 @@ class TestDurability:
     def test_a_flush_for_which_no_file_can_be_opened_fails_the_storage(
         self, disk: MemoryDisk, log: UnifiedLog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """As where the process has no descriptor left. The round never began, and its other logs were never flushed again."""
+        """The round never began, and its other logs were never flushed again."""
 
         def fail(path: Any) -> Any:
-            raise OSError(24, "too many open files", path)
+            raise OSError(5, "Input/output error", path)
 
         append(log)
         monkeypatch.setattr(disk, "directory", fail)

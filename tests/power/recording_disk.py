@@ -98,6 +98,7 @@ class RecordingFile:
         self.send_descriptor = file.send_descriptor
         self.acquire = file.acquire
         self.release = file.release
+        self.rest = file.rest
         self.close = file.close
 
     @property
@@ -156,6 +157,7 @@ class RecordingDirectory:
         self.send_descriptor = file.send_descriptor
         self.acquire = file.acquire
         self.release = file.release
+        self.rest = file.rest
         self.close = file.close
 
     def append(self, parts: Sequence[Buffer]) -> int:

@@ -490,6 +490,21 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
     yield counter("log_producers_expired", "Idempotent producers that were forgotten.", [({}, stats.producers_expired)])
+    descriptors = sources.log_descriptors
+    if descriptors is None:
+        return
+    yield gauge("log_files_open", "Log files that are open.", [({}, len(descriptors))])
+    yield counter(
+        "log_files_closed",
+        "Log files closed to keep the descriptors within the limit (process_max_fds).",
+        [({}, descriptors.stats.closed)],
+    )
+    yield counter(
+        "log_files_reopened", "Uses of a log file that had to open it again.", [({}, descriptors.stats.reopened)]
+    )
+    yield counter(
+        "log_files_refused", "Log files not opened for want of a descriptor.", [({}, descriptors.stats.refused)]
+    )
 
 
 def network_families(sources: NodeSources) -> Iterator[Metric]:

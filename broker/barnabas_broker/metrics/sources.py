@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas_broker.coordinator.group.service import GroupCoordinator
     from barnabas_broker.metadata.lifecycle import LifecycleStats
     from barnabas_broker.network.stats import NetworkStats
+    from barnabas_log.descriptors import Descriptors
     from barnabas_log.manager import LogManager
     from barnabas_quorum.driver.controller_driver import ControllerDriver
     from barnabas_quorum.driver.node import QuorumNode
@@ -59,6 +60,8 @@ class NodeSources:
     replicas: ReplicaManager | None = None
     logs: LogManager | None = None
     """Of the data directories."""
+    log_descriptors: Descriptors | None = None
+    """Of the data directories' files."""
     groups: GroupCoordinator | None = None
     admin: AdminStats | None = None
     lanes: Mapping[str, Histogram] = field(default_factory=dict)

@@ -128,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         "_filled",
         "_frame_bytes",
         "_gate",
+        "_is_admitted",
         "_is_closed",
         "_is_consuming",
         "_is_exclusive",
@@ -160,6 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[ResponseSlot] = deque()
         self._answered_bytes = 0
         """Bytes of the answers in `_slots`: they count as queued before the gate has them, or one read could bring any number."""
+        self._is_admitted = False
         self._is_paused = False
         self._is_closed = False
         self._is_consuming = False
@@ -177,7 +179,16 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if peer else ""
         self.last_active = perf_counter()
-        socket = transport.get_extra_info("socket").dup()
+        if not self._listener.admit(self):
+            self.close("limit")
+            return
+        try:
+            socket = transport.get_extra_info("socket").dup()
+        except OSError as error:  # EMFILE: others have taken what was meant for connections
+            logger.warning("a connection from %s is closed: %s", self.client_host, error)
+            self.close("limit")
+            return
+        self._is_admitted = True
         send_paced_to_another_host(socket, self._listener.congestion_control)
         self._gate = OutputGate(
             socket=socket,
@@ -186,8 +197,6 @@ class Connection(asyncio.BufferedProtocol):
             on_progress=self._gate_progress,
             on_lost=self.close,
         )
-        if not self._listener.admit(self):
-            self.close("limit")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: behind what is stashed, in the shared buffer, or the rest of a large frame."""
@@ -231,7 +240,8 @@ class Connection(asyncio.BufferedProtocol):
                 release_parts(slot.parts)
             elif slot.cancel is not None:
                 slot.cancel()
-        self._gate.close()
+        if self._is_admitted:
+            self._gate.close()
         self._drop_large()
         self._backlog = None
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -29,6 +31,9 @@ logger = logging.getLogger(__name__)
 IDLE_SCAN_S_MAX = 10.0
 GREEDY_LINE_INTERVAL_S = 60.0
 """Between two lines about requests of one API that were too large: a client may send them as fast as it can connect."""
+ACCEPTED_AT_ONCE = 16
+"""Connections that one listener accepts in a turn of the loop. asyncio takes as many as it is told the backlog is, and each is an
+open descriptor before anybody can refuse it."""
 
 
 class ListenAddress(NamedTuple):
@@ -74,7 +79,7 @@ class KafkaServer:
                 address.host,
                 address.port,
                 reuse_address=True,
-                backlog=self.config.socket_listen_backlog_size,
+                backlog=ACCEPTED_AT_ONCE,
                 start_serving=False,
             )
             self._servers.append(server)
@@ -105,6 +110,9 @@ class KafkaServer:
                 self._tasks = tasks
                 for server in self._servers:
                     await server.start_serving()
+                    for listening in server.sockets:
+                        with socket.socket(fileno=os.dup(listening.fileno())) as twin:
+                            twin.listen(self.config.socket_listen_backlog_size)
                 idle = tasks.create_task(self._close_idle(), name="kafka-idle")
                 try:
                     await self._failure

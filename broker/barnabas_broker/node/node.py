@@ -19,6 +19,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -51,6 +52,7 @@ from barnabas_broker.metrics.sources import NodeSources, render_metrics
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity, discover_quorum
 from barnabas_broker.node.control_lane import ControlLane
+from barnabas_broker.node.descriptor_budget import DescriptorBudget
 from barnabas_broker.node.facts import NodeFacts
 from barnabas_broker.node.incarnation_file import (
     WHOLE_LOG,
@@ -109,8 +111,16 @@ def monotonic_ms() -> int:
 class Node:
     """One node of the cluster, from start to stop. `run` is its whole life, on the data lane."""
 
-    def __init__(self, config: NodeConfig, *, control: ControlLane, open_disk: Callable[[], Disk] = RealDisk) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        control: ControlLane,
+        descriptors: DescriptorBudget,
+        open_disk: Callable[[], RealDisk] = RealDisk,
+    ) -> None:
         self._config = config
+        self._descriptors = descriptors
         self._open_disk = open_disk
         self._control = control
         self._data_loop = asyncio.get_running_loop()
@@ -122,6 +132,7 @@ class Node:
     async def run(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""
         disk = self._open_disk()
+        disk.descriptors.files_max = self._descriptors.files_max
         try:
             identity = await self._identify(disk, stop)
             if identity is None:
@@ -190,7 +201,9 @@ class Node:
             await serving
             probe.cancel()
 
-    async def _run_broker(self, disk: Disk, storage: NodeStorage, control: _ControlSide, stop: asyncio.Event) -> None:
+    async def _run_broker(
+        self, disk: RealDisk, storage: NodeStorage, control: _ControlSide, stop: asyncio.Event
+    ) -> None:
         config = self._config
         settings = control.settings
         logs = LogManager(
@@ -233,7 +246,7 @@ class Node:
         )
         server = KafkaServer(
             addresses=[ListenAddress(p.listener, p.host, p.port) for p in config.server.kafka_endpoints()],
-            config=config.network,
+            config=replace(config.network, max_connections=self._descriptors.connections_max),
             services=BrokerServices(
                 node_id=config.server.id,
                 cluster_id=storage.cluster_id,
@@ -286,7 +299,15 @@ class Node:
             on_applied=control.on_applied,
             on_error=control.fail,
         )
-        control.attach_broker(publisher, gate, network=server.stats, replicas=replicas, logs=logs, groups=groups)
+        control.attach_broker(
+            publisher,
+            gate,
+            network=server.stats,
+            replicas=replicas,
+            logs=logs,
+            log_descriptors=disk.descriptors,
+            groups=groups,
+        )
         async with asyncio.TaskGroup() as tasks:
             probe = tasks.create_task(self._data_probe.run())
             keeping = tasks.create_task(logs.run())

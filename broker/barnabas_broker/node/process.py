@@ -17,9 +17,10 @@ from collections.abc import Callable
 
 from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.node.control_lane import ControlLane
+from barnabas_broker.node.descriptor_budget import DescriptorBudget, claim_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.storage import StorageError
-from barnabas_log.disk import Disk, RealDisk
+from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.errors import KafkaError
 
 logger = logging.getLogger(__name__)
@@ -29,15 +30,16 @@ SAME_REQUEST_S = 1.0
 """`timeout` and others signal the process and then its whole group: that is one request to stop, not two."""
 
 
-def run_node(config: NodeConfig, *, open_disk: Callable[[], Disk] = RealDisk) -> int:
+def run_node(config: NodeConfig, *, open_disk: Callable[[], RealDisk] = RealDisk) -> int:
     """Run until stopped; returns the exit status. Raises KafkaError for what the operator must mend before a start.
 
     open_disk: makes each Disk that the node uses; a proof of power loss brings one that remembers what was not flushed.
     """
-    return asyncio.run(_run(config, open_disk))
+    descriptors = claim_descriptors(connections_wanted=config.network.max_connections)
+    return asyncio.run(_run(config, descriptors, open_disk))
 
 
-async def _run(config: NodeConfig, open_disk: Callable[[], Disk]) -> int:
+async def _run(config: NodeConfig, descriptors: DescriptorBudget, open_disk: Callable[[], RealDisk]) -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     asked_s = 0.0
@@ -58,7 +60,7 @@ async def _run(config: NodeConfig, open_disk: Callable[[], Disk]) -> int:
     gc.freeze()
     control = ControlLane()
     try:
-        await Node(config, control=control, open_disk=open_disk).run(stop)
+        await Node(config, control=control, descriptors=descriptors, open_disk=open_disk).run(stop)
     except KafkaError:
         raise
     except ExceptionGroup as failures:
