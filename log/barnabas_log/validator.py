@@ -3,6 +3,11 @@
 May touch:  its arguments.            Must not touch: clocks, files, log state.
 Invariants: whatever passes has a sound checksum, says of itself how long it is, and can be sent to any consumer as it is.
 Read next:  unified_log.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
+
+The count of records moves the log's end, so it is not believed. Kafka opens every batch and counts (LogValidator); here it is held
+against the length: a record has at least seven bytes, and a codec expands only so far. What is left to a liar is what an honest
+batch of that length could hold. Only clients' batches are judged: what replicas copy and recovery reads may have lost records to
+compaction and keeps its last offset.
 """
 
 from __future__ import annotations
@@ -32,6 +37,13 @@ from barnabas_wire.records.batch import (
 
 _MAGIC_POSITION = 16
 _COMPRESSION_NUMBER_MAX = 4
+RECORD_BYTES_MIN = 7
+"""Length, attributes, two deltas, no key, no value, no headers: a byte each."""
+EXPANSION_MAX = (1, 1032, 22, 255, 32_768)
+"""By compression number, bytes that one compressed byte may stand for: gzip 258 in 2 bits, snappy 64 in 3 bytes, lz4 255 in one,
+zstd a block of 128 KiB in 4 bytes. What frames cost makes the true bounds lower."""
+RECORDS_BYTES_MAX = (1 << 31) - 1
+"""Of one batch, uncompressed: producers hold it in one buffer, which no client lets grow beyond an int."""
 _NO_TIMESTAMP = -1
 _CREATE_TIME = TimestampType.CREATE_TIME
 _unpack_header = HEADER.unpack_from
@@ -85,8 +97,6 @@ def check_producer_batch(header: HeaderFields, config: LogConfig, *, now_ms: int
         raise InvalidBatch(f"{count} records do not fit a last offset delta of {last_offset_delta}")
     if base_offset:
         raise InvalidBatch(f"a producer's batch begins at offset 0, not {base_offset}: the log gives offsets")
-    if length + 12 == HEADER_BYTES:
-        raise InvalidBatch(f"{count} records in no bytes")
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG):
         if attributes & CONTROL_FLAG:
             raise InvalidBatch("a client may not write control records")
@@ -95,6 +105,11 @@ def check_producer_batch(header: HeaderFields, config: LogConfig, *, now_ms: int
         raise InvalidTimestamp("a producer may not claim log append time")
     if attributes & COMPRESSION_MASK > _COMPRESSION_NUMBER_MAX:
         raise InvalidBatch(f"compression type {attributes & COMPRESSION_MASK} is unknown")
+    room = (length + 12 - HEADER_BYTES) * EXPANSION_MAX[attributes & COMPRESSION_MASK]
+    if count * RECORD_BYTES_MIN > room or count * RECORD_BYTES_MIN > RECORDS_BYTES_MAX:
+        raise InvalidBatch(
+            f"{count} records cannot be in {length + 12 - HEADER_BYTES} bytes of compression type {attributes & COMPRESSION_MASK}"
+        )
     if producer_id >= 0 and (epoch < 0 or sequence < 0):
         raise InvalidBatch(f"producer {producer_id} without epoch or sequence ({epoch}, {sequence})")
     if config.message_timestamp_type is _CREATE_TIME:

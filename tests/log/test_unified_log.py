@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -29,6 +30,7 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from barnabas_wire.records.batch import CorruptBatch, Record, build_batch, iterate_records, read_header
+from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.crc32c import crc32c
 from tests.log.log_fixture import (
     DIRECTORY,
@@ -132,6 +134,37 @@ class TestAppendAsLeader:
         log.write_pending()
         assert log.size_bytes == 0
 
+    @pytest.mark.parametrize(
+        ("codec", "claimed", "size"),
+        [(0, 9, 62), (0, (1 << 31) - 1, 62), (2, 400, 100), (4, (1 << 31) - 1, 62), (4, 1 << 29, 120_000)],
+    )
+    def test_a_count_that_the_bytes_cannot_hold_is_refused(
+        self, log: UnifiedLog, codec: int, claimed: int, size: int
+    ) -> None:
+        """62 bytes moved the log by 2^31 offsets."""
+        with pytest.raises(InvalidBatch, match="cannot be in"):
+            append(log, claiming(claimed - 1, codec=codec, size=size))
+        assert log.log_end_offset == 0
+
+    @pytest.mark.parametrize("codec", list(CompressionType))
+    def test_what_any_codec_makes_of_the_smallest_records_is_taken(self, codec: CompressionType) -> None:
+        log = open_log(MemoryDisk(), config=make_config(segment_bytes=1 << 20))
+        records = [Record(number, NOW_MS, None, None) for number in range(100_000)]
+        append(log, build_batch(records, compression=codec))
+        assert log.log_end_offset == 100_000
+
+    def test_a_compacted_batch_is_replicated_and_recovered(self, disk: MemoryDisk, log: UnifiedLog) -> None:
+        """Fewer records than offsets: nobody may refuse that but a leader to its client."""
+        batch = claiming(9, count=2, size=90)
+        log.append_as_follower(batch, leader_epoch=Epoch(0))
+        log.append_as_follower(make_batch(1, offset=10, leader_epoch=Epoch(0)), leader_epoch=Epoch(0))
+        flush(log)
+        again = open_log(disk.crash(Random(1)))
+        assert (again.log_end_offset, again.recovery_report.truncated_bytes) == (11, 0)
+        assert batch_offsets(content(again)) == [(0, 9), (10, 10)]
+        with pytest.raises(InvalidBatch):
+            append(again, batch)
+
     @pytest.mark.parametrize("cut", range(0, 120, 7))
     def test_a_cut_batch_is_refused(self, log: UnifiedLog, cut: int) -> None:
         with pytest.raises(NotOneBatch):
@@ -173,6 +206,17 @@ class TestAppendAsLeader:
         assert log.log_end_offset == 6
         with pytest.raises(OutOfOrderSequence):
             append(log, make_batch(2, producer_id=9, producer_epoch=0, base_sequence=8))
+
+
+def claiming(last_offset_delta: int, *, count: int | None = None, codec: int = 0, size: int) -> bytes:
+    """A batch of `size` bytes that says so of itself, under a right checksum."""
+    batch = bytearray(make_batch(leader_epoch=Epoch(0))[:61].ljust(size, b"\0"))
+    said = last_offset_delta + 1 if count is None else count
+    struct.pack_into(">i", batch, 8, size - 12)
+    struct.pack_into(">hi", batch, 21, codec, last_offset_delta)
+    struct.pack_into(">i", batch, 57, said)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return bytes(batch)
 
 
 class TestAppendAsFollower:
