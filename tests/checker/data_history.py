@@ -151,8 +151,9 @@ class Replica:
     start: int
     end: int
     high_watermark: int
-    epochs: list[tuple[int, int]]
-    """(leader epoch, its first offset), as the replica's own checkpoint says."""
+    epochs: list[tuple[int, int]] | None = None
+    """(leader epoch, its first offset), as the replica's own checkpoint says; None where it says nothing, as a node's that was
+    killed does not: it is made again from the batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +217,7 @@ def decode(line: str) -> Event:
     if isinstance(made, Poll):
         pairs = {key: [(offset, value) for offset, value in records] for key, records in made.records.items()}
         object.__setattr__(made, "records", pairs)
-    elif isinstance(made, Replica):
+    elif isinstance(made, Replica) and made.epochs is not None:
         object.__setattr__(made, "epochs", [(epoch, start) for epoch, start in made.epochs])
     return made
 

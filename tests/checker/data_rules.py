@@ -370,13 +370,14 @@ def epoch_caches_differ(history: History) -> Iterator[str]:
     """E16e: two replicas' leader epochs disagree between the higher of their log starts and the HW."""
     by_key = defaultdict(list)
     for replica in history.replicas:
-        by_key[replica.key].append(replica)
+        if replica.epochs is not None:
+            by_key[replica.key].append(replica)
     for key, replicas in by_key.items():
         start = max(replica.start for replica in replicas)
         high_watermark = max(replica.high_watermark for replica in replicas)
         # an epoch that begins at the log's start may have begun anywhere before it
         seen = {
-            replica.node: [(epoch, first) for epoch, first in replica.epochs if start < first < high_watermark]
+            replica.node: [(epoch, first) for epoch, first in replica.epochs or () if start < first < high_watermark]
             for replica in replicas
         }
         if len({tuple(epochs) for epochs in seen.values()}) > 1:

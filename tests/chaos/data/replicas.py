@@ -17,6 +17,8 @@ from tests.checker.data_history import Batch, Event, Replica
 
 LOG_SUFFIX = ".log"
 LOG_STARTS_FILE = "log-start-offset-checkpoint"
+CLEAN_STOP_FILE = ".kafka_cleanshutdown"
+"""Left by a node that stopped in order: its checkpoints say what it knew."""
 EPOCHS_FILE = "leader-epoch-checkpoint"
 _BATCH_HEADER_BYTES = 61
 
@@ -29,6 +31,7 @@ def read_replicas(data: Path, node: int, ends: Mapping[str, int]) -> Iterator[Ev
         node: its id.
         ends: key -> HW as clients were told it; for others the log's own end stands.
     """
+    is_clean = (data / CLEAN_STOP_FILE).exists()
     starts = {fields[0] + "-" + fields[1]: int(fields[2]) for fields in _entries(data / LOG_STARTS_FILE, 3)}
     for directory in sorted(data.iterdir()):
         key = directory.name
@@ -43,7 +46,9 @@ def read_replicas(data: Path, node: int, ends: Mapping[str, int]) -> Iterator[Ev
             start=max(starts.get(key, 0), first),
             end=end,
             high_watermark=ends.get(key, end),
-            epochs=[(int(epoch), int(start)) for epoch, start in _entries(directory / EPOCHS_FILE, 2)],
+            epochs=[(int(epoch), int(start)) for epoch, start in _entries(directory / EPOCHS_FILE, 2)]
+            if is_clean
+            else None,
         )
         yield from batches
 

@@ -2,12 +2,14 @@
 
 May touch:  a temporary directory, the private namespaces.   Must not touch: what a fault does, how a history is judged.
 Invariants: the last read begins when every replica is in sync and the other clients have ended; logs are read when every
-            process is dead, killed and not stopped, so that what counts is what was written while it ran.
+            process is dead: by SIGKILL, so that what counts is what was written while it ran, or, for every other seed, in
+            order, so that checkpoints say what the nodes knew.
 Read next:  faults.py, confluent.py, report.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -92,7 +94,7 @@ def run_scenario(name: str, *, seed: int, budget_s: float, directory: Path, bug:
             stage.broken += _end_clients(clients)
         _read_last(cluster, directory)
         cluster.look_for_deaths()
-        cluster.kill([node.id for node in cluster.nodes.values() if node.process is not None])
+        _end_nodes(stage)
         complaints = [] if fault.permits_errors else cluster.complaints()
     writer.close()
     events = list(read_events([path for path in files if path.is_file()]))
@@ -215,6 +217,18 @@ def _end_clients(clients: Mapping[str, subprocess.Popen[bytes]]) -> list[str]:
             client.wait()
             broken.append(f"the clients of {name} did not end within {CLIENTS_END_WITHIN_S:.0f} s")
     return broken
+
+
+def _end_nodes(stage: Stage) -> None:
+    cluster = stage.cluster
+    if stage.random.random() < 0.5:
+        for group in (cluster.brokers, cluster.controllers):  # brokers need their controllers
+            running = [node.id for node in group if node.is_running]
+            for node_id in running:
+                cluster.begin_stop(node_id)
+            for node_id in running:
+                asyncio.run(cluster.finish_stop(node_id))
+    cluster.kill([node.id for node in cluster.nodes.values() if node.process is not None])
 
 
 def _read_last(cluster: ChaosCluster, directory: Path) -> None:
