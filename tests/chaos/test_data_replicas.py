@@ -1,16 +1,13 @@
-"""Replicas as they lie on disks: read without the node's own code, rot found, and flushes that meet the faults they should."""
+"""Replicas as they lie on disks: read without the node's own code, and rot found."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
 
-import pytest
-
 from barnabas_wire.kafka.ids import Epoch
 from barnabas_wire.records.batch import Record, build_batch
 from tests.chaos.data.replicas import read_replicas, rot
-from tests.chaos.node import DiskFaults, FaultyDisk
 from tests.checker.data_history import Batch, Event, History, Replica
 from tests.checker.data_rules import judge
 
@@ -76,21 +73,3 @@ def test_rot_hits_sealed_segments_only_and_is_found(tmp_path: Path) -> None:
     rotten = [event for event in read_nodes(tmp_path) if isinstance(event, Batch) and not event.is_valid]
     assert [(event.node, event.base) for event in rotten] == [(1, 2)]
     assert {finding.rule for finding in judge(History(read_nodes(tmp_path)))} == {"E16"}
-
-
-async def test_flushes_meet_the_faults_that_the_file_says(tmp_path: Path) -> None:
-    words = tmp_path / "words"
-    disk = FaultyDisk(DiskFaults(words))
-    file = disk.open(tmp_path / "file", create=True)
-    file.append([b"data"])
-    await disk.flush([file])
-    words.write_text("fail")
-    for flush in (file.sync, lambda: disk.sync_directory(tmp_path)):
-        with pytest.raises(OSError, match="Input/output error"):
-            flush()
-    with pytest.raises(OSError, match="Input/output error"):
-        await disk.flush([file])
-    words.write_text("slow 0.001")
-    await disk.flush([file])
-    file.close()
-    disk.close()

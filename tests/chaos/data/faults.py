@@ -19,11 +19,14 @@ from tests.chaos.data.plan import KEPT, LOOSE
 from tests.chaos.data.replicas import rot
 from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, Stage
 from tests.chaos.nodes import ChaosNode
+from tests.power.journal import JOURNAL_FILE
+from tests.power.recording_disk import FlushFault, write_faults
+from tests.power.rollback import roll_back
 
 LIBFAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 DISK_BYTES = 64 * 1024 * 1024
 """Of the sized tmpfs that a node's disk is, where it is to be filled."""
-SLOW_FLUSH_S = 0.3
+SLOW_FLUSH_MS = 300
 FLIPS = 3
 CLOCK_JUMP_S = 3600
 
@@ -273,37 +276,49 @@ def fill_disk(stage: Stage) -> Undo:
     return undo
 
 
-def _disk_faults_file(node: ChaosNode) -> Path:
-    return node.directory / "disk-faults"
+def _faults_file(node: ChaosNode) -> Path:
+    return node.directory / "faults.json"
 
 
-def prepare_faulty_disks(nodes: Sequence[ChaosNode]) -> None:
-    """Every node asks its file before it flushes."""
+def _journal(node: ChaosNode) -> Path:
+    return node.directory / "power"
+
+
+def prepare_recording_disks(nodes: Sequence[ChaosNode]) -> None:
+    """Every node remembers what it has not flushed, and asks its file before it flushes."""
     for node in nodes:
-        words = ("-m", "tests.chaos.node", "--disk-faults", str(_disk_faults_file(node)), "--")
-        node.entry_point = (sys.executable, *words)
+        words = ("--journal", str(_journal(node)), "--faults", str(_faults_file(node)))
+        node.entry_point = (sys.executable, "-m", "tests.power.node", *words)
 
 
 def slow_flushes(stage: Stage) -> Undo:
-    """Every flush of one broker, or of all nodes, takes SLOW_FLUSH_S longer."""
+    """Every flush of one broker, or of all nodes, takes SLOW_FLUSH_MS longer."""
     nodes = stage.running if stage.random.random() < 0.3 else [stage.pick_broker()]
     for node in nodes:
-        _disk_faults_file(node).write_text(f"slow {SLOW_FLUSH_S}")
+        write_faults(_faults_file(node), [FlushFault(slow_ms=SLOW_FLUSH_MS)])
+    before = {node.id: _flushes_of(node) for node in nodes}
     stage.note(f"slow flushes on {[node.id for node in nodes]}")
 
     def undo() -> None:
         for node in nodes:
-            _disk_faults_file(node).unlink()
+            write_faults(_faults_file(node), [])
+            if _flushes_of(node) == before[node.id]:
+                stage.ineffective.append(f"node {node.id} flushed nothing while its flushes were slow")
         stage.note("flushes as usual")
 
     return undo
+
+
+def _flushes_of(node: ChaosNode) -> int:
+    """Bytes of its disk's journal: grows with every flush."""
+    return (_journal(node) / JOURNAL_FILE).stat().st_size
 
 
 def fail_flushes(stage: Stage) -> Undo:
     """Every flush of one broker fails with an input/output error. Its only disk is gone: the node must end."""
     node = stage.pick_broker()
     node.is_expected_to_run = False
-    _disk_faults_file(node).write_text("fail")
+    write_faults(_faults_file(node), [FlushFault(is_failing=True)])
     stage.note(f"flushes of {node.id} fail")
 
     def undo() -> None:
@@ -318,9 +333,34 @@ def fail_flushes(stage: Stage) -> Undo:
         except TimeoutError as late:
             stage.broken.append(str(late))
             stage.cluster.kill([node.id])
-        _disk_faults_file(node).unlink()
+        write_faults(_faults_file(node), [])
         stage.start_if_ended(node.id)
         stage.note(f"{node.id} started with a good disk")
+
+    return undo
+
+
+def _cut_power(stage: Stage, nodes: list[ChaosNode]) -> Undo:
+    undo = _kill(stage, nodes)
+    torn = {node.id: str(roll_back(_journal(node), stage.random)) for node in nodes}
+    stage.note(f"power cut, and taken away: {torn}")
+    return undo
+
+
+def cut_power(stage: Stage) -> Undo:
+    """The power of every node is cut at once: what was not flushed is gone."""
+    return _cut_power(stage, list(stage.cluster.nodes.values()))
+
+
+def cut_power_and_ways(stage: Stage) -> Undo:
+    """One broker is cut off from the others, and another one's power is cut."""
+    undo_cut = cut(stage)
+    time.sleep(stage.random.uniform(0.0, 3.0))
+    undo_power = _cut_power(stage, [stage.pick_broker()])
+
+    def undo() -> None:
+        undo_power()
+        undo_cut()
 
     return undo
 
@@ -435,9 +475,13 @@ FAULTS = {
     "disk-full": Fault(
         fill_disk, (6, 12), "a full disk", prepare=prepare_sized_disks, permits_errors=True, needs_sync=True
     ),
-    "flush-slow": Fault(slow_flushes, (4, 10), "flushes that take long", prepare=prepare_faulty_disks),
+    "flush-slow": Fault(slow_flushes, (4, 10), "flushes that take long", prepare=prepare_recording_disks),
     "flush-fail": Fault(
-        fail_flushes, (2, 6), "flushes that fail", prepare=prepare_faulty_disks, permits_errors=True, needs_sync=True
+        fail_flushes, (2, 6), "flushes that fail", prepare=prepare_recording_disks, permits_errors=True, needs_sync=True
+    ),
+    "power": Fault(cut_power, (0, 2), "power cut of every node at once", prepare=prepare_recording_disks),
+    "power-cut": Fault(
+        cut_power_and_ways, (3, 8), "one node's power cut, another one cut off", prepare=prepare_recording_disks
     ),
     "rot": Fault(
         flip_bits,
@@ -453,7 +497,7 @@ FAULTS = {
         pair, (3, 10), "the same of three controllers and three brokers", is_combined=False, needs="/dev/net/tun"
     ),
     "pair-flush": Fault(
-        pair_with_slow_flushes, (3, 10), "slow flushes and another fault", prepare=prepare_faulty_disks
+        pair_with_slow_flushes, (3, 10), "slow flushes and another fault", prepare=prepare_recording_disks
     ),
     "pair-clock": Fault(
         pair_with_clocks, (3, 10), "jumping clocks and another fault", prepare=prepare_clocks, needs=LIBFAKETIME

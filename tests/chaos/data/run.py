@@ -145,8 +145,8 @@ def _break(stage: Stage, fault: Fault, budget_s: float) -> float:
 
 def _plant(cluster: ChaosCluster, bug: str) -> None:
     for node in cluster.nodes.values():
-        words = node.entry_point or (sys.executable, "-m", "tests.chaos.node", "--")
-        node.entry_point = (*words[:3], "--bug", bug, *words[3:])
+        disk = node.entry_point[3:]  # after `python -m module`
+        node.entry_point = (sys.executable, "-m", "tests.chaos.node", "--bug", bug, *disk)
 
 
 def _create_topics(stage: Stage) -> None:
