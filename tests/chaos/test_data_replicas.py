@@ -7,7 +7,7 @@ from random import Random
 
 from barnabas_wire.kafka.ids import Epoch
 from barnabas_wire.records.batch import Record, build_batch
-from tests.chaos.data.replicas import read_replicas, rot
+from tests.chaos.data.replicas import find_rot, read_replicas, rot
 from tests.checker.data_history import Batch, Event, History, Replica
 from tests.checker.data_rules import judge
 
@@ -70,6 +70,8 @@ def test_rot_hits_sealed_segments_only_and_is_found(tmp_path: Path) -> None:
         write_node(tmp_path / node, (2, batch(2)), (4, batch(4)))
     (where,) = rot(tmp_path / "1", ("t",), Random(1), flips=3)
     assert where.startswith("t-0/00000000000000000002.log at ")
+    assert find_rot(tmp_path / "1", ("t",), 1) == ["t-0 2"]
+    assert find_rot(tmp_path / "2", ("t",), 2) == []
     rotten = [event for event in read_nodes(tmp_path) if isinstance(event, Batch) and not event.is_valid]
     assert [(event.node, event.base) for event in rotten] == [(1, 2)]
     assert {finding.rule for finding in judge(History(read_nodes(tmp_path)))} == {"E16"}

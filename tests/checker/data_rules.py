@@ -294,22 +294,20 @@ def two_owners(history: History) -> Iterator[str]:
 
 
 def commits_that_go_back(history: History) -> Iterator[str]:
-    """E14c: what is committed falls behind an acknowledged commit, and nobody asked for it."""
-    told: dict[tuple[str, str], list[Committed]] = defaultdict(list)
-    for event in history.committed:
-        told[(event.group, event.key)].append(event)
-    for (group, key), answers in told.items():
-        commits = history.commits_by_key.get((group, key), [])
-        for answer in answers:
-            before = [c for c in commits if c.outcome == OK and c.ended < answer.begun]
-            if not before:
-                continue
-            newest = before[-1]
-            # any other commit that may have come after the newest certain one may be what is told
-            rivals = [c for c in commits if c.outcome != FAIL and c.begun < answer.ended and c.ended > newest.begun]
-            lowest = min((c.offset for c in rivals), default=newest.offset)
-            if answer.offset < min(lowest, newest.offset):
-                yield f"{group} had committed {newest.offset} of {key}; the coordinator says {answer.offset}"
+    """E14c: in a whole cluster, what is committed is behind an acknowledged commit, and nobody asked for it."""
+    spans = history.healthy_spans()
+    for answer, words in _older_commits(history):
+        if any(since <= answer.begun and answer.ended <= until for since, until in spans):
+            yield words
+
+
+def stale_coordinators(history: History) -> Iterator[str]:
+    """E14s: the same while the cluster is broken: a coordinator that was cut off, and has a successor, answers from memory.
+    Kafka's does, too; no commit is accepted there."""
+    spans = history.healthy_spans()
+    for answer, words in _older_commits(history):
+        if not any(since <= answer.begun and answer.ended <= until for since, until in spans):
+            yield words
 
 
 def zombie_commits(history: History) -> Iterator[str]:
@@ -409,6 +407,7 @@ RULES = (
     Rule("E13l", "an epoch goes back within a log", epochs_that_go_back),
     Rule("E14", "a partition has two owners", two_owners),
     Rule("E14c", "a committed offset goes back", commits_that_go_back),
+    Rule("E14s", "a coordinator that was cut off tells old commits", stale_coordinators, is_error=False),
     Rule("E14z", "a zombie's commit is accepted", zombie_commits),
     Rule("E16", "replicas differ", replicas_differ),
     Rule("E16e", "leader epochs of replicas differ", epoch_caches_differ),
@@ -447,6 +446,23 @@ def _acknowledged_within(history: History) -> Iterator[Send]:
         start = history.log_start(send.key)
         if send.outcome == OK and (send.offset >= start or (send.offset == UNKNOWN_OFFSET and start == 0)):
             yield send
+
+
+def _older_commits(history: History) -> Iterator[tuple[Committed, str]]:
+    """Answers of OffsetFetch that are older than a commit that had been acknowledged before they were asked for."""
+    for answer in history.committed:
+        commits = history.commits_by_key.get((answer.group, answer.key), [])
+        before = [c for c in commits if c.outcome == OK and c.ended < answer.begun]
+        if not before:
+            continue
+        newest = before[-1]
+        # any other commit that may have come after the newest certain one may be what is told
+        rivals = [c.offset for c in commits if c.outcome != FAIL and c.begun < answer.ended and c.ended > newest.begun]
+        if answer.offset < min(rivals, default=newest.offset):
+            words = (
+                f"{answer.group} had committed {newest.offset} of {answer.key}; the coordinator says {answer.offset}"
+            )
+            yield answer, words
 
 
 def _doubled(history: History) -> Iterator[tuple[Send, list[int]]]:

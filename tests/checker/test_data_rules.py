@@ -262,6 +262,13 @@ def test_deleted_records_that_return_with_a_new_leader_are_reported_only() -> No
     assert errors(findings) == []
 
 
+def test_an_old_commit_that_a_broken_cluster_tells_is_reported_only() -> None:
+    old = Committed(client="o", group="g", key=K, offset=2, begun=7.0, ended=7.1)
+    findings = judge(History([*clean(), old, Phase(at=6.9, name="fault"), Phase(at=8.0, name="healthy")]))
+    assert {finding.rule for finding in findings} == {"E14s"}
+    assert errors(findings) == []
+
+
 def test_what_nobody_knows_may_be_in_the_log_or_not() -> None:
     unknown = send(4, -1, outcome=INFO)
     assert judge(History([*clean(), unknown])) == []

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos.data.plan import KEPT, LOOSE
-from tests.chaos.data.replicas import rot
+from tests.chaos.data.replicas import find_rot, rot
 from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, Stage
 from tests.chaos.nodes import ChaosNode
 from tests.power.journal import JOURNAL_FILE
@@ -28,6 +28,7 @@ DISK_BYTES = 64 * 1024 * 1024
 """Of the sized tmpfs that a node's disk is, where it is to be filled."""
 SLOW_FLUSH_MS = 300
 FLIPS = 3
+REPAIRED_WITHIN_S = 90.0
 CLOCK_JUMP_S = 3600
 
 Undo = Callable[[], None]
@@ -366,7 +367,8 @@ def cut_power_and_ways(stage: Stage) -> Undo:
 
 
 def flip_bits(stage: Stage) -> Undo:
-    """One broker is stopped in order, bits flip in its sealed segments, and it starts again: others have what it lost."""
+    """One broker is stopped in order, bits flip in its sealed segments, and it starts again: it must find that by itself, and
+    get from the others what it lost."""
     node = stage.pick_broker()
     stage.stop(node.id)
     where = rot(node.data, (KEPT, LOOSE), stage.random, flips=FLIPS)
@@ -374,7 +376,16 @@ def flip_bits(stage: Stage) -> Undo:
     if not where:
         stage.ineffective.append(f"node {node.id} had no sealed segment")
     stage.cluster.start(node.id)
-    return lambda: None
+
+    def undo() -> None:
+        begun = time.monotonic()
+        while left := find_rot(node.data, (KEPT, LOOSE), node.id):
+            if time.monotonic() - begun > REPAIRED_WITHIN_S:
+                raise TimeoutError(f"not repaired on {node.id} within {REPAIRED_WITHIN_S:.0f} s: {left}")
+            time.sleep(2.0)
+        stage.note(f"{node.id} repaired within {time.monotonic() - begun:.0f} s")
+
+    return undo
 
 
 def lose_disk(stage: Stage) -> Undo:

@@ -1,6 +1,6 @@
 """What replicas hold on the disks of stopped nodes, as events of a history; and the rot that is put there.
 
-May touch:  files of stopped nodes.   Must not touch: running nodes.
+May touch:  files of stopped nodes.   Must not touch: running nodes, but to look for rot.
 Invariants: reads with the wire's batches, nothing of the node's own log code.
 Read next:  tests/checker/data_rules.py, whose E7s, E13l and E16 judge them.
 """
@@ -8,6 +8,7 @@ Read next:  tests/checker/data_rules.py, whose E7s, E13l and E16 judge them.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from random import Random
@@ -55,7 +56,10 @@ def read_replicas(data: Path, node: int, ends: Mapping[str, int]) -> Iterator[Ev
 
 def _batches(directory: Path, node: int, key: str) -> Iterator[Batch]:
     for path in sorted(directory.glob(f"*{LOG_SUFFIX}")):
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            continue  # of a node that runs: deleted meanwhile
         for position, header in iterate_batches(data):
             whole = data[position : position + header.size_bytes]
             yield Batch(
@@ -79,6 +83,33 @@ def _entries(path: Path, count: int) -> list[list[str]]:
     return [fields for fields in lines if len(fields) == count]
 
 
+def find_rot(data: Path, topics: tuple[str, ...], node: int) -> list[str]:
+    """Batches of these topics with a wrong checksum, as the disk holds them. The page cache forgets the files again: a scrub
+    may pass over what is in it."""
+    found = []
+    for topic in topics:
+        for directory in sorted(data.glob(f"{topic}-*")):
+            found += [
+                f"{batch.key} {batch.base}" for batch in _batches(directory, node, directory.name) if not batch.is_valid
+            ]
+            for path in directory.glob(f"*{LOG_SUFFIX}"):
+                _forget_pages(path)
+    return found
+
+
+def _forget_pages(path: Path) -> None:
+    """Take a file out of the page cache."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # deleted meanwhile
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
 def rot(data: Path, topics: tuple[str, ...], random: Random, *, flips: int) -> list[str]:
     """Flip single bits in the records of sealed segments of these topics' partitions; where."""
     sealed = []
@@ -93,5 +124,6 @@ def rot(data: Path, topics: tuple[str, ...], random: Random, *, flips: int) -> l
         at = position + random.randrange(_BATCH_HEADER_BYTES, size)
         content[at] ^= 1 << random.randrange(8)
         path.write_bytes(content)
+        _forget_pages(path)
         done.append(f"{path.parent.name}/{path.name} at {at}")
     return done
