@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 
 from barnabas_log.checkpoints import read_epochs, write_epochs
 from barnabas_log.disk import Disk
@@ -68,6 +69,17 @@ class LeaderEpochs:
             self._entries.pop()
         self._entries.append((epoch, start_offset))
         self.is_dirty = True
+
+    def learn(self, epoch: Epoch, offset: Offset) -> None:
+        """A batch of `epoch` is at `offset`, in what was unreadable when the entries were made: it may begin that epoch earlier."""
+        if epoch < 0 or self.epoch_at(offset) == epoch:
+            return
+        starts = dict(self._entries)
+        starts[epoch] = min(offset, starts.get(epoch, offset))
+        entries = sorted(starts.items())
+        if entries[-1][0] == self.latest and all(a[1] <= b[1] for a, b in pairwise(entries)):
+            self._entries = entries
+            self.is_dirty = True
 
     def end_offset_for(self, epoch: Epoch, *, log_end_offset: Offset) -> tuple[Epoch, Offset]:
         """(largest epoch not above the asked, offset where it ends), or (-1, -1) if the asked is newer than all or -1."""

@@ -13,7 +13,9 @@ After an unclean stop, from the segment that ends at or after the recovery point
 
 Not obvious:
   - An epoch that falls is how the old tail shows that was truncated, then overwritten in part before a power cut.
-  - A cut below the recovery point is bit rot or a disk that lied, not a torn tail: it is reported as such, loudly.
+  - What is not sound below the recovery point is bit rot or a disk that lied, not a torn tail. It is not cut off, for it may be
+    committed, and what lies behind it is sound: it stays as a damaged range, which is refetched from another replica or
+    answered with CORRUPT_MESSAGE (Kafka cuts the log there). The log never ends before its recovery point for it.
 """
 
 from __future__ import annotations
@@ -28,18 +30,21 @@ from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.leader_epochs import LeaderEpochs
 from barnabas_log.offset_index import RELATIVE_OFFSET_MAX
 from barnabas_log.producer_state import ProducerState, list_snapshots, load_newest_snapshot, snapshot_path
+from barnabas_log.scrub import DamagedRange, find_sound_batch, merge
 from barnabas_log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    REPAIR_SUFFIX,
     TIME_INDEX_SUFFIX,
     LogSegment,
     segment_path,
 )
 from barnabas_log.segments import Segments
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
-from barnabas_wire.records.batch import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, read_header
+from barnabas_wire.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 from barnabas_wire.records.crc32c import crc32c
+from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +58,7 @@ class RecoveryReport(NamedTuple):
     truncated_bytes: int
     """Cut off, whole later segments included."""
     is_flushed_data_lost: bool
-    """Whether the log now ends before its recovery point: the disk lost what it had confirmed. The replica must not be
-    trusted to know all that was acknowledged."""
+    """Whether something below the recovery point is damaged or missing: the disk lost what it had confirmed."""
 
 
 class RecoveredLog(NamedTuple):
@@ -66,6 +70,8 @@ class RecoveredLog(NamedTuple):
     log_start_offset: Offset
     log_end_offset: Offset
     report: RecoveryReport
+    damage: tuple[DamagedRange, ...] = ()
+    """What is not sound below the recovery point."""
 
 
 def recover_log(
@@ -88,9 +94,16 @@ def recover_log(
     if not segments:
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
     if is_clean_shutdown:
-        end_offset, report = _check_clean(segments, epochs)
+        end_offset, report = _check_clean(segments, epochs, recovery_point)
     else:
         end_offset, report = _prove(disk, directory, segments, epochs, recovery_point)
+    if end_offset < recovery_point and end_offset >= log_start_offset and report.is_flushed_data_lost:
+        # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
+        _note_damaged_tail(segments[-1], end_offset, recovery_point)
+        segments[-1].become_inactive()
+        segments.append(LogSegment.create(disk, directory, recovery_point, config, now_ms=now_ms))
+        disk.sync_directory(directory)
+        end_offset = recovery_point
     if end_offset < log_start_offset:
         logger.warning("%s ends at %d, before its start %d: starting empty", directory, end_offset, log_start_offset)
         for segment in segments:
@@ -104,7 +117,12 @@ def recover_log(
     _remove_spare_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
     producers = load_producers(disk, directory, segments, end_offset=end_offset)
     producers.date_by_records()
-    return RecoveredLog(Segments(segments), epochs, producers, start_offset, end_offset, report)
+    damage = tuple(damage for segment in segments for damage in segment.damaged)
+    if damage:
+        logger.error(
+            "%s: damaged below its recovery point %d: %s", directory, recovery_point, "; ".join(map(str, damage))
+        )
+    return RecoveredLog(Segments(segments), epochs, producers, start_offset, end_offset, report, damage)
 
 
 def load_producers(disk: Disk, directory: str, segments: list[LogSegment], *, end_offset: Offset) -> ProducerState:
@@ -142,12 +160,14 @@ def note_producer(state: ProducerState, header: BatchHeader) -> None:
         )
 
 
-def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None) -> Offset:
+def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None, *, flushed_end: Offset = NO_OFFSET) -> Offset:
     """Scan a segment from its start, make its indexes again and find its sound end; nothing is cut yet.
 
     Afterwards segment.size_bytes is the sound part. `epochs` learns the batches' epochs and says where they would fall.
+    What is not sound below `flushed_end` is kept in segment.damaged, if a sound batch not after it follows.
     Returns the offset after the last sound batch.
     """
+    segment.damaged = ()
     file, file_size = segment.file, segment.file.size_bytes
     segment.begin_rebuild()
     expected = segment.base_offset
@@ -155,31 +175,49 @@ def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None) -> Offset:
     while file_size - position >= HEADER_BYTES:
         if position + HEADER_BYTES > chunk_start + len(chunk):
             chunk, chunk_start = file.read(position, min(_CHUNK_BYTES, file_size - position)), position
-        try:
-            header = read_header(chunk, position - chunk_start)
-        except CorruptBatch:
-            break
+        header = new_tuple(BatchHeader, HEADER.unpack_from(chunk, position - chunk_start))
         size = header.size_bytes
-        if position + size > file_size:
-            break
-        if position + size > chunk_start + len(chunk):
-            chunk, chunk_start = file.read(position, min(max(_CHUNK_BYTES, size), file_size - position)), position
-        at = position - chunk_start
-        if (
-            header.magic != MAGIC
-            or header.base_offset != expected
-            or header.last_offset_delta < 0
-            or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX
-            or (epochs is not None and header.partition_leader_epoch < epochs.latest)
-            or crc32c(chunk[at + CRC_START : at + size]) != header.crc
-        ):
-            break
+        is_sound = (
+            header.magic == MAGIC
+            and size >= HEADER_BYTES
+            and position + size <= file_size
+            and header.base_offset == expected
+            and header.last_offset_delta >= 0
+            and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
+            and (epochs is None or header.partition_leader_epoch >= epochs.latest)
+        )
+        if is_sound:
+            if position + size > chunk_start + len(chunk):
+                chunk, chunk_start = file.read(position, min(max(_CHUNK_BYTES, size), file_size - position)), position
+            at = position - chunk_start
+            is_sound = crc32c(chunk[at + CRC_START : at + size]) == header.crc
+        if not is_sound:
+            found = None
+            if expected < flushed_end:
+                found = find_sound_batch(file.read, position, file_size, header, after=expected, end_offset=flushed_end)
+            if found is None:
+                break
+            _note_damage(segment, expected, Offset(found[1]), position, found[0])
+            position, expected = found[0], Offset(found[1])
+            segment.size_bytes = position
+            continue
         if epochs is not None and header.partition_leader_epoch >= 0:
             epochs.assign(header.partition_leader_epoch, header.base_offset)
         segment.add_batch(header.last_offset, header.max_timestamp_ms, size)
         expected = header.next_offset
         position += size
     return expected
+
+
+def _note_damage(segment: LogSegment, first: Offset, end: Offset, position: int, stop: int) -> None:
+    damage = DamagedRange(first, end, segment.base_offset, position, stop, "not sound below what was flushed")
+    segment.damaged = tuple(merge([*segment.damaged, damage]))
+
+
+def _note_damaged_tail(segment: LogSegment, first: Offset, end: Offset) -> None:
+    """Nothing from `first` on can be read, though the disk had confirmed it up to `end`."""
+    _note_damage(segment, first, end, segment.size_bytes, segment.file.size_bytes)
+    segment.size_bytes = segment.file.size_bytes
 
 
 def _sweep(disk: Disk, directory: str) -> list[Offset]:
@@ -190,7 +228,7 @@ def _sweep(disk: Disk, directory: str) -> list[Offset]:
     for name in names:
         stem, dot, suffix = name.partition(".")
         is_orphan_index = dot + suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) and stem not in known
-        if name.endswith((DELETED_SUFFIX, ".cleaned", ".tmp")) or is_orphan_index:
+        if name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".cleaned", ".tmp")) or is_orphan_index:
             disk.remove(f"{directory}/{name}")
     return bases
 
@@ -233,14 +271,17 @@ def _start_empty(
     return RecoveredLog(Segments([segment]), epochs, producers, at, at, RecoveryReport(0, 0, False))
 
 
-def _check_clean(segments: list[LogSegment], epochs: LeaderEpochs) -> tuple[Offset, RecoveryReport]:
-    """After a clean stop every file is whole; what a person removed or a copy lost is made again."""
+def _check_clean(
+    segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: Offset
+) -> tuple[Offset, RecoveryReport]:
+    """After a clean stop every file is whole; what a person removed or a copy lost is made again, and what rotted meanwhile is
+    noted as damage where this look at the end of the log finds it."""
     scanned_bytes = 0
-    for segment in segments[:-1]:
+    for number, segment in enumerate(segments[:-1]):
         if not _has_its_indexes(segment):
             logger.warning("the indexes of %s are lost or not its own, making them again", segment.file.path)
             scanned_bytes += segment.file.size_bytes
-            rebuild_segment(segment, None)
+            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset)
             segment.size_bytes = segment.file.size_bytes
             segment.become_inactive()
         _settle(segment)
@@ -253,14 +294,17 @@ def _check_clean(segments: list[LogSegment], epochs: LeaderEpochs) -> tuple[Offs
             end_offset = header.next_offset
         if last is not None and end_offset <= active.base_offset + last[0]:
             raise CorruptCheckpoint(f"{active.offset_index.path} names offsets after the end {end_offset}")
+        if end_offset < recovery_point:
+            raise CorruptCheckpoint(f"{active.file.path} ends at offset {end_offset}, flushed was {recovery_point}")
         truncated_bytes = 0
     except (CorruptCheckpoint, CorruptBatch, FileNotFoundError) as error:
         logger.warning("%s after a clean stop: %s; making its indexes again", active.file.path, error)
         scanned_bytes += active.file.size_bytes
         epochs.truncate_from_end(active.base_offset)
-        end_offset = rebuild_segment(active, epochs)
-        truncated_bytes = _cut_tail(active)
-    return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, truncated_bytes > 0)
+        end_offset = rebuild_segment(active, epochs, flushed_end=recovery_point)
+        truncated_bytes = _cut_tail(active) if end_offset >= recovery_point else 0
+    is_flushed_data_lost = bool(truncated_bytes or active.damaged or end_offset < recovery_point)
+    return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
 
 
 def _prove(
@@ -273,9 +317,9 @@ def _prove(
     for offset in list_snapshots(disk, directory):
         if offset > segments[first].base_offset:  # may be of a tail that was truncated, its removal not yet durable
             disk.remove(snapshot_path(directory, offset))
-    for segment in segments[:first]:
+    for number, segment in enumerate(segments[:first]):
         if not _has_its_indexes(segment):
-            rebuild_segment(segment, None)
+            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset)
             segment.size_bytes = segment.file.size_bytes
             segment.become_inactive()
             segment.offset_index.file.sync()
@@ -289,8 +333,15 @@ def _prove(
         if segment.base_offset != end_offset:
             break
         scanned_bytes += segment.file.size_bytes
-        end_offset = rebuild_segment(segment, epochs)
+        end_offset = rebuild_segment(segment, epochs, flushed_end=recovery_point)
         number += 1
+        following = segments[number].base_offset if number < len(segments) else NO_OFFSET
+        if end_offset < following <= recovery_point:
+            _note_damaged_tail(segment, end_offset, following)
+            end_offset = following
+        elif end_offset < recovery_point:
+            # Damaged to the end of what was flushed; its bytes stay, later segments cannot hold anything flushed.
+            break
         cut_bytes = _cut_tail(segment)
         truncated_bytes += cut_bytes
         segment.file.sync()
@@ -307,8 +358,8 @@ def _prove(
         _remove(disk, segment)
     del segments[number:]
     disk.sync_directory(directory)
-    is_flushed_data_lost = end_offset < recovery_point
-    if is_flushed_data_lost:
+    is_flushed_data_lost = end_offset < recovery_point or any(segment.damaged for segment in segments)
+    if end_offset < recovery_point:
         logger.error("%s: flushed up to %d, but sound only up to %d", directory, recovery_point, end_offset)
     elif truncated_bytes:
         logger.warning("%s: cut %d unflushed bytes at offset %d", directory, truncated_bytes, end_offset)

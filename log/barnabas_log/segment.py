@@ -25,6 +25,7 @@ from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from barnabas_log.scrub import DamagedRange
 from barnabas_log.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import (
@@ -43,6 +44,8 @@ BOUNDARIES_MAX = 256
 """Remembered batch boundaries per segment (about 20 KiB)."""
 _SCAN_BYTES = 8192
 LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX = ".log", ".index", ".timeindex", ".snapshot"
+REPAIR_SUFFIX = ".repair"
+"""Of an index that was made again beside the one in use; left by a crash it is removed."""
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 DELETED_SUFFIX = ".deleted"
 _NO_TIMESTAMP = -1
@@ -76,6 +79,7 @@ class LogSegment:
         "base_offset",
         "boundaries",
         "created_ms",
+        "damaged",
         "directory",
         "file",
         "index_interval_bytes",
@@ -109,6 +113,8 @@ class LogSegment:
         self._bytes_since_index = 0
         self.boundaries: dict[int, int] = {}
         """Remembered boundaries: offset -> position of the batch that begins with it."""
+        self.damaged: tuple[DamagedRange, ...] = ()
+        """Where its bytes are known to be no batches; look-ups pass over them."""
         self._has_new_time = True
         """False while the time index is known to hold the greatest timestamp."""
         self._max_timestamp: tuple[int, int] | None = (_NO_TIMESTAMP, base_offset) if not self.size_bytes else None
@@ -339,6 +345,9 @@ class LogSegment:
 
     def find(self, offset: int) -> BatchPlace:
         """The batch that holds `offset`, which is at least the base offset; the end of the file if none does."""
+        for damage in self.damaged:
+            if damage.first_offset <= offset < damage.end_offset:
+                return BatchPlace(damage.position, damage.first_offset)
         position = self.boundaries.get(offset)
         if position is not None:
             return new_tuple(BatchPlace, (position, offset))
@@ -370,10 +379,13 @@ class LogSegment:
         return read_header(self.file.read(position, HEADER_BYTES))
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each written batch from a boundary on. Raises CorruptBatch."""
+        """Position and header of each written batch from a boundary on; known damage is passed over. Raises CorruptBatch."""
         end = self.file.size_bytes
         chunk, chunk_start = b"", position
         while end - position >= HEADER_BYTES:
+            if self.damaged and (stop := self._end_of_damage(position)) > position:
+                position = stop
+                continue
             if position + HEADER_BYTES > chunk_start + len(chunk):
                 chunk, chunk_start = self.file.read(position, min(_SCAN_BYTES, end - position)), position
             header = read_header(chunk, position - chunk_start)
@@ -381,6 +393,10 @@ class LogSegment:
                 raise CorruptBatch(f"the batch at {position} of {self.file.path} passes the end {end}")
             yield position, header
             position += header.size_bytes
+
+    def _end_of_damage(self, position: int) -> int:
+        """Where the known damage at `position` ends; the position itself where there is none."""
+        return next((damage.stop for damage in self.damaged if damage.position <= position < damage.stop), position)
 
     def records_at(self, position: int) -> Iterator[Record]:
         """The records of the batch at a boundary, opened. Raises CorruptBatch."""

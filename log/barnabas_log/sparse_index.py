@@ -164,6 +164,12 @@ class SparseIndex:
             self._file.close()
             self._file = None
 
+    def reload(self) -> None:
+        """Another file has taken the place of ours; only while not loaded."""
+        assert not self._is_loaded, f"{self.path} is the index of an active segment"
+        self.close()
+        self._count = -1
+
     def _open(self, *, create: bool) -> File:
         if self._file is None:
             self._file = self._disk.open(self.path, create=create)

@@ -20,6 +20,8 @@ Not obvious:
   - A process without descriptors is not a broken disk. What would write waits, as for a slow flush; every step of several
     files asks for their descriptors first, and is refused whole (OutOfDescriptors).
   - A read never waits for bytes that the listener holds back (a slow flush): it ends at the written end.
+  - Damage (a flipped bit) that is known stays in its file until it is repaired or cut off: reads end before it and answer
+    CORRUPT_MESSAGE within it, and everything else of the log is served.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ from barnabas_log.recovery import (
     recover_log,
 )
 from barnabas_log.retention import SegmentFacts, deletable_count
-from barnabas_log.segment import LogSegment
+from barnabas_log.scrub import CheckFacts, DamagedRange
+from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
 from barnabas_log.validator import check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
@@ -112,6 +115,18 @@ class LogRead(NamedTuple):
     """Of the first batch, which holds the asked offset; the asked offset when there is nothing."""
     next_offset: Offset
     """Where to read on: the offset after the last batch, or the asked offset when there is nothing."""
+
+
+class CheckableSegment(NamedTuple):
+    """A segment as it is at one moment, for a check of its bytes elsewhere."""
+
+    facts: CheckFacts
+    path: str
+    index_path: str
+    time_index_path: str
+    segment: LogSegment
+    cuts: int
+    """Truncations of the log until then."""
 
 
 class LogListener(Protocol):
@@ -204,6 +219,10 @@ class UnifiedLog:
         self._removals: list[tuple[int, str]] = []
         self.is_retention_owed = False
         """Whether the next flush lets go of more than the last retention could."""
+        self.damage: tuple[DamagedRange, ...] = ()
+        """What is known to be damaged, rising; see set_damage."""
+        for base_offset in {damage.segment for damage in recovered.damage}:
+            self.set_damage(base_offset, [damage for damage in recovered.damage if damage.segment == base_offset])
 
     @classmethod
     def open(
@@ -531,6 +550,8 @@ class UnifiedLog:
                 end = self.written_end_offset
         if offset >= end:
             return LogRead((), 0, offset, offset)
+        if self.damage:
+            end = self._end_before_damage(offset, end)
         try:
             segment = self._active
             if offset < segment.base_offset:
@@ -563,6 +584,14 @@ class UnifiedLog:
             return new_tuple(LogRead, ((new_tuple(FileRange, (file, position, size)),), size, base_offset, next_offset))
         except OSError as error:
             raise self._fail(error) from error
+
+    def _end_before_damage(self, offset: Offset, end: Offset) -> Offset:
+        for damage in self.damage:
+            if offset < damage.first_offset:
+                return min(end, damage.first_offset)
+            if offset < damage.end_offset:
+                raise CorruptBatch(f"{self.topic_partition}: {damage} cannot be read here")
+        return end
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[Offset, int] | None:
         """(offset, timestamp) of the first record at or after the time; None if there is none. Opens one batch or few.
@@ -644,6 +673,9 @@ class UnifiedLog:
         if offset < self.log_start_offset:
             self.truncate_fully_and_start_at(offset)
             return
+        for damage in self.damage:
+            if damage.first_offset < offset < damage.end_offset:
+                offset = damage.first_offset  # where its batches begin is not known any more
         self.write_pending(is_forced=True)
         lowered = offset < self.flushed_end_offset
         try:
@@ -705,6 +737,7 @@ class UnifiedLog:
         self._segments_made += 1
         self._segments_named = self._segments_made
         self.log_start_offset = offset
+        self.damage = ()
         self.producers.clear(offset)
         self._end_at(offset)
         if self._is_name_durable:
@@ -768,6 +801,7 @@ class UnifiedLog:
             raise self._fail(error) from error
         self.log_start_offset = max(self.log_start_offset, segments[0].base_offset)
         self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self.damage = tuple(damage for damage in self.damage if damage.end_offset > self.log_start_offset)
         return count
 
     def take_removals(self) -> list[tuple[int, str]]:
@@ -809,7 +843,7 @@ class UnifiedLog:
             segment.become_active()
         except (CorruptCheckpoint, FileNotFoundError) as error:
             logger.warning("%s; making the indexes of %s again", error, segment.file.path)
-            rebuild_segment(segment, None)
+            rebuild_segment(segment, None, flushed_end=self.flushed_end_offset)
 
     def _end_at(self, offset: Offset) -> None:
         """The log ends at `offset` now: no end, epoch or flush under way may say more."""
@@ -817,12 +851,103 @@ class UnifiedLog:
         self.flushed_end_offset = min(self.flushed_end_offset, offset)
         self._flush_cap = offset if self._flush_cap is None else min(self._flush_cap, offset)
         self.high_watermark = min(self.high_watermark, offset)
+        if self.damage:
+            self.damage = tuple(damage for damage in self.damage if damage.first_offset < offset)
+            self._active.damaged = tuple(damage for damage in self._active.damaged if damage.first_offset < offset)
         self._forget_empty_epochs()
         self._is_directory_dirty = True
 
     def _forget_empty_epochs(self) -> None:
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self._latest_epoch = self.leader_epochs.latest
+
+    # -- damage ----------------------------------------------------------------------------------------------------
+
+    def checkable(self, base_offset: int) -> CheckableSegment | None:
+        """The segment with that base offset as a check must find it; None when it is gone or holds nothing."""
+        segment = self._segments.floor(Offset(base_offset))
+        if segment.base_offset != base_offset or self._failure is not None or self._is_closed:
+            return None
+        is_active = segment is self._active
+        end_offset = (
+            self.written_end_offset
+            if is_active
+            else self._segments.end_offset(segment, log_end_offset=self.log_end_offset)
+        )
+        if end_offset <= segment.base_offset:
+            return None
+        size_bytes, epochs = segment.file.size_bytes, self.leader_epochs.entries
+        facts = CheckFacts(segment.base_offset, end_offset, size_bytes, epochs, not is_active)
+        path, index_path, time_index_path = (
+            segment_path(self.directory, base_offset, suffix)
+            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        )
+        return CheckableSegment(facts, path, index_path, time_index_path, segment, self._cuts)
+
+    def is_unchanged(self, checked: CheckableSegment) -> bool:
+        """Whether the segment still holds what it held then: nothing was cut off the log, and it is there."""
+        if self._failure is not None or self._is_closed or self._cuts != checked.cuts:
+            return False
+        return self._segments.floor(checked.facts.base_offset) is checked.segment
+
+    def set_damage(self, base_offset: int, damages: Sequence[DamagedRange]) -> bool:
+        """Say what is damaged in one segment, and nothing else in it; returns whether that is news."""
+        segment = self._segments.floor(Offset(base_offset))
+        if segment.base_offset != base_offset:
+            return False
+        before = self.damage
+        others = [damage for damage in before if damage.segment != base_offset]
+        found = [damage for damage in damages if damage.end_offset > self.log_start_offset]
+        self.damage = tuple(sorted([*others, *found]))
+        segment.damaged = tuple(found)
+        segment.boundaries.clear()
+        return self.damage != before
+
+    def seal(self, base_offset: int) -> None:
+        """Roll if that segment is the active one: what is sealed takes no appends while it is repaired. Raises StorageFailed."""
+        if self._active.base_offset == base_offset:
+            self._roll(self._now_ms)
+
+    def is_flushed_to(self, end_offset: Offset) -> bool:
+        """Whether all below is durable, and no flush of it under way."""
+        return self.flushed_end_offset >= end_offset
+
+    def replace_damaged(self, damage: DamagedRange, batches: Buffer) -> File:
+        """Put sound batches in the place of a damaged range of a sealed segment; returns the file, to be flushed by the caller.
+
+        batches: proved by the caller; as many bytes as were damaged, or any number where the segment ends with the range. What
+        a crash leaves half replaced is damaged still. Raises StorageFailed, InvariantViolated.
+        """
+        segment = self._segments.floor(damage.segment)
+        file = segment.file
+        is_tail = damage.stop >= file.size_bytes
+        if damage not in self.damage or segment is self._active or segment.base_offset != damage.segment:
+            raise InvariantViolated(f"{self.directory}: {damage} is not there to be replaced")
+        if not is_tail and len(batches) != damage.stop - damage.position:
+            raise InvariantViolated(
+                f"{self.directory}: {len(batches)} bytes for the {damage.stop - damage.position} of {damage}"
+            )
+        try:
+            file.overwrite(damage.position, batches)
+            if is_tail and file.size_bytes > damage.position + len(batches):
+                file.truncate(damage.position + len(batches))
+        except OSError as error:
+            raise self._fail(error) from error
+        segment.size_bytes = file.size_bytes
+        position = 0
+        while position < len(batches):
+            header = read_header(batches, position)
+            self.leader_epochs.learn(header.partition_leader_epoch, header.base_offset)
+            position += header.size_bytes
+        return file
+
+    def reload_indexes(self, base_offset: int) -> None:
+        """The index files of a sealed segment were replaced: look them up anew."""
+        segment = self._segments.floor(Offset(base_offset))
+        if segment.base_offset == base_offset and segment is not self._active:
+            segment.offset_index.reload()
+            segment.time_index.reload()
+            segment.boundaries.clear()
 
     # -- durability ------------------------------------------------------------------------------------------------
 

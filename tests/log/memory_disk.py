@@ -55,6 +55,19 @@ class MemoryFile:
         self._disk.may_fail("read", self.path)
         return bytes(self._inode.content[position : position + size])
 
+    def read_aside(self, position: int, size: int) -> bytes:
+        return self.read(position, size)
+
+    def overwrite(self, position: int, data: Buffer) -> None:
+        """As O_DSYNC would: what is replaced is durable at once, and a crash tears nothing else."""
+        assert self._inode is not None and self.holders > 0, f"{self.path} cannot be written"
+        self._disk.may_fail("append", self.path)
+        self._inode.content[position : position + len(data)] = data
+        durable = bytearray(self._inode.durable)
+        if position <= len(durable):
+            durable[position : position + len(data)] = data
+        self._inode.durable = bytes(durable)
+
     def truncate(self, size_bytes: int) -> None:
         assert self._inode is not None and size_bytes <= len(self._inode.content)
         del self._inode.content[size_bytes:]

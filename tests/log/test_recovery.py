@@ -130,14 +130,15 @@ def test_a_bad_byte_in_the_middle_ends_the_log_there_and_later_segments_go() -> 
     )
 
 
-def test_a_cut_below_the_recovery_point_is_told() -> None:
+def test_damage_below_the_recovery_point_is_kept_and_told() -> None:
     disk = MemoryDisk()
     log = filled(disk)
     log.close()
     last = disk.names[path(log.base_offsets[-1], ".log")].content
     last[-1] ^= 1
     again = open_log(disk, recovery_point=Offset(80))
-    assert again.log_end_offset == 78 and again.recovery_report.is_flushed_data_lost
+    assert again.log_end_offset == 80 and again.recovery_report.is_flushed_data_lost
+    assert [(damage.first_offset, damage.end_offset) for damage in again.damage] == [(78, 80)]
 
 
 def test_a_lost_middle_segment_ends_the_log_before_it() -> None:

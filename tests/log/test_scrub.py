@@ -1,0 +1,242 @@
+"""What a check of a segment finds: every flipped bit, nothing in sound bytes, and how a log serves what is left."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from barnabas_log.scrub import CHUNK_BYTES, CheckFacts, DamagedRange, SegmentCheck, find_sound_batch, next_segment
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_wire.kafka.ids import Epoch, Offset
+from barnabas_wire.records.batch import CorruptBatch, iterate_batches
+from tests.log.log_fixture import append, batch_offsets, content, flush, make_batch, make_config, open_log, take
+from tests.log.memory_disk import MemoryDisk
+
+
+def check(log: UnifiedLog, base_offset: int) -> SegmentCheck:
+    """All of a segment."""
+    checkable = log.checkable(base_offset)
+    assert checkable is not None
+    file = checkable.segment.file
+    found = SegmentCheck(checkable.facts)
+    while not found.is_done:
+        found.step(file.read)
+    return found
+
+
+def filled(disk: MemoryDisk, *, batches: int = 8, segment_bytes: int = 4000, value: bytes = b"v" * 50) -> UnifiedLog:
+    log = open_log(disk, config=make_config(segment_bytes=segment_bytes))
+    for number in range(batches):
+        append(log, make_batch(1 + number % 3, value=value), epoch=number // 3)
+    flush(log)
+    return log
+
+
+def test_every_flipped_bit_is_found_and_nothing_else_is_given_up() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    data = disk.names[log._segments[0].file.path].content
+    whole = bytes(data)
+    batches = list(iterate_batches(whole))
+    for position in range(len(whole)):
+        for bit in (position % 8, 7):
+            data[position] ^= 1 << bit
+            (damage,) = check(log, 0).damages
+            (hit,) = [header for at, header in batches if at <= position < at + header.size_bytes]
+            assert damage.first_offset == hit.base_offset and damage.end_offset == hit.next_offset, position
+            assert damage.position <= position < damage.stop
+            data[position] ^= 1 << bit
+    assert bytes(data) == whole and not check(log, 0).damages
+
+
+def test_zeroed_and_missing_bytes_are_one_range() -> None:
+    rng = random.Random(4)
+    disk = MemoryDisk()
+    log = filled(disk, batches=12)
+    data = disk.names[log._segments[0].file.path].content
+    whole = bytes(data)
+    end = log.log_end_offset
+    for _ in range(200):
+        start = rng.randrange(len(whole))
+        stop = min(len(whole), start + rng.randrange(1, 600))
+        data[start:stop] = bytes(stop - start)
+        damages = check(log, 0).damages
+        lost = {
+            header.base_offset
+            for at, header in iterate_batches(whole)
+            if data[at : at + header.size_bytes] != whole[at : at + header.size_bytes]
+        }
+        assert {d for damage in damages for d in range(damage.first_offset, damage.end_offset)} >= lost
+        data[:] = whole
+        del data[start:]
+        (damage,) = check(log, 0).damages
+        assert damage.end_offset == end and damage.stop == start
+        data[:] = whole
+
+
+def test_a_batch_larger_than_a_chunk_is_checked_and_a_length_is_not_believed() -> None:
+    disk = MemoryDisk()
+    log = filled(disk, batches=3, segment_bytes=1 << 24, value=b"v" * (CHUNK_BYTES + 1000))
+    data = disk.names[log._segments[0].file.path].content
+    found = check(log, 0)
+    assert found.batches == 3 and not found.damages
+    data[CHUNK_BYTES // 2] ^= 4
+    assert [(each.first_offset, each.end_offset) for each in check(log, 0).damages] == [(0, 1)]
+    data[CHUNK_BYTES // 2] ^= 4
+    data[9] ^= 8  # its length: half a MiB more
+    assert [(each.first_offset, each.end_offset) for each in check(log, 0).damages] == [(0, 1)]
+
+
+def test_an_index_that_says_something_else_is_found() -> None:
+    disk = MemoryDisk()
+    log = filled(disk, batches=60)
+    base = log.base_offsets[0]
+    checkable = log.checkable(base)
+    assert checkable is not None and checkable.facts.is_sealed
+    raw = disk.read_file(checkable.index_path)
+    entries = [
+        (int.from_bytes(raw[n : n + 4], "big"), int.from_bytes(raw[n + 4 : n + 8], "big"))
+        for n in range(0, len(raw), 8)
+    ]
+    assert len(entries) > 3
+
+    def is_sound(index: list[tuple[int, int]]) -> bool:
+        found = SegmentCheck(checkable.facts, index=index)
+        while not found.is_done:
+            found.step(checkable.segment.file.read)
+        return found.is_index_sound
+
+    assert is_sound(entries)
+    assert not is_sound([(a, b + 1) for a, b in entries])
+    assert not is_sound([(a + 1, b) for a, b in entries])
+    assert not is_sound([*entries, (entries[-1][0] + 1, 1 << 20)])
+
+
+def test_a_damaged_batch_without_a_successor_ends_the_search() -> None:
+    batch = make_batch(2)
+    assert find_sound_batch(lambda at, size: batch[at : at + size], 0, len(batch), None, after=0, end_offset=9) is None
+
+
+def test_a_pass_goes_on_after_what_was_checked_last() -> None:
+    segments = [("b", 0, 0), ("a", 1, 50), ("a", 1, 0)]
+    assert next_segment(segments, None) == ("a", 1, 0)
+    assert next_segment(segments, ("a", 1, 7)) == ("a", 1, 50)
+    assert next_segment(segments, ("b", 0, 0)) is None
+
+
+def damaged_log(disk: MemoryDisk) -> tuple[UnifiedLog, DamagedRange, bytes]:
+    """A log with a batch damaged in its first segment, known to it; and its bytes before that."""
+    log = filled(disk, batches=60)
+    whole = content(log)
+    data = disk.names[log._segments[0].file.path].content
+    _, (at, hit), *_ = iterate_batches(bytes(data))
+    data[at + 5] ^= 64  # of its base offset, which no checksum covers
+    (damage,) = check(log, 0).damages
+    assert damage.first_offset == hit.base_offset
+    assert log.set_damage(0, [damage]) and not log.set_damage(0, [damage])
+    return log, damage, whole
+
+
+def test_reads_end_before_damage_and_everything_else_is_served() -> None:
+    log, damage, whole = damaged_log(MemoryDisk())
+    served = {}
+    for offset in range(log.log_end_offset):
+        if damage.first_offset <= offset < damage.end_offset:
+            with pytest.raises(CorruptBatch, match="cannot be read"):
+                log.read(Offset(offset), bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True)
+            continue
+        read = log.read(Offset(offset), bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True)
+        for first, last in batch_offsets(take(read)):
+            assert last < damage.first_offset or first >= damage.end_offset
+            served[first] = last
+        assert read.base_offset <= offset < read.next_offset
+    assert sum(last - first + 1 for first, last in served.items()) == log.log_end_offset - (
+        damage.end_offset - damage.first_offset
+    )
+    assert len(whole) > 4000
+
+
+def test_a_repair_puts_back_every_byte_and_a_wrong_size_is_refused() -> None:
+    disk = MemoryDisk()
+    log, damage, whole = damaged_log(disk)
+    good = whole[damage.position : damage.stop]
+    with pytest.raises(InvariantViolated):
+        log.replace_damaged(damage, good + good)
+    log.replace_damaged(damage, good)
+    assert not check(log, 0).damages
+    log.set_damage(0, [])
+    assert content(log) == whole
+
+
+def test_truncation_into_damage_ends_the_log_before_it_and_forgets_it() -> None:
+    log, damage, _ = damaged_log(MemoryDisk())
+    log.truncate_to(Offset(damage.end_offset - 1))
+    assert log.log_end_offset == damage.first_offset and not log.damage
+    append(log, make_batch(5), epoch=50)
+    read = log.read(damage.first_offset, bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True)
+    assert batch_offsets(take(read))[0][0] == damage.first_offset
+
+
+def test_a_check_that_began_before_a_truncation_counts_for_nothing() -> None:
+    disk = MemoryDisk()
+    log = filled(disk, batches=60)
+    checked = [log.checkable(base) for base in log.base_offsets]
+    assert all(each is not None and log.is_unchanged(each) for each in checked)
+    log.truncate_to(Offset(log.log_end_offset - 1))
+    assert not any(each is not None and log.is_unchanged(each) for each in checked)
+
+
+@pytest.mark.parametrize("is_clean_shutdown", [False, True])
+def test_damage_below_what_was_flushed_costs_nothing_else(is_clean_shutdown: bool) -> None:
+    """A restart cuts neither at the damage nor what is behind it, and keeps the end: it may all be committed."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(segment_bytes=1 << 20))
+    for _ in range(9):
+        append(log, make_batch(3), epoch=2)
+    whole, end = content(log), log.log_end_offset
+    log.close()
+    data = disk.names[log._segments[0].file.path].content
+    batches = list(iterate_batches(whole))
+    for number in (4, 8):
+        at, hit = batches[number]
+        data[at + 9] ^= 1  # its length, so that even a look at the headers stumbles over it
+        found = open_log(disk, recovery_point=end, is_clean_shutdown=is_clean_shutdown, config=log.config)
+        is_looked_at = (
+            not is_clean_shutdown or number == 8
+        )  # after a clean stop the end alone: the scrub finds the rest
+        ranges = [(damage.first_offset, damage.end_offset) for damage in found.damage]
+        assert ((hit.base_offset, hit.next_offset) in ranges) == is_looked_at
+        assert found.log_end_offset == end
+        if is_looked_at:
+            read = found.read(Offset(0), bytes_max=1 << 20, end=Offset(12), at_least_one_batch=True)
+            assert take(read) == whole[: batches[4][0]]
+        found.release_files()
+    assert append(open_log(disk, recovery_point=end, config=log.config), make_batch(1), epoch=3) == end
+
+
+def test_an_epoch_that_began_in_a_damaged_range_is_learned_from_its_repair() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(segment_bytes=1 << 20))
+    for number in range(6):
+        append(log, make_batch(2), epoch=number // 3)
+    whole, end = content(log), log.log_end_offset
+    log.close()
+    epochs = log.leader_epochs.entries
+    data = disk.names[log._segments[0].file.path].content
+    at, _ = list(iterate_batches(whole))[3]
+    data[at + 70] ^= 1
+    found = open_log(disk, recovery_point=end, config=log.config)
+    assert found.leader_epochs.entries == ((0, 0), (1, 8))
+    found.seal(0)
+    (damage,) = found.damage
+    found.replace_damaged(damage, whole[damage.position : damage.stop])
+    assert found.leader_epochs.entries == epochs == ((Epoch(0), 0), (Epoch(1), 6))
+
+
+def test_facts_without_epochs_are_no_reason_for_alarm() -> None:
+    batch = make_batch(2)
+    found = SegmentCheck(CheckFacts(Offset(0), Offset(2), len(batch), ()))
+    found.step(lambda at, size: batch[at : at + size])
+    assert found.is_done and not found.damages
