@@ -3,7 +3,7 @@
 May touch:  asyncio, the Disk and clock it is given.   Must not touch: peers, metadata, os.
 Invariants: a directory that failed once is offline until the process starts again; the recovery point on disk is never
             above what is durable; the clean-shutdown file is the last thing written and the first thing removed.
-Read next:  unified_log.py, flush.py; replication's manager, which owns one of these.
+Read next:  unified_log.py, flush.py, scrubber.py; replication's manager, which owns one of these.
 
 Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, ...-stray/ of a
 replica that the cluster does not know, and the checkpoint files of checkpoints.py.
@@ -34,6 +34,8 @@ from barnabas_log.disk import Disk
 from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import FlushRounds, FlushStats
 from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
+from barnabas_log.scrub import DamagedRange
+from barnabas_log.scrubber import Scrubber, ScrubStats
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, Offset, TopicPartition, Uuid
@@ -78,6 +80,14 @@ class LogManagerConfig:
             "doc": "How often silent producers are looked for, in ms.",
         },
     )
+    scrub_bytes_per_second_max: int = field(
+        default=10_000_000,
+        metadata={
+            "key": "log.scrub.bytes.per.second.max",
+            "doc": "How fast a broker reads its logs again to find damaged batches, in bytes/s for each log directory; 0 turns it "
+            "off. A pass over a directory takes its size divided by this. Kafka has no such check.",
+        },
+    )
 
 
 @dataclass(slots=True)
@@ -109,6 +119,7 @@ class _Directory:
         """Held while they are written: by a disk thread each minute, by the loop when an entry would be wrong."""
         self.error: OSError | None = None
         self.rounds: FlushRounds
+        self.scrub: Scrubber
 
     def file(self, name: str) -> str:
         """Path of a file in it."""
@@ -139,6 +150,8 @@ class LogManager:
         self.stats = LogManagerStats()
         self.on_flushed: Callable[[UnifiedLog], None] = lambda log: None
         """Called after each flush of a log: its flushed_end_offset may have moved."""
+        self.on_damage: Callable[[UnifiedLog], None] = lambda log: None
+        """Called when what is known of a log's damage has changed."""
         self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called once when a directory goes offline; its logs take nothing more."""
         self.previous_broker_epoch = -1
@@ -161,6 +174,14 @@ class LogManager:
         for directory in self._directories:
             directory.rounds = FlushRounds(
                 disk=disk, on_flushed=self._tell_flushed, on_failed=partial(self._fail_directory, directory)
+            )
+            directory.scrub = Scrubber(
+                disk=disk,
+                path=directory.path,
+                logs=directory.logs,
+                bytes_per_second=self._config.scrub_bytes_per_second_max,
+                on_damage=self._tell_damage,
+                on_failed=partial(self._fail_directory, directory),
             )
         for directory in self._directories:
             if offline and directory.path in offline:
@@ -199,6 +220,7 @@ class LogManager:
         async with asyncio.TaskGroup() as tasks:
             for directory in self._directories:
                 tasks.create_task(directory.rounds.run())
+                tasks.create_task(self._scrub(directory))
             tasks.create_task(
                 self._every(
                     config.retention_check_interval_ms, self.apply_retention, first_ms=RETENTION_INITIAL_DELAY_MS
@@ -221,6 +243,7 @@ class LogManager:
                     if result is not None:
                         raise result
                 await self._disk.run(self._write_directory_checkpoints, directory, self._ends(directory))
+                await directory.scrub.save()
                 clean_file = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
                 write = partial(checkpoints.write_clean_shutdown, self._disk, clean_file, broker_epoch=broker_epoch)
                 await self._disk.run(write)
@@ -279,6 +302,7 @@ class LogManager:
                 self.stats.recovery_scanned_bytes += log.recovery_report.scanned_bytes
                 self.stats.recovery_truncated_bytes += log.recovery_report.truncated_bytes
                 self.stats.logs_that_lost_flushed_data += log.recovery_report.is_flushed_data_lost
+        await self._disk.run(directory.scrub.load)
         return broker_epoch
 
     def _read_checkpoint(self, directory: _Directory, name: str) -> dict[TopicPartition, Offset]:
@@ -526,6 +550,61 @@ class LogManager:
             log.fail(error)
         directory.rounds.fail(error)
         self.on_directory_failed(directory.path, error)
+
+    # -- damage ----------------------------------------------------------------------------------------------------
+
+    async def _scrub(self, directory: _Directory) -> None:
+        if directory.error is None:
+            try:
+                await directory.scrub.run()
+            except OSError as error:  # what is known of damage could not be written
+                self._fail_directory(directory, error)
+
+    def _tell_damage(self, log: UnifiedLog) -> None:
+        if log in self._homes:
+            self.on_damage(log)
+
+    def request_check(self, log: UnifiedLog, base_offset: int | None = None) -> None:
+        """Have a segment of the log, or all of it, checked soon; on_damage is called if that brings news."""
+        directory = self._homes.get(log)
+        if directory is not None:
+            directory.scrub.request(log, base_offset)
+
+    def is_check_requested(self, log: UnifiedLog) -> bool:
+        """Whether a requested check of the log is not done yet."""
+        directory = self._homes.get(log)
+        return directory is not None and directory.error is None and directory.scrub.is_requested(log)
+
+    async def check(self, log: UnifiedLog, base_offset: int) -> bool:
+        """Check a segment now; False when nothing can be said of it, for it has gone or was cut meanwhile."""
+        directory = self._homes.get(log)
+        if directory is None or directory.error is not None:
+            return False
+        try:
+            return await directory.scrub.check(log, base_offset)
+        except OSError as error:
+            self._fail_directory(directory, error)
+            return False
+
+    async def replace_damaged(self, log: UnifiedLog, damage: DamagedRange, batches: bytes) -> bool:
+        """Put proved batches in the place of a damaged range, make them durable and check the segment anew; whether that range is
+        sound then. Raises StorageFailed."""
+        directory = self._homes.get(log)
+        if directory is None or directory.error is not None:
+            return False
+        file = log.replace_damaged(damage, batches)
+        try:
+            await self._disk.flush([file])
+        except OSError as error:
+            self._fail_directory(directory, error)
+            return False
+        is_sound = await self.check(log, damage.segment) and damage not in log.damage
+        directory.scrub.stats.ranges_repaired += is_sound
+        return is_sound
+
+    def scrub_stats(self) -> dict[str, ScrubStats]:
+        """Counters of the scrub by directory path."""
+        return {directory.path: directory.scrub.stats for directory in self._directories}
 
     # -- periodic work ---------------------------------------------------------------------------------------------
 

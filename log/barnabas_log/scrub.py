@@ -14,8 +14,10 @@ Kafka has nothing like it: there a flipped bit is found by whichever client or f
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
@@ -33,9 +35,14 @@ CHUNK_BYTES: Final = 256 * 1024
 """Read at a time. A chunk of small batches takes some 3 ms of Python, which the loop may have to wait for."""
 DAMAGES_MAX: Final = 64
 """Damaged ranges that one segment can have; more are taken for one that covers them."""
+BATCH_COST_BYTES: Final = 1_000
 _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _MAGIC_AT: Final = 16
+_TIME_ENTRY: Final = struct.Struct(">qi")
 _unpack_header = HEADER.unpack_from
+
+SegmentName = tuple[str, int, int]
+"""(topic, partition, base offset)."""
 
 ReadAt = Callable[[int, int], bytes]
 """(position, size) -> bytes there, fewer only at the end of the file."""
@@ -261,11 +268,23 @@ def merge(damages: Iterable[DamagedRange]) -> list[DamagedRange]:
     return merged
 
 
-def next_segment(
-    segments: Sequence[tuple[str, int, int]], checked: tuple[str, int, int] | None
-) -> tuple[str, int, int] | None:
-    """The (topic, partition, base offset) to check after `checked`, in sorted order; None where a pass over them ends."""
-    return min((each for each in segments if checked is None or each > checked), default=None)
+def plan_pass(segments: Iterable[SegmentName], checked: SegmentName | None) -> list[SegmentName]:
+    """What a pass checks, in its order: all that sorts after `checked`, which an earlier run of the broker had come to."""
+    return sorted(each for each in segments if checked is None or each > checked)
+
+
+def pause_s(*, bytes_read: int, batches: int, bytes_per_second: int, took_s: float) -> float:
+    """How long to wait after a step, so that a scrub stays below its rate. Each batch counts for BATCH_COST_BYTES more: tiny ones
+    cost Python's time instead of the disk's."""
+    return max(0.0, (bytes_read + batches * BATCH_COST_BYTES) / bytes_per_second - took_s)
+
+
+def is_time_index_sound(raw: bytes) -> bool:
+    """Whether it can be one: whole entries whose times and offsets rise."""
+    if len(raw) % _TIME_ENTRY.size:
+        return False
+    entries = list(_TIME_ENTRY.iter_unpack(raw))
+    return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries))
 
 
 def _checksum(read: ReadAt, start: int, stop: int) -> int:

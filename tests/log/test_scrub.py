@@ -6,7 +6,16 @@ import random
 
 import pytest
 
-from barnabas_log.scrub import CHUNK_BYTES, CheckFacts, DamagedRange, SegmentCheck, find_sound_batch, next_segment
+from barnabas_log.scrub import (
+    CHUNK_BYTES,
+    CheckFacts,
+    DamagedRange,
+    SegmentCheck,
+    find_sound_batch,
+    is_time_index_sound,
+    pause_s,
+    plan_pass,
+)
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
@@ -121,9 +130,22 @@ def test_a_damaged_batch_without_a_successor_ends_the_search() -> None:
 
 def test_a_pass_goes_on_after_what_was_checked_last() -> None:
     segments = [("b", 0, 0), ("a", 1, 50), ("a", 1, 0)]
-    assert next_segment(segments, None) == ("a", 1, 0)
-    assert next_segment(segments, ("a", 1, 7)) == ("a", 1, 50)
-    assert next_segment(segments, ("b", 0, 0)) is None
+    assert plan_pass(segments, None) == [("a", 1, 0), ("a", 1, 50), ("b", 0, 0)]
+    assert plan_pass(segments, ("a", 1, 7)) == [("a", 1, 50), ("b", 0, 0)]
+    assert plan_pass(segments, ("b", 0, 0)) == []
+
+
+def test_the_pause_keeps_the_rate_and_small_batches_count_for_more() -> None:
+    assert pause_s(bytes_read=1_000_000, batches=0, bytes_per_second=10_000_000, took_s=0.02) == pytest.approx(0.08)
+    assert pause_s(bytes_read=1_000_000, batches=1000, bytes_per_second=10_000_000, took_s=0.0) == pytest.approx(0.2)
+    assert pause_s(bytes_read=10, batches=0, bytes_per_second=10_000_000, took_s=1.0) == 0
+
+
+def test_a_time_index_that_falls_or_is_cut_is_found() -> None:
+    entries = [(5, 1), (9, 4), (12, 4)]
+    raw = b"".join(a.to_bytes(8, "big") + b.to_bytes(4, "big") for a, b in entries)
+    assert is_time_index_sound(raw) and is_time_index_sound(b"")
+    assert not is_time_index_sound(raw[:-1]) and not is_time_index_sound(raw + raw)
 
 
 def damaged_log(disk: MemoryDisk) -> tuple[UnifiedLog, DamagedRange, bytes]:

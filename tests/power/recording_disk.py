@@ -95,6 +95,7 @@ class RecordingFile:
         self.path = file.path
         self.append = file.append
         self.read = file.read
+        self.read_aside = file.read_aside
         self.send_descriptor = file.send_descriptor
         self.acquire = file.acquire
         self.release = file.release
@@ -109,6 +110,11 @@ class RecordingFile:
     @size_bytes.setter
     def size_bytes(self, value: int) -> None:
         raise AssertionError("set by appending")
+
+    def overwrite(self, position: int, data: Buffer) -> None:
+        """See File.overwrite. Durable at once, for the journal knows ends and no places within."""
+        self._file.overwrite(position, data)
+        self._file.sync()
 
     def truncate(self, size_bytes: int) -> None:
         """See File.truncate."""
@@ -167,6 +173,14 @@ class RecordingDirectory:
     def read(self, position: int, size: int) -> bytes:
         """See File.read."""
         raise OSError(errno.EISDIR, "a directory cannot be read", self.path)
+
+    def read_aside(self, position: int, size: int) -> bytes:
+        """See File.read_aside."""
+        raise OSError(errno.EISDIR, "a directory cannot be read", self.path)
+
+    def overwrite(self, position: int, data: Buffer) -> None:
+        """See File.overwrite."""
+        raise OSError(errno.EISDIR, "a directory cannot be written", self.path)
 
     def truncate(self, size_bytes: int) -> None:
         """See File.truncate."""
