@@ -908,9 +908,9 @@ class UnifiedLog:
         if self._active.base_offset == base_offset:
             self._roll(self._now_ms)
 
-    def is_flushed_to(self, end_offset: Offset) -> bool:
-        """Whether all below is durable, and no flush of it under way."""
-        return self.flushed_end_offset >= end_offset
+    def segment_size(self, base_offset: int) -> int:
+        """Bytes of the file that the segment at `base_offset` has."""
+        return self._segments.floor(Offset(base_offset)).file.size_bytes
 
     def replace_damaged(self, damage: DamagedRange, batches: Buffer) -> File:
         """Put sound batches in the place of a damaged range of a sealed segment; returns the file, to be flushed by the caller.

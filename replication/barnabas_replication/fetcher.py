@@ -62,6 +62,8 @@ WHOLE_FETCH_SIZE = 4
 """With no more partitions than this every fetch asks for all."""
 THROTTLE_RECHECK_MS = 500
 """A throttled partition is looked at this often while its debt is paid: the throttle may have been lifted."""
+REFUSALS_TOLD_EVERY_MS = 60_000
+"""Of a partition whose batches are refused again and again: one line, and its count, in this time."""
 FIRST_BACKOFF_SHARE = 50
 """The first pause is this part of replica.fetch.backoff.ms; it doubles from there."""
 
@@ -71,13 +73,16 @@ _SentFetch = tuple[FetchPartitionSpec, Epoch]
 class FollowedPartition:
     """One partition that a fetcher keeps in step, and its pauses."""
 
-    __slots__ = ("busy_until_ms", "failures", "leader_epoch", "not_before_ms", "partition")
+    __slots__ = ("busy_until_ms", "failures", "leader_epoch", "not_before_ms", "partition", "refusals", "tell_at_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.not_before_ms = 0
         self.failures = 0
+        self.refusals = 0
+        """Answers in a row that the log did not take."""
+        self.tell_at_ms = 0
         self.busy_until_ms = 0
 
 
@@ -388,8 +393,7 @@ class Fetcher:
                 logger.warning("%s: fetched again later: %s", partition.topic_partition, error)
                 self._pause(followed, now_ms)
             except KafkaError as error:
-                logger.error("%s: what broker %d sent is refused: %s", partition.topic_partition, self.leader_id, error)
-                self._pause(followed, now_ms)
+                self._refuse(followed, error, now_ms)
         if len(followed_partitions) > 1:
             for topic_partition in served:
                 moved = followed_partitions.pop(topic_partition, None)
@@ -403,13 +407,14 @@ class Fetcher:
         partition = followed.partition
         code = fetched.error_code
         if code is ErrorCode.NONE:
-            followed.failures = 0
             if fetched.diverging_epoch is not None:
+                followed.failures = 0
                 self._truncate(partition, EpochEnd(*fetched.diverging_epoch))
                 return False
             has_grown = partition.append_as_follower(
                 fetched.records, high_watermark=fetched.high_watermark, log_start_offset=fetched.log_start_offset
             )
+            followed.failures = followed.refusals = 0
             if has_grown:
                 self._stats.replicated_bytes += len(fetched.records)
                 if self._throttle.is_on and self._is_throttled(partition):
@@ -425,6 +430,25 @@ class Fetcher:
         logger.log(level, "%s: broker %d answers %s", partition.topic_partition, self.leader_id, code.name)
         self._pause(followed, now_ms)
         return False
+
+    def _refuse(self, followed: FollowedPartition, error: KafkaError, now_ms: int) -> None:
+        """The log did not take what came. Once it may have been the connection; a leader that is asked for the same offset again
+        and again checks its own copy (Partition._note_repeat)."""
+        followed.refusals += 1
+        if now_ms >= followed.tell_at_ms:
+            followed.tell_at_ms = now_ms + REFUSALS_TOLD_EVERY_MS
+            logger.error(
+                "%s: what broker %d sent is refused (%d in a row): %s; if that goes on, its copy is damaged: "
+                "`barnabas explain partition %s` says what becomes of it",
+                followed.partition.topic_partition,
+                self.leader_id,
+                followed.refusals,
+                error,
+                followed.partition.topic_partition,
+            )
+        if followed.refusals == 1:
+            self._peer_endpoint = None  # the next fetch connects anew
+        self._pause(followed, now_ms)
 
     def _truncate(self, partition: Partition, leader: EpochEnd) -> None:
         end_before = partition.log.log_end_offset

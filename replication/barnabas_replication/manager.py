@@ -48,6 +48,7 @@ from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
 from barnabas_replication.purgatory import ParkedFetch, ParkedProduce
 from barnabas_replication.recompression import Recompression
+from barnabas_replication.repair import Repairs
 from barnabas_replication.requests import (
     AppendEntry,
     AppendOutcome,
@@ -89,6 +90,8 @@ SWEEP_MS = 100
 """How often parked produces are looked through for time-outs, while there are any."""
 OPEN_RETRY_S = 1.0
 """After which logs are opened that found no descriptor."""
+SUSPECT_EVERY_MS = 60_000
+"""How often a log is checked because a follower does not take what it is sent."""
 ACKS_ALL = -1
 APPEND_ERRORS_WITHOUT_START = (
     BatchPassesSegment,
@@ -173,8 +176,11 @@ class ReplicaManager:
         self._full_directories: set[str] = set()
         self.throttle = ReplicationThrottle()
         self.recompression = Recompression(self._config_of, self.stats)
+        self._repairs = Repairs(host=self, logs=logs, peers=peers)
+        self._suspected_ms: dict[Partition, int] = {}
         logs.on_flushed = self._on_flushed
         logs.on_directory_failed = self._fail_directory
+        logs.on_damage = self._on_damage
 
     # ------------------------------------------------------------------ produce
 
@@ -636,9 +642,10 @@ class ReplicaManager:
             for partition in self._partitions.values():
                 if partition.fault is not None:
                     self._report_fault(partition)
+        self._repairs.wake()
         if image.cluster is not before.cluster:
             for leader_id, fetcher in self._fetchers.items():
-                fetcher.set_endpoint(self._endpoint(leader_id))
+                fetcher.set_endpoint(self.endpoint_of(leader_id))
             for partition in self._partitions.values():
                 partition.refresh(now_ms=now_ms)
 
@@ -764,7 +771,7 @@ class ReplicaManager:
                 leader_id=leader_id,
                 broker_id=self.broker_id,
                 broker_epoch=self.broker_epoch,
-                endpoint=self._endpoint(leader_id),
+                endpoint=self.endpoint_of(leader_id),
                 config=self._config,
                 peers=self._peers,
                 request_flush=self._logs.request_flush,
@@ -841,6 +848,8 @@ class ReplicaManager:
         # Nobody here knows yet what was found before a restart; an empty log has nothing to be damaged.
         is_known_corrupt = registration.fault_of(self.broker_id) is ReplicaFault.CORRUPT
         partition.is_corrupt = is_known_corrupt and log.log_end_offset > log.log_start_offset
+        if partition.is_corrupt or log.damage:
+            self._repairs.note(partition)
         return partition
 
     def _may_make_log(self, topic_partition: TopicPartition, registration: PartitionRegistration) -> bool:
@@ -898,6 +907,7 @@ class ReplicaManager:
             self._held_back.pop(partition, None)
             self._awaited.pop(partition, None)
             self._to_push.pop(partition, None)
+            self._suspected_ms.pop(partition, None)
             partition.stop(self._absent(*topic_partition))
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id == topic_id:
@@ -912,7 +922,8 @@ class ReplicaManager:
             del self._fetchers[fetcher.leader_id]
             fetcher.stop()
 
-    def _endpoint(self, broker_id: BrokerId) -> Endpoint | None:
+    def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
+        """Where a broker is reached by others; None when it is not registered, or without such a listener."""
         registered = self._image.cluster.brokers.get(broker_id)
         return None if registered is None else registered.endpoint(self._config.inter_broker_listener_name)
 
@@ -990,6 +1001,25 @@ class ReplicaManager:
             logger.log(level, "%s: this replica is %s", partition.topic_partition, _in_words(partition.fault))
             self._report_fault(partition)
 
+    def _on_damage(self, log: UnifiedLog) -> None:
+        """What is known of a log's damage has changed."""
+        partition = self._partitions.get(log.topic_partition)
+        if partition is not None and partition.log is log:
+            self._repairs.note(partition)
+
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        """See PartitionHost."""
+        now_ms = self.now_ms()
+        if now_ms >= self._suspected_ms.get(partition, -_NEVER_MS) + SUSPECT_EVERY_MS:
+            self._suspected_ms[partition] = now_ms
+            base_offset = max(base for base in partition.log.base_offsets if base <= offset)
+            logger.warning(
+                "%s: a follower asks for offset %d again and again though it was sent: checking our own copy",
+                partition.topic_partition,
+                offset,
+            )
+            self._logs.request_check(partition.log, base_offset)
+
     # ------------------------------------------------------------------ failing disks
 
     def _fail_directory(self, directory: str, error: OSError) -> None:
@@ -1015,6 +1045,7 @@ class ReplicaManager:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 tasks.create_task(self._proposals.run())
+                tasks.create_task(self._repairs.run())
                 tasks.create_task(self._watch_isrs())
                 tasks.create_task(self._checkpoint_high_watermarks())
                 for fetcher in self._fetchers.values():

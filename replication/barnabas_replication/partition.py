@@ -87,6 +87,9 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 
+SUSPECT_REPEATS = 5
+"""A follower that is sent the same offset this often in a row, and asks again, is taken to refuse what it gets."""
+
 _FORGET_PROPOSAL = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -129,6 +132,10 @@ class PartitionHost(Protocol):
         """Send the proposal to the controller; the answer comes to `on_isr_outcome`."""
         ...
 
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        """A follower does not take what our log holds at `offset`: it may be damaged."""
+        ...
+
     def on_high_watermark_advance(self, partition: Partition) -> None:
         """A leader's HW moved: followers that hear nothing else shall be told soon."""
         ...
@@ -147,6 +154,7 @@ class Partition:
     __slots__ = (
         "_config",
         "_host",
+        "_repeats",
         "_stats",
         "append_refusal",
         "consumer_fetches",
@@ -205,6 +213,8 @@ class Partition:
         self.isr = IsrState.of(())
         self.proposal: AlterPartitionItem | None = None
         self.remotes: dict[BrokerId, RemoteReplica] = {}
+        self._repeats: dict[BrokerId, tuple[Offset, int]] = {}
+        """Followers that were sent the same offset again: which, and how often."""
         self.storage_error: KafkaError | None = None
         self.append_refusal: KafkaError | None = None
         """Why a leader takes no records: its disk failed, or has no room. One look per append covers both."""
@@ -627,6 +637,7 @@ class Partition:
         log = self.log
         log_start, log_end = log.log_start_offset, log.log_end_offset
         topic, number = self.topic_partition
+        is_repeat = False
         try:
             if (
                 not self.is_leader
@@ -652,7 +663,7 @@ class Partition:
                 if is_first_look:
                     # What it has not flushed yet is no promise: a power cut would take it.
                     durable_end = flushed if NO_OFFSET < flushed < offset else offset
-                    self._note_follower(request, durable_end, follower_start, now_ms)
+                    is_repeat = self._note_follower(request, durable_end, follower_start, now_ms)
             high_watermark = self.high_watermark
             if partition_bytes_max < bytes_max:
                 bytes_max = partition_bytes_max
@@ -662,6 +673,8 @@ class Partition:
                 parts, size_bytes, _, _ = log.read(
                     offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due
                 )
+                if is_repeat:
+                    self._note_repeat(request[0], offset)
             marks = (high_watermark, high_watermark, log_start)
             return new_tuple(FetchOutcome, (topic, self.topic_id, number, None, *marks, None, parts, size_bytes, None))
         except KafkaError as error:
@@ -697,13 +710,22 @@ class Partition:
         divergence = find_divergence(asked_epoch=asked_epoch, fetch_offset=offset, local=local)
         return None if divergence is None else DivergingEpoch(*divergence)
 
-    def _note_follower(self, request: FetchSpec, durable_end: Offset, log_start_offset: Offset, now_ms: int) -> None:
+    def _note_repeat(self, replica_id: BrokerId, offset: Offset) -> None:
+        """A follower is sent once more what it was sent before. It says so in no other way when it refuses a batch."""
+        known, count = self._repeats.get(replica_id, (offset, 0))
+        count = count + 1 if known == offset else 1
+        self._repeats[replica_id] = (offset, count % SUSPECT_REPEATS)
+        if count == SUSPECT_REPEATS:
+            self._host.suspect(self, offset)
+
+    def _note_follower(self, request: FetchSpec, durable_end: Offset, log_start_offset: Offset, now_ms: int) -> bool:
+        """Returns whether it stands where it stood, below our end."""
         replica_id = request.replica_id
         replica = self.remotes.get(replica_id)
         if replica is None:
             raise NotLeaderOrFollower(f"broker {replica_id} is no replica of {self.topic_partition}")
         if not self._is_known_life(replica_id, request.replica_epoch):
-            return
+            return False
         moved = replica_after_fetch(
             replica,
             durable_end=durable_end,
@@ -717,6 +739,8 @@ class Partition:
             self._expand_isr(moved)
         if durable_end != replica.end_offset:
             self._advance_high_watermark(now_ms)
+            return False
+        return durable_end < self.log.log_end_offset
 
     def list_offset(self, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH) -> ListedOffset:
         """Offset for a time (-1 latest, -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered).
@@ -792,6 +816,11 @@ class Partition:
             logger.warning("%s: truncated to %d, below HW %d", self.topic_partition, end, self.high_watermark)
             self._set_high_watermark(end)
         return TruncationStep(end, is_below)
+
+    def cut_before_damage(self, offset: Offset) -> None:
+        """End the log at `offset`, below which all is sound: for a replica that nobody counts on. Raises StorageFailed."""
+        self.log.truncate_to(offset)
+        self._set_high_watermark(min(self.high_watermark, self.log.log_end_offset))
 
     def restart_at(self, offset: Offset) -> None:
         """Our whole log lies outside the leader's: drop it and begin at the leader's start."""

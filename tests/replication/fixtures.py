@@ -72,6 +72,7 @@ class PlainHost:
         self.time_ms = 0
         self.epochs: dict[int, int] = {number: 10 + number for number in (1, 2, 3)}
         self.proposed: list[AlterPartitionItem] = []
+        self.suspected: list[int] = []
         self.advanced = 0
 
     def now_ms(self) -> int:
@@ -85,6 +86,9 @@ class PlainHost:
 
     def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         self.proposed.append(item)
+
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        self.suspected.append(offset)
 
     def on_high_watermark_advance(self, partition: Partition) -> None:
         self.advanced += 1

@@ -330,6 +330,28 @@ async def test_a_corrupt_batch_is_not_taken_in(tmp_path: Path) -> None:
         assert not bench.errors
 
 
+async def test_a_batch_that_is_refused_again_and_again_is_one_line_and_ever_longer_pauses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was an ERROR line every 20 ms: 1,462 of them in half a minute."""
+    async with following(tmp_path) as bench:
+        bad = bytearray(batch(2, leader_epoch=1))
+        bad[-1] ^= 1
+        pauses = []
+        for count in range(1, 12):
+            await bench.asked(count)
+            bench.peer.answers.put_nowait(data(bytes(bad)))
+            (followed,) = bench.fetcher._followed.values()
+            await eventually(lambda n=count, f=followed: f.refusals == n)  # type: ignore[misc]
+            pauses.append(followed.failures)
+        assert pauses == list(range(1, 12)), "each doubles the next pause"
+        assert sum("is refused" in record.message for record in caplog.records) == 1
+        assert len(bench.peers) == 2, "tried once over a new connection"
+        bench.peer.answers.put_nowait(data(batch(2, leader_epoch=1)))
+        await eventually(lambda: bench.bench.log.log_end_offset == 2)
+        assert followed.failures == followed.refusals == 0
+
+
 async def test_a_new_address_of_the_leader_makes_a_new_connection(tmp_path: Path) -> None:
     async with following(tmp_path) as bench:
         await bench.asked(1)

@@ -23,6 +23,7 @@ from barnabas_replication.partition import (
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    SUSPECT_REPEATS,
 )
 from barnabas_replication.purgatory import ParkedProduce
 from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec
@@ -561,3 +562,23 @@ def test_a_failed_disk_fails_who_waits_and_serves_nothing(bench: PartitionBench)
     bench.partition.fail_storage(InconsistentTopicId("any error"))
     assert given[0][0].error is not None
     assert bench.fetch(-1, 0).error is not None
+
+
+def test_a_follower_that_asks_again_for_what_it_was_sent_makes_its_leader_look_at_its_own_copy(tmp_path: Path) -> None:
+    bench = PartitionBench(tmp_path)
+    bench.lead(isr=(1, 2))
+    bench.append(3)
+    for _ in range(SUSPECT_REPEATS):
+        assert not bench.host.suspected
+        assert bench.fetch(2, 0).size_bytes
+    bench.fetch(2, 0)
+    assert bench.host.suspected == [0]
+    bench.fetch(2, 3)
+    for _ in range(20):
+        bench.fetch(2, 3)
+    assert bench.host.suspected == [0], "one at our end waits for news"
+    bench.append(1)
+    for flushed in (1, 1, 1, 1, 1, 1, 1, 2, 3):
+        bench.fetch(2, 4, flushed=flushed)
+    assert bench.host.suspected == [0], "one whose flush is slow was not sent the same again"
+    bench.close()
