@@ -31,6 +31,7 @@ from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
 from barnabas_log.flush import FlushStats
 from barnabas_log.manager import LogManagerStats
+from barnabas_log.scrubber import ScrubStats
 from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.driver.controller_driver import ControllerDriverStats
 from barnabas_quorum.image.hashing import FORMAT
@@ -220,6 +221,8 @@ def stand_ins() -> dict[str, Any]:
             online_directories=["/"],
             offline_directories=["/gone"],
             flush_stats=lambda: {"/": flushes},
+            scrub_stats=lambda: {"/": ScrubStats(bytes_checked=70, pass_bytes=200, pass_bytes_checked=50)},
+            logs={TopicPartition("t", 0): SimpleNamespace(damage=(1, 2))},
             stats=LogManagerStats(segments_retired=6, logs_that_lost_flushed_data=2),
         ),
         "log_descriptors": descriptors,
@@ -250,6 +253,9 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "log_flush_seconds_sum", dir="/") == 0.75
     assert value(samples, "log_segments_retired_total") == 6
     assert value(samples, "log_lost_flushed_data_total") == 2
+    assert value(samples, "log_scrub_bytes_total", dir="/") == 70
+    assert value(samples, "log_scrub_progress_ratio", dir="/") == 0.25
+    assert value(samples, "log_damaged_ranges") == 2
     assert value(samples, "group_partitions", state="active") == 2
     assert value(samples, "groups", state="Stable") == 2
     assert value(samples, "controller_heartbeat_timeouts_total", by="silence") == 1

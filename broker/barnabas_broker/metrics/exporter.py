@@ -488,6 +488,48 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
         "Logs opened without all that was flushed: the disk lost what it had confirmed.",
         [({}, stats.logs_that_lost_flushed_data)],
     )
+    scrubs = logs.scrub_stats().items()
+    yield counter(
+        "log_scrub_bytes",
+        "Bytes of logs that were read again to find damage.",
+        [({"dir": path}, scrub.bytes_checked) for path, scrub in scrubs],
+    )
+    yield counter(
+        "log_scrub_batches",
+        "Batches among them that were sound.",
+        [({"dir": path}, scrub.batches_checked) for path, scrub in scrubs],
+    )
+    yield counter(
+        "log_scrub_passes",
+        "Times that a whole log directory was read.",
+        [({"dir": path}, scrub.passes) for path, scrub in scrubs],
+    )
+    yield gauge(
+        "log_scrub_progress_ratio",
+        "How much of its log directory the pass under way has read, 0 to 1.",
+        [
+            ({"dir": path}, min(1.0, scrub.pass_bytes_checked / scrub.pass_bytes) if scrub.pass_bytes else 1.0)
+            for path, scrub in scrubs
+        ],
+    )
+    yield gauge(
+        "log_damaged_ranges",
+        "Offset ranges that are known to be damaged here and not repaired yet.",
+        [({}, sum(len(log.damage) for log in copied(logs.logs.values)))],
+    )
+    yield counter(
+        "log_damage_found", "Damaged ranges found.", [({"dir": path}, scrub.ranges_found) for path, scrub in scrubs]
+    )
+    yield counter(
+        "log_damage_repaired",
+        "Damaged ranges that were replaced by sound batches of their leaders.",
+        [({"dir": path}, scrub.ranges_repaired) for path, scrub in scrubs],
+    )
+    yield counter(
+        "log_indexes_rebuilt",
+        "Indexes of sealed segments that were damaged and made again.",
+        [({"dir": path}, scrub.indexes_rebuilt) for path, scrub in scrubs],
+    )
     yield counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
     yield counter("log_producers_expired", "Idempotent producers that were forgotten.", [({}, stats.producers_expired)])
     descriptors = sources.log_descriptors
