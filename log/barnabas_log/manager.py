@@ -302,7 +302,7 @@ class LogManager:
                 self.stats.recovery_scanned_bytes += log.recovery_report.scanned_bytes
                 self.stats.recovery_truncated_bytes += log.recovery_report.truncated_bytes
                 self.stats.logs_that_lost_flushed_data += log.recovery_report.is_flushed_data_lost
-        await self._disk.run(directory.scrub.load)
+        directory.scrub.load()
         return broker_epoch
 
     def _read_checkpoint(self, directory: _Directory, name: str) -> dict[TopicPartition, Offset]:

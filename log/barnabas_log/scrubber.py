@@ -91,7 +91,8 @@ class Scrubber:
         self._checked: SegmentName | None = None
         self._requested: dict[SegmentName, None] = {}
         self._is_asked = asyncio.Event()
-        self._saved = b""
+        self._saved = self._encode()
+        """Nothing to tell, as long as there is no file."""
         self._saving = asyncio.Lock()
 
     # -- what is asked for -----------------------------------------------------------------------------------------

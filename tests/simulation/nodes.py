@@ -270,9 +270,7 @@ class SimulatedNode:
             offline=unread,
             default_config=self._shaped(LogConfig.from_overrides(broker_defaults(properties), {})),
             clock_ms=clock_ms,
-            config=LogManagerConfig(
-                recovery_point_checkpoint_interval_ms=checkpoint_ms, scrub_bytes_per_second_max=0
-            ),
+            config=LogManagerConfig(recovery_point_checkpoint_interval_ms=checkpoint_ms, scrub_bytes_per_second_max=0),
         )
         await logs.load()
         incarnation_id = Uuid(random.randbytes(16))
