@@ -276,20 +276,21 @@ class RealFile:
         """See File.read_aside. What the page cache holds is asked for first, and stays; on a file system that cannot say
         (tmpfs has nothing but its cache) all of it stays."""
         pieces = []
-        end = min(position + size, os.fstat(self._descriptor).st_size)
+        descriptor = self.send_descriptor()
+        end = min(position + size, os.fstat(descriptor).st_size)
         # without readahead, whose pages nobody would give back
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         while position < end:
             wanted = min(_ASIDE_BYTES, end - position)
             buffer = bytearray(wanted)
             try:
-                cached = os.preadv(self._descriptor, [buffer], position, os.RWF_NOWAIT)
+                cached = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
             except BlockingIOError:
                 cached = 0
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     raise
-                cached = os.preadv(self._descriptor, [buffer], position)
+                cached = os.preadv(descriptor, [buffer], position)
                 if not cached:
                     break
                 wanted = cached
@@ -300,7 +301,7 @@ class RealFile:
                 data = self.read(position, left)
                 start = position - position % _PAGE_BYTES
                 os.posix_fadvise(
-                    self._descriptor,
+                    descriptor,
                     start,
                     -(-(position + left - start) // _PAGE_BYTES) * _PAGE_BYTES,
                     os.POSIX_FADV_DONTNEED,
@@ -314,8 +315,9 @@ class RealFile:
     def overwrite(self, position: int, data: Buffer) -> None:
         """See File.overwrite."""
         parts: Sequence[Buffer] = [data]
+        descriptor = self.send_descriptor()
         while parts:
-            written = os.pwritev(self._descriptor, parts, position)
+            written = os.pwritev(descriptor, parts, position)
             position += written
             parts = _rest(parts, written)
         self.size_bytes = max(self.size_bytes, position)
