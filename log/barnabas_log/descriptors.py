@@ -116,7 +116,7 @@ class Descriptors:
             self.stats.refused += is_out_of_descriptors(error)
             raise
 
-    def ensure(self, count: int) -> None:
+    def ensure(self, count: int, path: str) -> None:
         """Raise OSError (EMFILE) unless `count` further files can be opened, at most SPARE_DESCRIPTORS."""
         assert count <= SPARE_DESCRIPTORS, f"{count} descriptors are not kept back"
         if len(self._spares) >= count:
@@ -127,7 +127,7 @@ class Descriptors:
             self._fill_spares()
         if len(self._spares) < count:
             self.stats.refused += 1
-            raise OSError(errno.EMFILE, f"{os.strerror(errno.EMFILE)}: raise the limit (ulimit -n)")
+            raise OSError(errno.EMFILE, f"{os.strerror(errno.EMFILE)}: raise the limit (ulimit -n)", path)
 
     def close(self) -> None:
         """Let go of the spares."""

@@ -187,8 +187,8 @@ class Disk(Protocol):
         """Bytes that an unprivileged process may still write."""
         ...
 
-    def ensure_descriptors(self, count: int) -> None:
-        """Before a step that must not stop halfway: raise OSError (EMFILE) unless `count` further files can be opened."""
+    def ensure_descriptors(self, count: int, path: StrPath) -> None:
+        """Before a step at `path` that must not stop halfway: raise OSError (EMFILE) unless `count` further files can be opened."""
         ...
 
     def close(self) -> None:
@@ -605,9 +605,9 @@ class RealDisk:
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
-    def ensure_descriptors(self, count: int) -> None:
+    def ensure_descriptors(self, count: int, path: StrPath) -> None:
         """See Disk.ensure_descriptors."""
-        self.descriptors.ensure(count)
+        self.descriptors.ensure(count, str(path))
 
     def close(self) -> None:
         """See Disk.close."""

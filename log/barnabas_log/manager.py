@@ -47,6 +47,8 @@ RETENTION_INITIAL_DELAY_MS: Final = 30_000
 _DELETE_SUFFIX: Final = "-delete"
 _STRAY_SUFFIX: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
+_REMOVAL_RETRY_MS: Final = 1000
+"""After which a removal is tried again that found no descriptor."""
 _RETENTION_SLICE: Final = 50
 """Logs looked at between two turns of the loop."""
 
@@ -169,7 +171,8 @@ class LogManager:
         """After load: partitions that are in several directories, none of which serves until `settle`. A directory that was
         offline came back, and meanwhile the replica was begun anew in another."""
         self._homes: dict[UnifiedLog, _Directory] = {}
-        self._removals: list[tuple[int, str]] = []
+        self._removals: list[tuple[float, str]] = []
+        """(when due by the loop's clock, path): the wall clock may be set while they wait."""
         self._removals_added = asyncio.Event()
         for directory in self._directories:
             directory.rounds = FlushRounds(
@@ -380,8 +383,7 @@ class LogManager:
         target = None if log is None else self._take_out(log, _DELETE_SUFFIX)
         if target is not None:
             path, delay_ms = target
-            self._removals.append((self._clock_ms() + delay_ms, path))
-            self._removals_added.set()
+            self._remove_later([(delay_ms, path)])
 
     def set_aside(self, topic_partition: TopicPartition) -> str | None:
         """Take a log out of service of which the metadata knows no replica here, and keep its directory under another name,
@@ -623,8 +625,7 @@ class LogManager:
             return  # the log has told its listener, or is looked at again next time
         removals = log.take_removals()
         if removals:
-            self._removals += removals
-            self._removals_added.set()
+            self._remove_later(removals)
 
     async def write_checkpoints(self) -> None:
         """Write leader epochs, recovery points and log start offsets of every online directory."""
@@ -700,21 +701,30 @@ class LogManager:
     async def _remove_when_due(self) -> None:
         """Remove retired files and deleted directories once their delay is over."""
         while True:
-            now_ms = self._clock_ms()
-            due = [path for due_ms, path in self._removals if due_ms <= now_ms]
-            self._removals = [removal for removal in self._removals if removal[0] > now_ms]
+            now_s = asyncio.get_running_loop().time()
+            due = [path for due_s, path in self._removals if due_s <= now_s]
+            self._removals = [removal for removal in self._removals if removal[0] > now_s]
             for path in due:
                 try:
                     await self._disk.run(
                         self._disk.remove_tree if path.endswith(_DELETE_SUFFIX) else self._disk.remove, path
                     )
                 except OSError as error:
-                    logger.warning("%s could not be removed: %s; the next start will try again", path, error)
+                    if is_out_of_descriptors(error):
+                        self._remove_later([(_REMOVAL_RETRY_MS, path)])
+                    else:
+                        logger.warning("%s could not be removed: %s; the next start will try again", path, error)
             self._removals_added.clear()
-            wait_ms = min((due_ms - now_ms for due_ms, _ in self._removals), default=None)
+            next_s = min((due_s for due_s, _ in self._removals), default=None)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if wait_ms is None else max(wait_ms, 0) / 1000):
+                async with asyncio.timeout_at(next_s):
                     await self._removals_added.wait()
+
+    def _remove_later(self, removals: Sequence[tuple[int, str]]) -> None:
+        """Have files and deleted directories removed: (after how many ms, path)."""
+        now_s = asyncio.get_running_loop().time()
+        self._removals += [(now_s + delay_ms / 1000, path) for delay_ms, path in removals]
+        self._removals_added.set()
 
     async def _every(
         self, interval_ms: int, function: Callable[[], Awaitable[None]], *, first_ms: int | None = None

@@ -244,7 +244,7 @@ class UnifiedLog:
 
         topic_id: ZERO_UUID takes the one on disk. Raises InconsistentTopicId when both are known and differ, OSError.
         """
-        disk.ensure_descriptors(_STEP_DESCRIPTORS)
+        disk.ensure_descriptors(_STEP_DESCRIPTORS, directory)
         is_new = not disk.exists(directory)
         metadata_path = f"{directory}/{PARTITION_METADATA_FILE}"
         known_id = None if is_new else read_partition_metadata(disk, metadata_path)
@@ -498,7 +498,7 @@ class UnifiedLog:
         self.write_pending(is_forced=True)
         old = self._active
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
             if self._segments_named < self._segments_made:
                 # At most the newest name may be lost, else a crash could keep a later segment and lose an earlier one.
                 self._disk.sync_directory(self.directory)
@@ -679,9 +679,9 @@ class UnifiedLog:
         self.write_pending(is_forced=True)
         lowered = offset < self.flushed_end_offset
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
             for segment in self._segments.take_from(offset):
-                self._retire(segment, due_ms=self._now_ms)
+                self._retire(segment)
             active = self._segments.active
             if active is not self._active:
                 self._active = active
@@ -714,14 +714,14 @@ class UnifiedLog:
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
         except OSError as error:
             raise self._fail(error) from error
         self._pending = []
         self._pending_bytes = 0
         try:
             for segment in self._segments:
-                self._retire(segment, due_ms=self._now_ms)
+                self._retire(segment)
             for snapshot_offset in list_snapshots(self._disk, self.directory):
                 self._disk.remove(snapshot_path(self.directory, snapshot_offset))
             active = LogSegment.create(self._disk, self.directory, offset, self.config, now_ms=self._now_ms)
@@ -796,7 +796,7 @@ class UnifiedLog:
                 return 0
         try:
             for segment in segments.take_oldest(count):
-                self._retire(segment, due_ms=now_ms + config.file_delete_delay_ms)
+                self._retire(segment, delay_ms=config.file_delete_delay_ms)
         except OSError as error:
             raise self._fail(error) from error
         self.log_start_offset = max(self.log_start_offset, segments[0].base_offset)
@@ -805,7 +805,7 @@ class UnifiedLog:
         return count
 
     def take_removals(self) -> list[tuple[int, str]]:
-        """(when due in ms, path) of the files retired since the last call; the caller removes them, in a disk thread."""
+        """(after how many ms, path) of the files retired since the last call; the caller removes them, in a disk thread."""
         removals, self._removals = self._removals, []
         return removals
 
@@ -827,8 +827,8 @@ class UnifiedLog:
         """Forget idempotent producers silent for longer; returns how many."""
         return self.producers.expire(now_ms=now_ms, expiration_ms=expiration_ms)
 
-    def _retire(self, segment: LogSegment, *, due_ms: int) -> None:
-        self._removals.extend((due_ms, path) for path in segment.mark_deleted())
+    def _retire(self, segment: LogSegment, *, delay_ms: int = 0) -> None:
+        self._removals.extend((delay_ms, path) for path in segment.mark_deleted())
         self._forget_flush_of(segment)
         self._is_directory_dirty = True
 
@@ -970,7 +970,7 @@ class UnifiedLog:
         """
         self.write_pending(is_forced=True)
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS)
+            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
         except OSError as error:
             raise self._fail(error) from error
         self._flush_cap = None

@@ -28,8 +28,10 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
+from barnabas_wire.kafka.messages.join_group import JoinGroupRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest
 from tests.broker.listener_fixture import (
     TOPIC,
     TOPIC_ID,
@@ -697,6 +699,42 @@ def with_handler(monkeypatch: pytest.MonkeyPatch, key: ApiKey, handler: Any) -> 
 
     registry.load_handlers()
     monkeypatch.setitem(registry.APIS, key, dataclasses.replace(registry.APIS[key], handler=handler))
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "ends"),
+    [
+        (JoinGroupRequest(group_id="g", protocol_type="consumer", session_timeout_ms=9000), 5, True),
+        (SyncGroupRequest(group_id="g", generation_id=1, member_id="m"), 3, True),
+        (InitProducerIdRequest(transactional_id=None), 4, False),
+    ],
+)
+async def test_a_wait_of_a_client_that_is_gone_is_cancelled_where_nobody_else_gains_by_it(
+    monkeypatch: pytest.MonkeyPatch, request_: Any, version: int, ends: bool
+) -> None:
+    begun, may_go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
+
+    async def wait(services: Any, context: Any, request: Any) -> Any:
+        begun.set()
+        try:
+            await may_go_on.wait()
+        except asyncio.CancelledError:
+            ended.set_result("cancelled")
+            raise
+        ended.set_result("done")
+        raise KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, "nobody hears this")
+
+    with_handler(monkeypatch, type(request_).API_KEY, wait)
+    async with running_server(make_services()) as server:
+        client = await RawClient.connect(server)
+        await client.send(client.frame(request_, version)[1])
+        await asyncio.wait_for(begun.wait(), 10)
+        await client.close()
+        await until(lambda: server.stats.connections == 0)
+        if not ends:
+            assert not ended.done()
+            may_go_on.set()
+        assert await asyncio.wait_for(ended, 10) == ("cancelled" if ends else "done")
 
 
 async def test_a_kafka_error_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:

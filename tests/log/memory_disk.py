@@ -242,8 +242,8 @@ class MemoryDisk:
     def free_bytes(self, path: Any) -> int:
         return 1 << 40
 
-    def ensure_descriptors(self, count: int) -> None:
-        self.need_descriptor("")
+    def ensure_descriptors(self, count: int, path: Any) -> None:
+        self.need_descriptor(str(path))
 
     def close(self) -> None: ...
 

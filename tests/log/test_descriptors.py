@@ -130,17 +130,17 @@ def test_steps_may_count_on_what_is_kept_back_and_are_refused_when_that_is_gone(
     disk = RealDisk(wants_ring=False)  # as the metadata log's: nothing of it is closed to make room
     file = disk.open(tmp_path / "f", create=True)
     with no_descriptor_left():
-        disk.ensure_descriptors(8)
+        disk.ensure_descriptors(8, tmp_path)
         opened = [disk.open(tmp_path / str(number), create=True) for number in range(SPARE_DESCRIPTORS)]
         with pytest.raises(OSError, match="ulimit") as refused:
-            disk.ensure_descriptors(1)
+            disk.ensure_descriptors(1, tmp_path)
         assert is_out_of_descriptors(refused.value)
         with pytest.raises(OSError, match="Too many open files"):
             disk.open(tmp_path / "one too many", create=True)
         assert disk.descriptors.stats.refused == 2
         opened.pop().close()
-        disk.ensure_descriptors(1)
-    disk.ensure_descriptors(SPARE_DESCRIPTORS)
+        disk.ensure_descriptors(1, tmp_path)
+    disk.ensure_descriptors(SPARE_DESCRIPTORS, tmp_path)
     for each in [file, *opened]:
         each.close()
     disk.close()

@@ -70,6 +70,7 @@ class Figures:
     directories_full: int = 0
     directories_offline: int = 0
     """Of these, how many the broker has met: then it gave up what was in them."""
+    descriptor_shortages: int = 0
     hashes_compared: int = 0
     acknowledged: int = 0
     elections: int = 0

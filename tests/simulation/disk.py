@@ -80,6 +80,11 @@ class SimulatedDisk(MemoryDisk):
         """errno of what fails in a directory and below: EIO is everything, ENOSPC only what needs room."""
         self._is_judged = False
 
+    def need_descriptor(self, path: str) -> None:
+        """See MemoryDisk. The metadata log lives on the spares of a disk of its own."""
+        if LOGS in path and not self._is_judged:
+            super().need_descriptor(path)
+
     # -- broken directories ----------------------------------------------------------------------------------------
 
     def may_fail(self, operation: str, path: str) -> None:

@@ -81,6 +81,8 @@ class Faults:
             self._trouble.append(asyncio.ensure_future(self._stop_now_and_then()))
         if swarm.break_every_s:
             self._trouble.append(asyncio.ensure_future(self._break_now_and_then()))
+        if swarm.starve_every_s:
+            self._trouble.append(asyncio.ensure_future(self._starve_now_and_then()))
         if swarm.haunt_every_s:
             self._trouble.append(asyncio.ensure_future(self._haunt_now_and_then()))
         # drawn apart, so that the seeds without it are the runs that they were before
@@ -108,6 +110,7 @@ class Faults:
             node.disk_faults.slow = 0.0
             node.disk_faults.stalled_until_s = 0.0
             node.disk_faults.are_logs_stalled = False
+            node.disk.is_short_of_descriptors = False
 
     # -- power -----------------------------------------------------------------------------------------------------
 
@@ -199,6 +202,9 @@ class Faults:
     def _stop(self, node: SimulatedNode) -> None:
         if not node.is_leaving and self._may_strike(node, "stop"):
             self._cluster.figures.stops += 1
+            node.disk.is_short_of_descriptors = (
+                False  # its clients are gone; a stop without descriptors is none that is clean
+            )
             self._cluster.note("stop", node.id, node.life)
             node.stop()
 
@@ -408,6 +414,21 @@ class Faults:
             while self.wiped is not None:
                 await asyncio.sleep(LATE_STEP_S)
             await self._mend(node, path)
+
+    async def _starve_now_and_then(self) -> None:
+        """One broker has no descriptor left: its logs open nothing, and what nobody holds was closed. That breaks no disk."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.starve_every_s))
+            node = cluster.random.choice(cluster.nodes)
+            if node.is_leaving or not self._may_strike(node, "no descriptors"):
+                continue
+            cluster.figures.descriptor_shortages += 1
+            cluster.note("no descriptors", node.id, node.life)
+            disk = node.disk
+            disk.is_short_of_descriptors = True
+            await asyncio.sleep(cluster.random.expovariate(1 / self._swarm.starve_s))
+            disk.is_short_of_descriptors = False
 
     async def _mend(self, node: SimulatedNode, path: str) -> None:
         """The broker is stopped for it. What the directory held is there again, or another disk is in its place."""

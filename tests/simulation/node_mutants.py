@@ -33,7 +33,7 @@ import pytest
 
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
-from barnabas_log import checkpoints, recovery, unified_log
+from barnabas_log import checkpoints, flush, recovery, unified_log
 from barnabas_log import manager as log_manager
 from barnabas_log.config import LogConfig
 from barnabas_log.manager import LogManager
@@ -356,6 +356,15 @@ def _failed_directory_is_used_on(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(UnifiedLog, "fail", lambda self, error: None)
 
 
+def _want_of_descriptors_is_taken_for_a_dead_disk(patch: pytest.MonkeyPatch) -> None:
+    for module in (unified_log, log_manager, flush):
+        patch.setattr(module, "is_out_of_descriptors", lambda error: False)
+
+
+def _log_that_found_no_descriptor_is_never_opened(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReplicaManager, "_open_later", lambda self, topic_partition, error: None)
+
+
 def _failed_directory_leaves_no_isr(patch: pytest.MonkeyPatch) -> None:
     def fail_directories(image: Any, broker: Any, offline: Any, *, rules: Any) -> list[Any]:
         records = controller_directories.fail_directories(image, broker, offline, rules=rules)
@@ -516,6 +525,8 @@ MUTANTS = (
     NodeMutant("what moved away during a stop stays", _strays_stay),
     NodeMutant("a failed directory is not told", _failed_directory_is_not_told),
     NodeMutant("a failed directory is used on", _failed_directory_is_used_on),
+    NodeMutant("want of descriptors is taken for a dead disk", _want_of_descriptors_is_taken_for_a_dead_disk, 7008),
+    NodeMutant("a log that found no descriptor is never opened", _log_that_found_no_descriptor_is_never_opened),
     NodeMutant("who is in a failed directory stays in sync", _failed_directory_leaves_no_isr),
     NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush),
     NodeMutant("a stop counts as clean for ever", _stop_counts_as_clean_for_ever),

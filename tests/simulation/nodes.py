@@ -29,6 +29,7 @@ from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
 from barnabas_log.config import FlushOnAcks, LogConfig, broker_defaults
+from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import LogManager, LogManagerConfig
 from barnabas_quorum.config import QuorumConfig
@@ -47,6 +48,7 @@ from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
+from tests.simulation.partition_model import LawBroken
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -318,6 +320,8 @@ class SimulatedNode:
         def on_directory_failed(directory: str, error: OSError) -> None:
             self._cluster.figures.directories_offline += 1
             self._cluster.note(f"directory {directory} is offline", self.id, self.life)
+            if is_out_of_descriptors(error):
+                self._cluster.network.failures.append(LawBroken("want of descriptors fails no directory", str(error)))
             if not logs.online_directories:
                 fail(StorageFailed(f"the last log directory, {directory}, failed: {error}"))
             else:

@@ -27,6 +27,9 @@ out of everybody's reach."""
 RETIRING_SHARE = 0.4
 """Of the seeds, in how many records expire within moments, operators delete others, and a partition rests now and then."""
 RETIRING_SALT = 4
+STARVING_SHARE = 0.25
+"""Of the seeds, in how many brokers run out of file descriptors now and then."""
+STARVING_SALT = 16
 """Leaves the seeds that tests name the runs that they were."""
 ONE_BATCH_BYTES = 100
 """What a haunted follower fetches at once, so that it joins an ISR when it holds what is committed and no more."""
@@ -143,11 +146,15 @@ class Swarm:
     """Mean time between two deletions of records from the beginning of a partition; 0: nobody asks for it."""
     rest_s: float
     """How long a partition rests at most, again and again, in which nobody writes to it; 0: it does not."""
+    starve_every_s: float
+    """Mean time between two spans in which one broker has no file descriptor left for its logs; 0: there are none."""
+    starve_s: float
+    """Mean length of these."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
         """Draw each intensity; zero is one of its values."""
-        return cls._draw(random)._retiring(random)
+        return cls._draw(random)._retiring(random)._starving(random)
 
     @classmethod
     def _draw(cls, random: Random) -> Swarm:
@@ -220,13 +227,13 @@ class Swarm:
             configure_every_s=choose([0.0, 0.5, 2.0]),
             delete_records_every_s=0.0,
             rest_s=0.0,
+            starve_every_s=0.0,
+            starve_s=0.0,
         )
 
     def _retiring(self, random: Random) -> Swarm:
         """With records that go soon. Drawn from a copy of the generator: the seeds without stay the runs that they were."""
-        apart = Random()
-        apart.setstate(random.getstate())
-        apart = Random(apart.getrandbits(64) + RETIRING_SALT)
+        apart = _apart(random, RETIRING_SALT)
         is_kept_for_ever = self.logs.topic_retention_bytes == -1
         if is_kept_for_ever or apart.random() >= RETIRING_SHARE:
             return self
@@ -236,3 +243,17 @@ class Swarm:
             delete_records_every_s=apart.choice([0.0, 0.3, 1.5]),
             rest_s=apart.choice([0.0, 1.0, 3.0]),
         )
+
+    def _starving(self, random: Random) -> Swarm:
+        """With brokers without descriptors, drawn likewise."""
+        apart = _apart(random, STARVING_SALT)
+        if apart.random() >= STARVING_SHARE:
+            return self
+        return replace(self, starve_every_s=apart.choice([0.3, 1.0, 3.0]), starve_s=apart.choice([0.02, 0.3, 2.0]))
+
+
+def _apart(random: Random, salt: int) -> Random:
+    """A generator of its own, from a copy of the other, which goes on as if there were none."""
+    copy = Random()
+    copy.setstate(random.getstate())
+    return Random(copy.getrandbits(64) + salt)

@@ -112,7 +112,7 @@ def _no_such_coordinator(key_type: int) -> KafkaError:
 # ---- membership ------------------------------------------------------------------------------------------------------
 
 
-@handles(ApiKey.JOIN_GROUP, versions=(0, 9), request_bytes_max=PARTITIONS_BYTES_MAX)
+@handles(ApiKey.JOIN_GROUP, versions=(0, 9), request_bytes_max=PARTITIONS_BYTES_MAX, ends_with_client=True)
 async def join_group(services: BrokerServices, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     """Wait until everyone has joined, or the time is up."""
     version = context.api_version
@@ -154,7 +154,7 @@ async def join_group(services: BrokerServices, context: RequestContext, request:
     )
 
 
-@handles(ApiKey.SYNC_GROUP, versions=(0, 5), request_bytes_max=PARTITIONS_BYTES_MAX)
+@handles(ApiKey.SYNC_GROUP, versions=(0, 5), request_bytes_max=PARTITIONS_BYTES_MAX, ends_with_client=True)
 async def sync_group(services: BrokerServices, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Wait for the leader's assignment; the leader brings it."""
     if context.api_version >= SYNC_NAMES_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):

@@ -82,6 +82,8 @@ class Api:
     elements_max: int = ELEMENTS_MAX
     """Most elements in all arrays of a request together, see barnabas_wire.kafka.schema; more close the connection."""
     is_direct: bool = False
+    ends_with_client: bool = False
+    """Whether the handler is cancelled while it waits when its client is gone. What writes for others goes on, as in Kafka."""
     error_response: ErrorResponse | None = None
 
 
@@ -96,6 +98,7 @@ def handles(
     on_error: ErrorResponse | None = None,
     request_bytes_max: int = REQUEST_BYTES_MAX,
     elements_max: int = ELEMENTS_MAX,
+    ends_with_client: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register a handler.
 
@@ -105,6 +108,7 @@ def handles(
             top-level `error_code` (and perhaps `error_message`), which is all that is set.
         request_bytes_max: largest frame, without its size.
         elements_max: most array elements in a request.
+        ends_with_client: see Api.
     """
 
     def register(handler: Handler) -> Handler:
@@ -115,6 +119,7 @@ def handles(
             on_error=on_error,
             request_bytes_max=request_bytes_max,
             elements_max=elements_max,
+            ends_with_client=ends_with_client,
         )
         return handler
 
@@ -196,6 +201,7 @@ def _add(
     request_bytes_max: int,
     elements_max: int,
     is_direct: bool = False,
+    ends_with_client: bool = False,
     on_error: ErrorResponse | None = None,
 ) -> None:
     assert key not in APIS, f"{key.name} has two handlers"
@@ -208,5 +214,6 @@ def _add(
         request_bytes_max=request_bytes_max,
         elements_max=elements_max,
         is_direct=is_direct,
+        ends_with_client=ends_with_client,
         error_response=on_error,
     )

@@ -79,7 +79,7 @@ class ResponseSlot:
         self.is_done = False
         self.parts: Sequence[Part] = ()
         self.size_bytes = 0
-        self.cancel: Callable[[], None] | None = None
+        self.cancel: Callable[[], object] | None = None
         """Called when the connection is lost before the answer; set by a handler that parks."""
         self.started = started
 
@@ -455,7 +455,9 @@ class Connection(asyncio.BufferedProtocol):
             response = api.handler(self._listener.services, context, request)
             if isawaitable(response):
                 self._is_exclusive = True
-                self._listener.spawn(self._answer_later(slot, api, request, response))
+                task = self._listener.spawn(self._answer_later(slot, api, request, response))
+                if api.ends_with_client:
+                    slot.cancel = task.cancel
                 return
             self._answer(slot, response)
         except KafkaError as error:

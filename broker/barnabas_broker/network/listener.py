@@ -137,10 +137,10 @@ class KafkaServer:
             connection.close("shutdown")
         await asyncio.sleep(0)  # connection_lost of each runs in the next turn of the loop
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a handler's waiting part; it is cancelled when the server stops."""
         assert self._tasks is not None, "no request is taken up outside run()"
-        self._tasks.create_task(work)
+        return self._tasks.create_task(work)
 
     def fail(self, error: InvariantViolated) -> None:
         """End `run` with a broken invariant."""
