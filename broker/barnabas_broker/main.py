@@ -61,8 +61,7 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
     try:
         parser = _parser(words)
         options = parser.parse_args(words)
-        if options.verb is None and not options.config:
-            parser.error("name a properties file to run a node: barnabas-server -c server.properties")
+        _take_outer_options(parser, options)
         return _run(options, open_disk) if options.verb is None else verbs[options.verb](options)
     except KafkaError as error:
         refusal = error
@@ -104,9 +103,14 @@ def _asks_for_json(words: Sequence[str]) -> bool:
 
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(prog="barnabas-server", description="Run a Barnabas node, or prepare its storage.")
-    parser.add_argument("-c", "--config", help="the node's server.properties")
+    parser.add_argument("-c", "--config", dest="outer_config", help="the node's server.properties")
     parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="set a property over the file"
+        "--override",
+        dest="outer_override",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set a property over the file",
     )
     parser.add_argument(
         "--until-stdin-ends",
@@ -115,7 +119,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(dest="verb")
     format_verb = verbs.add_parser("format", help="write meta.properties and, for a controller, the first voters")
-    format_verb.add_argument("-c", "--config", required=True)
+    format_verb.add_argument("-c", "--config")
     format_verb.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
     format_verb.add_argument("--cluster-id", required=True, help="from: barnabas storage random-uuid")
     voters = format_verb.add_mutually_exclusive_group()
@@ -130,7 +134,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         "--ignore-formatted", action="store_true", help="keep directories that are formatted already"
     )
     info = verbs.add_parser("info", help="show what the node's directories say")
-    info.add_argument("-c", "--config", required=True)
+    info.add_argument("-c", "--config")
     info.add_argument("--override", action="append", default=[], metavar="KEY=VALUE")
     for verb, (module, line) in _VERBS_ELSEWHERE.items():
         if verb in words:
@@ -145,6 +149,25 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     docs = verbs.add_parser("config-docs", help="print every key with type, default and meaning")
     docs.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return parser
+
+
+def _take_outer_options(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """-c and --override may stand before a verb or after it. Refuses what the verb would not read."""
+    if options.verb is None:
+        options.config, options.override = options.outer_config, options.outer_override
+        if not options.config:
+            parser.error("name a properties file to run a node: barnabas-server -c server.properties")
+        return
+    if not hasattr(options, "override"):
+        if options.outer_override or options.outer_config:
+            parser.error(f"{options.verb} reads no properties: leave out what stands before it")
+        return
+    if options.outer_config and options.config and options.outer_config != options.config:
+        parser.error(f"-c names {options.outer_config} and {options.config}: name one file")
+    options.config = options.config or options.outer_config
+    options.override = options.outer_override + options.override
+    if options.verb != "check" and not options.config:
+        parser.error(f"name the node's properties file: barnabas-server {options.verb} -c server.properties")
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:

@@ -772,7 +772,8 @@ async def test_producer_ids_are_given_once_and_transactions_refused() -> None:
             given.append(answer.producer_id)
         assert len(set(given)) == 6
         refused = await client.call(InitProducerIdRequest(transactional_id="mine"), 4)
-        assert (refused.error_code, refused.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert refused.producer_id == -1
         for request in (
             InitProducerIdRequest(transactional_id=""),
             InitProducerIdRequest(transactional_id=None, producer_id=given[0]),

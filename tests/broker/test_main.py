@@ -87,6 +87,34 @@ def test_the_help_says_of_a_verb_what_the_verb_says_of_itself(verb: str, capsys:
     assert verb in shown[0] and shown[0] == shown[1]
 
 
+def test_what_stands_before_a_verb_counts_as_what_stands_after_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dropped in silence, `--override log.dirs=…` had another directory formatted."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:9092\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:9093\nlog.dirs={tmp_path / 'of-the-file'}\n"
+    )
+    wanted = tmp_path / "wanted"
+    identity = ["--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ"]
+    assert main(["--override", f"log.dirs={wanted}", "format", "-c", str(properties), *identity]) == 0
+    assert (wanted / "meta.properties").exists() and not (tmp_path / "of-the-file").exists()
+    assert main(["-c", str(properties), "--override", f"log.dirs={wanted}", "info"]) == 0
+    assert str(wanted) in capsys.readouterr().out
+    both = ["--override", "log.dirs=/never", "check", "-c", str(properties), "--override", f"log.dirs={wanted}"]
+    assert main(both) == 0, "what stands later wins"
+    for refused, told in (
+        (["-c", str(properties), "random-uuid"], "random-uuid reads no properties"),
+        (["--override", "node.id=2", "random-uuid"], "random-uuid reads no properties"),
+        (["-c", "a", "info", "-c", "b"], "name one file"),
+        (["info"], "barnabas-server info -c server.properties"),
+        ([], "barnabas-server -c server.properties"),
+    ):
+        assert main(refused) == EXIT_USAGE
+        assert told in capsys.readouterr().err
+
+
 def test_a_key_typed_on_the_command_line_must_be_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In a file it may be there for Kafka's sake; nobody types one for that."""
     properties = tmp_path / "server.properties"

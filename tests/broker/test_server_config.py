@@ -30,6 +30,18 @@ def test_a_listener_that_is_meant_to_be_secured_is_not_opened_in_plain_text(secu
         node_config(BROKER | secured)
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_a_wildcard_is_never_told_to_clients(host: str) -> None:
+    """It was registered as it stands, and clients on other hosts failed in silence."""
+    listening = BROKER | {"listeners": f"PLAINTEXT://{host}:9092"}
+    with pytest.raises(ConfigError, match=r"advertised\.listeners=PLAINTEXT://HOST:9092"):
+        node_config(listening)
+    told = node_config(listening | {"advertised.listeners": "PLAINTEXT://broker-1:9092"}).server
+    assert [point.host for point in told.advertised_endpoints()] == ["broker-1"]
+    with pytest.raises(ConfigError, match="cannot connect to a wildcard"):
+        node_config(BROKER | {"advertised.listeners": f"PLAINTEXT://{host}:9092"})
+
+
 def test_listeners_in_plain_text_have_any_other_name() -> None:
     plain = {"listeners": "INSIDE://127.0.0.1:9092", "listener.security.protocol.map": "INSIDE:PLAINTEXT"}
     assert [point.listener for point in node_config(BROKER | plain).server.kafka_endpoints()] == ["INSIDE"]

@@ -1,5 +1,5 @@
 """FindCoordinator v0-6, JoinGroup v0-9, SyncGroup v0-5, Heartbeat v0-4, LeaveGroup v0-5, ListGroups v0-5, DescribeGroups v0-6,
-DeleteGroups v0-2: the classic consumer group protocol.
+DeleteGroups v0-2: the classic consumer group protocol; ConsumerGroupHeartbeat v0-1: refused.
 
 May touch:  the group coordinator, the image (endpoints).    Must not touch: the group's state, logs.
 Invariants: every key, member and group of a request is answered once; addresses are of the listener that was asked.
@@ -9,8 +9,10 @@ Behaviour: versions are ironed out here: v0-3 of FindCoordinator has one key, v0
 rebalance time-out (the session time-out serves), a member id is demanded from v4 on (KIP-394), skipping the assignment from v9
 on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GROUP_ID_NOT_FOUND (KIP-1043). Differences from
 Kafka: coordinators of transactions and share groups do not exist. TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_REQUEST says so:
-the first is fatal to every client and carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. No KIP-848
-groups; DeleteGroups counts a group as empty while a new member has only been told its id; who is named twice is answered once.
+the first is fatal to every client and carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. There are
+no groups of the consumer protocol (KIP-848): its heartbeat gets UNSUPPORTED_VERSION, as from a Kafka whose group.version is 0, or a
+client would poll nothing for ever. DeleteGroups counts a group as empty while a new member has only been told its id; who is named
+twice is answered once.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import GROUP_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.unserved import CONSUMER_PROTOCOL, TRANSACTIONS
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
 from barnabas_broker.coordinator.group.classic import GroupState
 from barnabas_broker.coordinator.group.messages import (
@@ -32,6 +35,10 @@ from barnabas_broker.coordinator.group.messages import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from barnabas_wire.kafka.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -88,7 +95,10 @@ async def find_coordinator(
 async def _coordinator(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
         if key_type != GROUP_KEY_TYPE:
-            raise _no_such_coordinator(key_type)
+            if key_type == TRANSACTION_KEY_TYPE:
+                raise services.unserved.refuse(TRANSACTIONS, context)
+            name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
         node_id = await services.groups.find_coordinator(key)
         broker = services.metadata.image.cluster.broker(node_id)
         endpoint = None if broker is None else broker.endpoint(context.listener_name)
@@ -97,16 +107,6 @@ async def _coordinator(services: BrokerServices, context: RequestContext, key: s
     except KafkaError as error:
         return Coordinator(key=key, node_id=-1, host="", port=-1, **error_fields(error))
     return Coordinator(key=key, node_id=node_id, host=endpoint.host, port=endpoint.port)
-
-
-def _no_such_coordinator(key_type: int) -> KafkaError:
-    if key_type == TRANSACTION_KEY_TYPE:
-        return KafkaError.of(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "this cluster does not support transactions yet; leave transactional.id out (an idempotent producer works)",
-        )
-    name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
-    return KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
 
 
 # ---- membership ------------------------------------------------------------------------------------------------------
@@ -189,6 +189,14 @@ async def heartbeat(services: BrokerServices, context: RequestContext, request: 
         )
     )
     return HeartbeatResponse()
+
+
+@handles(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1))
+def consumer_group_heartbeat(
+    services: BrokerServices, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    """Refuse: see above."""
+    raise services.unserved.refuse(CONSUMER_PROTOCOL, context)
 
 
 @handles(ApiKey.LEAVE_GROUP, versions=(0, 5))

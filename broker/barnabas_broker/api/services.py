@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.context import ANONYMOUS
 from barnabas_broker.api.metadata_bodies import MetadataBodies
+from barnabas_broker.api.unserved import UnservedNotices
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
     ConfigAlteration,
@@ -154,3 +155,5 @@ class BrokerServices:
     """Has the quorum's leader change who votes; ends when that is committed. Raises the KafkaError that refuses it."""
     metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
     """Encoded Metadata answers of the current image."""
+    unserved: UnservedNotices = field(default_factory=UnservedNotices)
+    """Refuses what this version does not serve."""

@@ -190,6 +190,13 @@ class ServerConfig:
         for point in self.advertised_listeners:
             if _listener(point).host in ("0.0.0.0", "::", ""):
                 raise ConfigError(f"advertised.listeners={point}: clients cannot connect to a wildcard, name a host")
+        for endpoint in self.advertised_endpoints():
+            if endpoint.host in ("0.0.0.0", "::", ""):
+                at = f"{endpoint.listener}://{endpoint.host}:{endpoint.port}"
+                raise ConfigError(
+                    f"listeners={at} listens on every address, and clients cannot connect to a wildcard: set "
+                    f"advertised.listeners={endpoint.listener}://HOST:{endpoint.port} with a HOST that clients can reach"
+                )
         for address in self.quorum_bootstrap_servers:
             split_address(address, "controller.quorum.bootstrap.servers")
         if not self.quorum_bootstrap_servers:

@@ -12,10 +12,12 @@ import pytest
 
 from barnabas_broker.api import registry
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.unserved import UnservedNotices
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Uuid
 from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from barnabas_wire.kafka.messages.delete_groups import DeleteGroupsRequest
 from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
@@ -61,7 +63,7 @@ class Client:
 
     def __init__(self, bench: GroupBench) -> None:
         self.bench = bench
-        self.services: Any = SimpleNamespace(groups=bench.groups, metadata=bench.metadata)
+        self.services: Any = SimpleNamespace(groups=bench.groups, metadata=bench.metadata, unserved=UnservedNotices())
 
     async def call(self, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:
         """Encode, decode, handle, encode, decode."""
@@ -194,6 +196,23 @@ def test_coordinators_that_do_not_exist_are_refused_key_by_key_with_a_reason(key
             assert [(f.key, f.error_code) for f in new.coordinators] == [("t", code), ("u", code)]
             wanted = "transactions" if key_type == 1 else "coordinator"
             assert all(wanted in f.error_message for f in new.coordinators)
+
+    virtual_loop.run(main())
+
+
+def test_what_is_not_served_is_refused_for_good_and_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with group_bench() as bench:
+            client = Client(bench)
+            for version in (0, 1, 0):
+                answer = await client.call(ConsumerGroupHeartbeatRequest(group_id="g"), version)
+                assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+                assert answer.error_message.endswith("set group.protocol=classic")
+            await client.call(FindCoordinatorRequest(key="t", key_type=1), 2)
+            assert len(caplog.records) == 2, "one line for each thing that is not served"
+            await asyncio.sleep(61)
+            await client.call(ConsumerGroupHeartbeatRequest(group_id="g"), 0)
+            assert "(2 more since the last such line)" in caplog.records[-1].getMessage()
 
     virtual_loop.run(main())
 

@@ -1,0 +1,59 @@
+"""What clients ask for and this version does not serve: one text for the client, one line in the log.
+
+May touch:  its arguments, the logger.        Must not touch: everything else.
+Invariants: one log line per kind and NOTICE_INTERVAL_MS, however many clients ask, with the count of those in between.
+Read next:  groups.py and init_producer_id.py, whose refusals are these.
+
+The codes are those that clients take as final and show with their text; a code that is retried shows as a time-out without a reason.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+NOTICE_INTERVAL_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Unserved:
+    """One thing that is not served."""
+
+    code: ErrorCode
+    message: str
+    """What is wrong, then what to do."""
+
+
+TRANSACTIONS: Final = Unserved(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    "this cluster does not support transactions yet; leave transactional.id out (an idempotent producer works)",
+)
+CONSUMER_PROTOCOL: Final = Unserved(
+    ErrorCode.UNSUPPORTED_VERSION,
+    "this cluster does not support group.protocol=consumer yet; set group.protocol=classic",
+)
+
+
+class UnservedNotices:
+    """Refuses, and writes the line. One per broker."""
+
+    def __init__(self) -> None:
+        self._noted: dict[Unserved, tuple[int, int]] = {}
+        """When the last line was written (ms), and how many clients asked since."""
+
+    def refuse(self, what: Unserved, context: RequestContext) -> KafkaError:
+        """The error to answer with."""
+        noted_ms, unsaid = self._noted.get(what, (None, 0))
+        if noted_ms is None or context.now_ms - noted_ms >= NOTICE_INTERVAL_MS:
+            more = f" ({unsaid} more since the last such line)" if unsaid else ""
+            logger.warning("client %r on %s: %s%s", context.client_id, context.client_host, what.message, more)
+            self._noted[what] = (context.now_ms, 0)
+        else:
+            self._noted[what] = (noted_ms, unsaid + 1)
+        return KafkaError.of(what.code, what.message)
