@@ -106,9 +106,9 @@ class Cluster:
         self.random = Random(seed)
         self.figures = Figures()
         self.loop = VirtualLoop()
-        self.swarm = Swarm.draw(self.random)
+        self.swarm = self.draw_swarm()
         self.network = Network(self.random, self.note)
-        self.faults = Faults(self, self.swarm)
+        self.faults = self.make_faults()
         self.operators = Operators(self, self.swarm)
         self.network.strikes = self.strikes
         self.network.on_proposal = self.faults.after_proposal
@@ -130,6 +130,18 @@ class Cluster:
         ]
         if self.swarm.churn_s:
             self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
+
+    def draw_swarm(self) -> Swarm:
+        """What the seed is like."""
+        return Swarm.draw(self.random)
+
+    def make_faults(self) -> Faults:
+        """Who breaks what."""
+        return Faults(self, self.swarm)
+
+    def end_trouble(self) -> None:
+        """Heal everything now, however many steps are left."""
+        self._steps = self.loop.steps
 
     def run(self) -> Figures:
         """The whole run. Raises LawBroken, and whatever the real code raised where nothing explains it."""

@@ -37,6 +37,8 @@ class DiskFaults:
     """Until then no flush is answered."""
     are_logs_stalled: bool = False
     """No flush of a partition's log is answered, as where the metadata has a disk of its own."""
+    are_logs_lying: bool = False
+    """Flushes of partitions' logs are answered and do nothing: what a proof of power loss must find out."""
 
 
 LOGS = "/data-"
@@ -58,10 +60,17 @@ class SimulatedFile(MemoryFile):
             self._inode.content += b"".join(parts)[:room]
         return super().append(parts)
 
+    def sync(self) -> None:
+        """See File.sync."""
+        if not self._disk.is_lying_at(self.path):
+            super().sync()
+
     def sync_to(self, size_bytes: int) -> None:
         """A flush that was asked for when the file was that long: what was written since is not durable by it."""
         assert self._inode is not None, "names are flushed by their directory"
         self._disk.may_fail("sync", self.path)
+        if self._disk.is_lying_at(self.path):
+            return
         content, durable = self._inode.content, self._inode.durable
         if len(durable) <= size_bytes or not content.startswith(durable):
             self._inode.durable = bytes(content[:size_bytes])
@@ -106,6 +115,10 @@ class SimulatedDisk(MemoryDisk):
     def room_for(self, path: str) -> int | None:
         """Bytes of a write that a full disk still takes; None: it is not full."""
         return self._draw.randint(0, 100) if self._code_at(path) == errno.ENOSPC else None
+
+    def is_lying_at(self, path: str) -> bool:
+        """Whether flushes there do nothing."""
+        return self._faults.are_logs_lying and LOGS in path
 
     @contextmanager
     def judged(self) -> Iterator[None]:
