@@ -20,6 +20,7 @@ from tests.chaos.data.report import Report, header
 from tests.chaos.data.run import run_scenario
 
 BUDGET_S = 30.0
+PATIENCE_S = 120.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,14 +53,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(name: str, options: argparse.Namespace) -> Report:
-    if options.keep:
-        directory = Path(options.keep).resolve() / name
-        directory.mkdir(parents=True)
-        return run_scenario(name, seed=options.seed, budget_s=options.budget, directory=directory, bug=options.bug)
-    with tempfile.TemporaryDirectory(prefix="barnabas-chaos-data-", ignore_cleanup_errors=True) as temporary:
+    def run(directory: Path) -> Report:
         return run_scenario(
-            name, seed=options.seed, budget_s=options.budget, directory=Path(temporary), bug=options.bug
+            name,
+            seed=options.seed,
+            budget_s=options.budget,
+            patience_s=options.patience,
+            directory=directory,
+            bug=options.bug,
         )
+
+    if options.keep:
+        kept = Path(options.keep).resolve() / name
+        kept.mkdir(parents=True)
+        return run(kept)
+    with tempfile.TemporaryDirectory(prefix="barnabas-chaos-data-", ignore_cleanup_errors=True) as temporary:
+        return run(Path(temporary))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,6 +81,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="all of them if none is named")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="SECONDS", help="of faults, per scenario")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE_S,
+        metavar="SECONDS",
+        help="all must be in sync so long after healing",
+    )
     parser.add_argument("--bug", default="", help="plant this bug of tests/simulation/node_mutants.py: it must go red")
     parser.add_argument("--details", action="store_true", help="what was done and found, also of clean runs")
     parser.add_argument("--keep", metavar="DIRECTORY", help="keep histories, logs and files below this new directory")

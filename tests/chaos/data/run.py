@@ -45,13 +45,14 @@ OVERRIDES = {
 }
 
 
-def run_scenario(name: str, *, seed: int, budget_s: float, directory: Path, bug: str = "") -> Report:
+def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, directory: Path, bug: str = "") -> Report:
     """Run one scenario to its report. Raises only when the harness itself cannot go on.
 
     Args:
         name: of FAULTS.
         seed: decides schedule and targets.
         budget_s: no new fault is begun after this long.
+        patience_s: all replicas must be in sync this long after everything was healed.
         directory: where the run's files lie.
         bug: one of tests/simulation/node_mutants.py, planted into every node.
     """
@@ -70,7 +71,7 @@ def run_scenario(name: str, *, seed: int, budget_s: float, directory: Path, bug:
         _plant(cluster, bug)
     harness = directory / "harness.jsonl"
     writer = HistoryWriter(harness)
-    stage = Stage(cluster, Random(f"{name}{seed}"), writer)
+    stage = Stage(cluster, Random(f"{name}{seed}"), writer, patience_s)
     files = [harness, *(directory / f"{who}.jsonl" for who in ("confluent", "aio", "last"))]
     in_sync_s = 0.0
     steady = (0.0, 0.0)
@@ -172,7 +173,7 @@ def _create_topics(stage: Stage) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(f"topic {topic.name} cannot be created: {words}")
         time.sleep(0.3)
-    stage.wait_until_in_sync(timeout_s=READY_WITHIN_S)
+    stage.wait_until_in_sync()
 
 
 def _bootstrap(nodes: list[ChaosNode]) -> str:

@@ -23,7 +23,6 @@ CONFLUENT_HOST = 251
 AIO_HOST = 252
 CLIENT_HOSTS = (CONFLUENT_HOST, AIO_HOST)
 """Host numbers of the two client processes, each in a namespace of its own."""
-IN_SYNC_WITHIN_S = 120.0
 ENDED_WITHIN_S = 60.0
 REPLICATION_FACTOR = 3
 _CALL_TIMEOUT_S = 4.0
@@ -36,6 +35,8 @@ class Stage:
     cluster: ChaosCluster
     random: Random
     history: HistoryWriter
+    patience_s: float
+    """All replicas must be in sync this long after everything was healed."""
     notes: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     """Laws of the harness itself that did not hold, in words."""
@@ -101,13 +102,13 @@ class Stage:
         ]
         return "; ".join(behind) or None
 
-    def wait_until_in_sync(self, *, timeout_s: float = IN_SYNC_WITHIN_S) -> float:
+    def wait_until_in_sync(self) -> float:
         """Until all replicas are in sync; s that it took. Raises TimeoutError with what is not."""
         begun = time.monotonic()
         while (why := self.why_not_in_sync()) is not None:
             self.cluster.look_for_deaths()
-            if time.monotonic() - begun > timeout_s:
-                raise TimeoutError(f"not in sync {timeout_s:.0f} s after everything was healed: {why}")
+            if time.monotonic() - begun > self.patience_s:
+                raise TimeoutError(f"not in sync {self.patience_s:.0f} s after everything was healed: {why}")
             time.sleep(0.3)
         return time.monotonic() - begun
 
