@@ -351,11 +351,15 @@ class History:
                 offsets[send.key].add(send.offset)
         return {key: sorted(known) for key, known in offsets.items()}
 
-    def log_start(self, key: str) -> int:
-        """Where the log of the key began in the end. What lies before it was deleted at some time, rightly or not."""
-        starts = [event.start for event in self.listed if event.key == key]
-        starts += [event.log_start for event in self.deletions if event.key == key]
-        return max(starts, default=0)
+    @cached_property
+    def log_starts(self) -> dict[str, int]:
+        """Key -> where its log began in the end. What lies before was deleted at some time, rightly or not."""
+        starts: dict[str, int] = defaultdict(int)
+        for event in self.listed:
+            starts[event.key] = max(starts[event.key], event.start)
+        for deletion in self.deletions:
+            starts[deletion.key] = max(starts[deletion.key], deletion.log_start)
+        return starts
 
     def healthy_spans(self) -> list[tuple[float, float]]:
         """When the cluster was whole: from each "healthy" to the next "fault"."""

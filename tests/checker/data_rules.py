@@ -136,7 +136,7 @@ def poll_skips(history: History) -> Iterator[str]:
     """E6s: the same reader passes over a record that existed, and that was not deleted."""
     for (client, key, _), reads in history.reads.items():
         existing = history.existing.get(key, [])
-        start = history.log_start(key)
+        start = history.log_starts.get(key, 0)
         for (before, _), (after, _) in pairwise(reads):
             if after - before > 1:
                 skipped = existing[bisect_right(existing, max(before, start - 1)) : bisect_left(existing, after)]
@@ -166,7 +166,9 @@ def group_starts(history: History) -> Iterator[str]:
             yield f"{client} began {key} at {first}, behind {behind} that its group {poll.group} had committed"
         furthest = max((commit.offset for commit in before), default=0)
         existing = history.existing.get(key, [])
-        skipped = existing[bisect_left(existing, max(furthest, history.log_start(key))) : bisect_left(existing, first)]
+        skipped = existing[
+            bisect_left(existing, max(furthest, history.log_starts.get(key, 0))) : bisect_left(existing, first)
+        ]
         if skipped:
             yield f"{client} began {key} at {first}, past {furthest} that {poll.group} had committed, over {_some(skipped)}"
 
@@ -443,7 +445,7 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
 def _acknowledged_within(history: History) -> Iterator[Send]:
     """Acknowledged records that must still be there. One whose offset was not told must be, unless its log was cut."""
     for send in history.sends:
-        start = history.log_start(send.key)
+        start = history.log_starts.get(send.key, 0)
         if send.outcome == OK and (send.offset >= start or (send.offset == UNKNOWN_OFFSET and start == 0)):
             yield send
 
