@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from barnabas_admin.errors import AdminError
+from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, explain_pb2, explain_pb2_grpc, inspection_pb2_grpc
 from barnabas_wire.rpc.options import VISITOR_OPTIONS
@@ -286,7 +286,7 @@ def parse_addresses(text: str) -> list[str]:
     for address in addresses or [text]:
         host, separator, port = address.rpartition(":")
         if not (host and separator and port.isdecimal()):
-            raise AdminError(
+            raise WrongUsage(
                 f"{address!r} is no admin address",
                 code=ErrorCode.INVALID_REQUEST,
                 hint="name admin listeners as HOST:PORT,HOST:PORT with --admin or BARNABAS_ADMIN",

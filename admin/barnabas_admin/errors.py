@@ -34,6 +34,10 @@ class AdminError(KafkaError):
         return f"{self.code.name}: {self.message}"
 
 
+class WrongUsage(AdminError):
+    """The command line or the environment says something that cannot be meant: the process ends with status 2, as for options."""
+
+
 class LocalClusterError(AdminError):
     """A local cluster cannot be started or changed as asked."""
 

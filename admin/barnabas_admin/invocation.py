@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas_admin.errors import AdminError
-from barnabas_admin.output import ExitCode, exit_code_of, print_error, talk
+from barnabas_admin.errors import AdminError, WrongUsage
+from barnabas_admin.output import ExitCode, exit_code_of_error, print_error, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.rpc.options import address_of
 
@@ -87,11 +87,17 @@ class Invocation:
         from barnabas_admin.context_file import read_context
 
         context = read_context()
+        if self._brokers and (context is None or not set(self._brokers.split(",")) <= set(context.brokers.split(","))):
+            # Taken from the context, the answer, or the deletion, would be another cluster's.
+            raise WrongUsage(
+                f"this command asks the admin listeners, and -b names Kafka listeners ({self._brokers})",
+                hint="name the admin listeners of that cluster with --admin HOST:PORT or BARNABAS_ADMIN",
+            )
         if context is not None:
             return context.admin
-        raise AdminError(
-            "no cluster is known",
-            hint="start one with `barnabas dev`, or name its admin listeners with --admin HOST:PORT or BARNABAS_ADMIN",
+        raise WrongUsage(
+            "no cluster is known: start one with `barnabas dev`",
+            hint="or name the admin listeners of one that runs, with --admin HOST:PORT or BARNABAS_ADMIN",
         )
 
 
@@ -173,7 +179,7 @@ def errors_end_the_process(*, is_json: bool) -> Iterator[None]:
     else:
         return
     print_error(failure, is_json=is_json)
-    raise SystemExit(int(exit_code_of(failure.code)))
+    raise SystemExit(int(exit_code_of_error(failure)))
 
 
 _DISK_ERRNOS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS))

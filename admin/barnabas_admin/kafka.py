@@ -13,7 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from barnabas_admin.errors import AdminError
+from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.invocation import BROKERS_HINT, Invocation
 from barnabas_admin.output import talk
 from barnabas_wire.client.cluster import ClusterClient
@@ -43,7 +43,7 @@ def run_with_cluster(
         try:
             client = ClusterClient(servers, client_id=CLIENT_ID, timeout_s=timeout_s or invocation.timeout_s)
         except ValueError as error:
-            raise AdminError(
+            raise WrongUsage(
                 str(error), hint="name brokers as HOST:PORT,HOST:PORT with -b or BARNABAS_BROKERS"
             ) from None
         try:

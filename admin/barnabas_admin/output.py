@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from barnabas_admin.errors import WrongUsage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 API_VERSION = "v1"
@@ -66,6 +67,11 @@ _HINTS = {
 def exit_code_of(code: ErrorCode) -> ExitCode:
     """The exit code that stands for an error code."""
     return _EXIT_CODES.get(code, ExitCode.ERROR)
+
+
+def exit_code_of_error(error: KafkaError) -> ExitCode:
+    """The exit code that an error ends the process with."""
+    return ExitCode.USAGE if isinstance(error, WrongUsage) else exit_code_of(error.code)
 
 
 def print_json(fields: Mapping[str, Any]) -> None:
@@ -155,7 +161,8 @@ def print_error(error: KafkaError, *, is_json: bool) -> None:
         }
         print(json.dumps({"api_version": API_VERSION, "error": fields}, ensure_ascii=False), file=sys.stderr)
         return
-    name = "" if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else f"{error.code.name}: "
+    is_own = error.code is ErrorCode.UNKNOWN_SERVER_ERROR or isinstance(error, WrongUsage)
+    name = "" if is_own else f"{error.code.name}: "
     print(f"error: {name}{message}", file=sys.stderr)
     commands = re.findall(r"`[^`]+`", hint)
     if hint and not (commands and all(command in message for command in commands)):

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from barnabas_admin.commands import explain
+from barnabas_admin.context_file import Context, write_context
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, errors_end_the_process
 from barnabas_admin.main import LazyGroup, cli
@@ -284,6 +285,18 @@ def test_create_tells_each_topic_and_ends_with_three_when_one_exists(run: Run) -
     assert "unchanged" in run("topic", "create", "taken", "--if-not-exists").stdout
 
 
+def test_a_topic_that_one_lost_broker_stops_is_made_with_a_warning(admin_server: AdminServer, run: Run) -> None:
+    admin_server.node.image = make_image(
+        topics={"t": [((1, 2), (1, 2), 1)]},
+        configs={(ConfigResourceType.TOPIC, "t"): {"min.insync.replicas": "2"}},
+    )
+    warned = run("topic", "create", "t", "-p", "1", "-r", "2").stderr
+    assert "2 replicas and min.insync.replicas=2" in warned and "use -r 3" in warned
+    assert "topic alter t -c min.insync.replicas=1" in warned
+    for sound in (("-r", "3"), ("-r", "1"), ("-r", "2", "--dry"), ("-r", "2", "-o", "json")):
+        assert "warning" not in run("topic", "create", "t", "-p", "1", *sound).stderr
+
+
 def test_dry_changes_nothing(admin_server: AdminServer, run: Run) -> None:
     assert "would create" in run("topic", "create", "t", "--dry").stdout
     assert admin_server.controller.validate_only
@@ -388,19 +401,36 @@ def test_a_time_out_ends_with_four(admin_server: AdminServer, run: Run) -> None:
 def test_without_any_address_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.delenv("BARNABAS_ADMIN", raising=False)
     monkeypatch.setenv("BARNABAS_CONTEXT", f"{tmp_path}/none.json")
-    result = Run()("cluster", "info", exit_code=1)
-    assert "no cluster is known" in result.stderr
-    assert "barnabas dev" in result.stderr
+    result = Run()("cluster", "info", exit_code=2)
+    assert result.stderr.startswith("error: no cluster is known: start one with `barnabas dev`\n")
+    assert "--admin HOST:PORT" in result.stderr
+
+
+def test_brokers_of_another_cluster_do_not_stand_for_the_one_of_the_context(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`topic delete -b elsewhere:9092` would have deleted the dev cluster's topic."""
+    monkeypatch.delenv("BARNABAS_ADMIN", raising=False)
+    monkeypatch.setenv("BARNABAS_CONTEXT", str(tmp_path / "context.json"))
+    without = Run()("topic", "list", "-b", "elsewhere:9092", exit_code=2)
+    write_context(
+        Context(cluster_id="c", admin="127.0.0.1:1", brokers="127.0.0.1:9092,127.0.0.1:9093", directory="/d", pid=1)
+    )
+    other = Run()("topic", "list", "-b", "elsewhere:9092", exit_code=2)
+    for result in (without, other):
+        assert "-b names Kafka listeners (elsewhere:9092)" in result.stderr and "--admin HOST:PORT" in result.stderr
+    same = Run()("topic", "list", "-b", "127.0.0.1:9093", "--timeout", "0.5", exit_code=1)
+    assert "127.0.0.1:1" in same.stderr, "it is the context's own: its admin listener is asked"
 
 
 @pytest.mark.parametrize("verb", [("topic", "list"), ("quorum", "verify"), ("quorum", "quarantine", "list")])
 @pytest.mark.parametrize("address", [",", "localhost", "localhost:abc"])
 def test_what_is_no_admin_address_is_refused_with_the_form(run: Run, verb: tuple[str, ...], address: str) -> None:
-    assert "HOST:PORT" in run(*verb, "--admin", address, exit_code=1).stderr
+    assert "HOST:PORT" in run(*verb, "--admin", address, exit_code=2).stderr
 
 
 def test_what_is_no_broker_address_is_refused_with_the_form(run: Run) -> None:
-    result = run("topic", "consume", "t", "-b", "localhost", exit_code=1)
+    result = run("topic", "consume", "t", "-b", "localhost", exit_code=2)
     assert "'localhost' is not host:port" in result.stderr and "HOST:PORT" in result.stderr
 
 

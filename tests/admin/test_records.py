@@ -28,13 +28,18 @@ from barnabas_wire.records.batch import Record
     [
         (b"plain", None, None, b"plain"),
         (b"k:v:w", b":", b"k", b"v:w"),
-        (b"no separator", b":", None, b"no separator"),
         (b":v", b":", b"", b"v"),
         (b"", None, None, b""),
     ],
 )
 def test_a_line_of_text(text: bytes, separator: bytes | None, key: bytes | None, value: bytes) -> None:
-    assert parse_text_line(text, separator) == Line(key, value, ())
+    assert parse_text_line(text, separator, 1) == Line(key, value, ())
+
+
+def test_a_line_without_its_separator_is_refused_by_its_number() -> None:
+    """It was written without a key, as a value that nobody meant."""
+    with pytest.raises(AdminError, match="line 7 has no ':' between key and value: 'no separator'"):
+        parse_text_line(b"no separator", b":", 7)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -104,11 +105,16 @@ def produce(
     from barnabas_admin.commands.topic import parse_pairs
     from barnabas_admin.kafka import run_with_cluster
 
+    if key_separator == "":
+        raise click.UsageError("-k: the separator is empty; name the text between key and value, such as -k :")
     fixed: Headers = tuple((name, value.encode()) for name, value in parse_pairs(headers).items())
     separator = key_separator.encode() if key_separator is not None else None
 
+    numbers = itertools.count(1)
+
     def parse(text: bytes) -> Line:
-        line = parse_json_line(text) if form == "jsonl" else parse_text_line(text, separator)
+        number = next(numbers)
+        line = parse_json_line(text) if form == "jsonl" else parse_text_line(text, separator, number)
         line.headers += fixed
         if partition is not None:
             line.partition = partition
@@ -279,12 +285,17 @@ def _batches(lines: Sequence[Line]) -> Iterator[list[Record]]:
         yield batch
 
 
-def parse_text_line(text: bytes, separator: bytes | None) -> Line:
-    """`value`, or `key<separator>value`; a line without the separator has no key."""
+def parse_text_line(text: bytes, separator: bytes | None, number: int) -> Line:
+    """`value`, or `key<separator>value`. Raises AdminError for a line (its `number`) that should have a key and has none."""
     if separator is None:
         return Line(None, text, ())
     key, found, value = text.partition(separator)
-    return Line(key, value, ()) if found else Line(None, text, ())
+    if not found:
+        raise AdminError(
+            f"line {number} has no {separator.decode()!r} between key and value: {text[:60].decode(errors='replace')!r}",
+            hint="lines before it may be written already; correct it, or leave -k out to write lines without keys",
+        )
+    return Line(key, value, ())
 
 
 def parse_json_line(text: bytes) -> Line:

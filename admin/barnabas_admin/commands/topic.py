@@ -7,6 +7,7 @@ Read next:  records.py.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,8 +15,9 @@ import click
 
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import ExitCode, exit_code_of, print_fields, print_json, print_line, print_table, talk
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 names_argument = click.argument("names", nargs=-1, required=True, metavar="TOPIC…")
 dry_option = click.option("--dry", is_flag=True, help="Check, and change nothing.")
 
@@ -49,7 +51,29 @@ def create(
     )
     done = "would create" if dry else "created"
     accepted = {ErrorCode.TOPIC_ALREADY_EXISTS} if if_not_exists else set()
+    if not dry and not invocation.is_json:
+        with contextlib.suppress(
+            KafkaError
+        ):  # the topics are made: a warning that cannot be given is no failure of that
+            _warn_of_no_tolerance(invocation, outcomes)
     _print_outcomes(invocation, outcomes, done=done, accepted=accepted)
+
+
+def _warn_of_no_tolerance(invocation: Invocation, outcomes: Sequence[Any]) -> None:
+    """Say when a topic takes no acks=all write while one broker is down: min.insync.replicas is all of its replicas."""
+    from barnabas_wire.rpc import admin_pb2
+
+    for made in outcomes:
+        if made.HasField("error") or made.replication_factor < 2:
+            continue
+        configs = invocation.admin.describe_configs(admin_pb2.RESOURCE_TYPE_TOPIC, made.name, only_overrides=False)
+        needed = next((int(entry.value) for entry in configs if entry.key == MIN_INSYNC_REPLICAS), 1)
+        if needed >= made.replication_factor:
+            talk(
+                f"warning: {made.name} has {made.replication_factor} replicas and {MIN_INSYNC_REPLICAS}={needed}: while one "
+                f"broker is down it takes no writes with acks=all; use -r {needed + 1}, or "
+                f"`barnabas topic alter {made.name} -c {MIN_INSYNC_REPLICAS}={made.replication_factor - 1}`"
+            )
 
 
 @click.command("list")

@@ -188,7 +188,7 @@ class AioConnection(asyncio.BufferedProtocol):
 
     def _expire(self, future: asyncio.Future[memoryview], timeout_s: float) -> None:
         if not future.done():
-            future.set_exception(TimeoutError(f"no answer within {timeout_s} s"))
+            future.set_exception(TimeoutError(f"no answer within {timeout_s:.3g} s"))
             self._abort(None)
 
     def _abort(self, error: BaseException | None) -> None:
