@@ -8,7 +8,8 @@ Read next:  cluster.py.
 
 Forms: `all` cuts the power of all nodes at one instant. `one` cuts that of one, while another one is stopped (SIGSTOP) and
 goes on some time before or after the first one is back: to the others that is a partition, and what it then still believes is
-stale. `lying` is the negative control: `all`, where flushes of the topic's logs are confirmed and do nothing. It must lose.
+stale. `lying` is the negative control: `all`, where flushes of the topic's logs are confirmed and do nothing. It must lose: after
+the cut there are acknowledged records that no node's disk holds, whoever would lead then.
 
 A seed decides who, when and what is taken away, but real processes do not repeat themselves: a seed that failed is likely to fail
 again, no more. What a failed round leaves on the disks is kept.
@@ -23,12 +24,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
 from barnabas_admin.client import AdminClient
-from tests.checker.history import Verdict
+from barnabas_wire.records.batch import CorruptBatch, crc_is_valid, iterate_batches, iterate_records
 from tests.cluster.workload import UniqueProducer, replica_bytes
 from tests.power.cluster import PowerCluster
 from tests.power.recording_disk import FlushFault, write_faults
@@ -66,6 +68,8 @@ class Round:
         self.cuts = 0
         self.lost_bytes = 0
         self.undone_changes = 0
+        self.lost: set[int] = set()
+        """Of a lying round: what was acknowledged and is on no disk."""
         self._cluster = cluster
         self._is_lying = is_lying
         with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
@@ -90,9 +94,13 @@ class Round:
         self._wait_for_progress()
 
     def cut_all(self, random: Random) -> None:
-        """Form `all`."""
+        """Form `all`; of a lying round the nodes stay down once something is lost."""
         time.sleep(random.uniform(*AMID_S))
         self._cut(list(self._cluster.nodes), random)
+        if self._is_lying:
+            self.lost = self.producer.acknowledged.keys() - self._ids_on_disks()
+            if self.lost:
+                return
         for node_id in random.sample(sorted(self._cluster.nodes), len(self._cluster.nodes)):
             self._cluster.start_node(node_id)
         self._wait_for_progress()
@@ -111,26 +119,39 @@ class Round:
             time.sleep(random.uniform(0, STALE_S))
         self._wait_for_progress()
 
-    def judge(self) -> Verdict:
-        """Stop writing, wait until the replicas are whole, compare them, read everything. Raises PowerLost."""
+    def judge(self) -> None:
+        """Stop writing, wait until the replicas are whole, compare them, read everything; not of a lying round, where `lost` says
+        what is. Raises PowerLost."""
         self._is_over.set()
         self._sender.join(PROGRESS_TIMEOUT_S)
         cluster, topic = self._cluster, self.producer.topic
         if self._is_lying:
             self.producer.abandon()
-            cluster.wait_until_healthy()
-            return self.producer.judge(cluster.bootstrap_servers)
+            return
         self.producer.flush()
         cluster.wait_until_healthy()
         verdict = self.producer.judge(cluster.bootstrap_servers)
         if not verdict.is_clean or self.producer.failed:
-            raise PowerLost(f"{verdict}; failed {self.producer.failed}")
+            acknowledged = {each: self.producer.acknowledged[each] for each in (*verdict.lost, *verdict.misplaced)[:20]}
+            raise PowerLost(f"{verdict}; failed {self.producer.failed}; as acknowledged: {acknowledged}")
         for partition in range(PARTITIONS):
             replicas = replica_bytes(cluster, topic, partition)
             if len(replicas) != len(cluster.nodes) or len(set(replicas.values())) != 1:
                 sizes = {node_id: len(data) for node_id, data in replicas.items()}
                 raise PowerLost(f"the replicas of {topic}-{partition} differ; bytes by node: {sizes}")
-        return verdict
+
+    def _ids_on_disks(self) -> set[int]:
+        """Of every sound batch on any disk."""
+        found: set[int] = set()
+        for node in self._cluster.nodes.values():
+            for path in node.data_directory.glob(f"{self.producer.topic}-*/*.log"):
+                data = path.read_bytes()
+                with suppress(CorruptBatch):
+                    for position, header in iterate_batches(data):
+                        if crc_is_valid(data, position, header):
+                            batch = data[position : position + header.size_bytes]
+                            found.update(int(record.value or b"-1") for record in iterate_records(batch))
+        return found
 
     def _cut(self, node_ids: list[int], random: Random) -> None:
         self.cuts += 1
@@ -151,13 +172,11 @@ class Round:
                 raise PowerLost(f"no acknowledgement by every partition within {PROGRESS_TIMEOUT_S:.0f} s")
             if deaths := list(self._cluster.find_deaths()):
                 raise PowerLost(f"ended by itself: {deaths}")
-            if self._is_lying and self.producer.failed:
-                return
             time.sleep(0.01)
 
 
-def run_round(cluster: PowerCluster, form: Form, *, seed: int, cycles: int) -> tuple[Round, Verdict]:
-    """One round; a lying one ends as soon as something may be lost. Raises PowerLost with the line that repeats it."""
+def run_round(cluster: PowerCluster, form: Form, *, seed: int, cycles: int) -> Round:
+    """One round; a lying one ends as soon as something is lost, with all nodes down. Raises PowerLost with the line that repeats it."""
     made: list[Round] = []
     try:
         now = Round(cluster, f"power-{form}-{seed}", is_lying=form == "lying")
@@ -165,9 +184,10 @@ def run_round(cluster: PowerCluster, form: Form, *, seed: int, cycles: int) -> t
         random = Random(seed)
         for _ in range(cycles):
             now.cut_one(random) if form == "one" else now.cut_all(random)
-            if form == "lying" and now.producer.failed:
+            if now.lost:
                 break
-        return now, now.judge()
+        now.judge()
+        return now
     except AssertionError as error:
         line = f"python -m tests.power.cycles --form {form} --cycles {cycles} --seed {seed}"
         raise PowerLost(f"{error}\nafter {made[0].cuts if made else 0} power cuts; again with: {line}") from error
@@ -189,14 +209,14 @@ def main() -> int:
             seed = options.seed
             while done < options.cycles:
                 cycles = min(CYCLES_PER_ROUND, options.cycles - done)
-                now, verdict = run_round(cluster, options.form, seed=seed, cycles=cycles)
+                now = run_round(cluster, options.form, seed=seed, cycles=cycles)
                 done += now.cuts
-                lost += len(verdict.lost)
+                lost += len(now.lost)
                 acknowledged += len(now.producer.acknowledged)
                 lost_bytes += now.lost_bytes
                 undone += now.undone_changes
                 seed += 1
-                if options.form == "lying" and lost:
+                if lost:
                     break
     except PowerLost as error:
         print(f"{error}\nthe nodes' directories are in {directory}", file=sys.stderr)

@@ -88,6 +88,7 @@ def main() -> int:
     """Fork a node a line, until standard input ends."""
     for name in IMPORTED:
         importlib.import_module(name)
+    importlib.import_module("barnabas_broker.api.registry").load_handlers()
     assert threading.active_count() == 1, "a thread would be missing in the children"
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended, so that they leave no zombies
     lifeline = int(sys.argv[1])
