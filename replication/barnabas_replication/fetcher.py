@@ -16,6 +16,8 @@ Not obvious:
 - No fetch goes out only to tell of a flush. Traced under the same load, 16 MiB in flight to each leader: of 53 ms from append
   to commit 37 pass until the later follower has the bytes, 9 are a follower's flush, 6 the news of it (means). Most of the wait
   is for the fetches, which more of them would lengthen: concluded from the trace, not tried.
+- A leader drops followers that are silent while writes wait for them. One whose flush takes long is not silent: it fetches its
+  other partitions, or nothing at all once a second. Where some are asked for meanwhile, the leader takes it as said for all.
 - A partition given to us while a fetch is parked at the leader would wait for that fetch to end, up to
   replica.fetch.wait.max.ms. So a parked fetch is given up (INTERRUPT_AFTER_MS later) and asked anew with the newcomer.
 - UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER right after a leader change mean that the leader's metadata is some ms
@@ -50,6 +52,8 @@ from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, BrokerId, Endpoint, Epo
 
 logger = logging.getLogger(__name__)
 
+ALIVE_EVERY_MS = 1_000
+"""While nothing may be asked for, a fetch of nothing goes out this often: it shows the leader that we live."""
 FLUSH_WAIT_MS = 20
 """How long a flush may hold up the next fetch of the other partitions; a flush older than this is a stall."""
 INTERRUPT_AFTER_MS = 10
@@ -137,6 +141,7 @@ class Fetcher:
         self._task: asyncio.Task[None] | None = None
         self._fetch_began_s: float | None = None
         """While a fetch is out: when it began, by the loop's clock."""
+        self._last_fetch_ms = 0
         self._fetch_number = 0
         self._is_given_up = False
         """Whether the fetch that is out was cancelled here."""
@@ -208,7 +213,12 @@ class Fetcher:
                     await self._pause_until(self._go_without_unflushed_ms)
                     continue
                 if not specs:
-                    await self._pause_until(next_due_ms)
+                    alive_due_ms = self._last_fetch_ms + ALIVE_EVERY_MS
+                    if self._followed and now_ms >= alive_due_ms:
+                        await self._fetch_once([], 0, now_s)
+                    else:
+                        due_ms = alive_due_ms if self._followed else None
+                        await self._pause_until(due_ms if next_due_ms is None else min(next_due_ms, alive_due_ms))
                     continue
                 # One that asks ahead must not be parked: it would keep the news of its flush from the leader.
                 await self._fetch_once(specs, 0 if is_ahead else self._wait_ms(now_ms, next_due_ms), now_s)
@@ -244,6 +254,7 @@ class Fetcher:
         self._is_interrupted = self._is_given_up = False
         self._fetch_number += 1
         self._fetch_began_s = began_s
+        self._last_fetch_ms = int(began_s * 1000)
         if self._watchdog is None:
             self._watchdog = self._loop.call_later(config.replica_socket_timeout_ms / 1000, self._watch)
         failure: BaseException | None = None

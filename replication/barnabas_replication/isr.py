@@ -10,6 +10,8 @@ Not obvious:
   its fetch and our proposal, and it never qualifies (KAFKA-13790).
 - A joiner needs the start of the leader epoch as well as the HW: a new leader's HW may be older than what it wrote
   off as committed under its predecessor.
+- A follower that is slow keeps its place for replica.lag.time.max.ms, as in Kafka. One that is *silent* while writes wait for it
+  alone leaves sooner. Kafka knows no silence: with one follower cut off, its acks=all writes stand still for 30 s and more.
 - **Below min.insync.replicas the HW stands still** (KIP-966): what a consumer has seen is then always on min.insync.replicas
   copies, and who was in the ISR when it fell below holds all that was ever committed. The controller's eligible leader
   replicas (controller/elr.py) are true because of this rule alone, by the same effective minimum. The price: acks=1 records
@@ -18,7 +20,7 @@ Not obvious:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -93,6 +95,36 @@ def replicas_out_of_sync(
         if (replica := replicas.get(broker_id)) is not None
         and not is_caught_up(replica, leader_end_offset=leader_end_offset, now_ms=now_ms, lag_ms_max=lag_ms_max)
     )
+
+
+def is_silent(*, heard_ms: int, leading_since_ms: int, now_ms: int, silence_ms_max: int) -> bool:
+    """Whether nothing came from a follower for longer than silence_ms_max. A new leader gives everybody that time."""
+    return now_ms - max(heard_ms, leading_since_ms) > silence_ms_max
+
+
+def replicas_to_drop_for_silence(
+    state: IsrState,
+    replicas: Mapping[BrokerId, RemoteReplica],
+    *,
+    silent: Collection[BrokerId],
+    awaited_end: Offset,
+    leader_durable_end: Offset,
+    min_isr: int,
+) -> frozenset[BrokerId]:
+    """Silent ISR members that must leave, so that the offset which the oldest acks=all write waits for is committed.
+
+    None where that would not commit it: something else holds it back too, the ISR would fall below min_isr, or a proposal is out.
+    """
+    if state.change is not None or leader_durable_end < awaited_end:
+        return frozenset()
+    behind = frozenset(
+        broker_id
+        for broker_id in state.committed
+        if (replica := replicas.get(broker_id)) is not None and replica.end_offset < awaited_end
+    )
+    if not behind.issubset(silent) or len(state.committed) - len(behind) < min_isr:
+        return frozenset()
+    return behind
 
 
 def may_join(

@@ -13,7 +13,8 @@ Not obvious:
   answering the parked fetch without data: answering at once would double the fetch rounds of a busy partition.
 - A restarted broker hears of older images first, in which a topic may be the one before the one that its log is of, or its
   replicas others: nothing on disk is given up before an image that knows this very life of the broker.
-- Produces have no timer each: one sweep per SWEEP_MS expires them, so a time-out may come that much late.
+- Produces have no timer each: one sweep per SWEEP_MS expires them, so a time-out may come that much late. The same sweep looks
+  whether they wait for followers from which nothing is heard, so that partitions without waiting writes cost nothing.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from barnabas_replication.peer import PeerFactory
 from barnabas_replication.purgatory import ParkedFetch, ParkedProduce
 from barnabas_replication.recompression import Recompression
 from barnabas_replication.repair import Repairs
+from barnabas_replication.replica_state import LONG_AGO_MS
 from barnabas_replication.requests import (
     AppendEntry,
     AppendOutcome,
@@ -92,6 +94,8 @@ OPEN_RETRY_S = 1.0
 """After which logs are opened that found no descriptor."""
 SUSPECT_EVERY_MS = 60_000
 """How often a log is checked because a follower does not take what it is sent."""
+LATE_MS = 500
+"""A sweep later than this gives followers the time back in which nothing was read of them."""
 ACKS_ALL = -1
 APPEND_ERRORS_WITHOUT_START = (
     BatchPassesSegment,
@@ -156,6 +160,8 @@ class ReplicaManager:
         self._turn_clock_ms = self._turn_ms = 0
         self._held_back: dict[Partition, None] = {}
         self._awaited: dict[Partition, None] = {}
+        self._heard_ms: dict[BrokerId, int] = {}
+        """By follower, until when its last fetch shows that it lives: the time by which that was to be answered."""
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at_ms = _NEVER_MS
         self._to_push: dict[Partition, None] = {}
@@ -363,10 +369,21 @@ class ReplicaManager:
         self._sweep = self._loop.call_later(max(0, self._sweep_at_ms - now_ms + 1) / 1000, self._expire_produces)
 
     def _expire_produces(self) -> None:
+        now_ms = self.now_ms()
+        late_ms = now_ms - self._sweep_at_ms
         self._sweep = None
         self._sweep_at_ms = _NEVER_MS
-        now_ms = self.now_ms()
+        if late_ms > LATE_MS:
+            # This process stood still, so what its followers said meanwhile may not be read yet.
+            self._heard_ms = {broker_id: heard_ms + late_ms for broker_id, heard_ms in self._heard_ms.items()}
+        is_somebody_silent = any(
+            now_ms - self.heard_ms(broker_id) > self._config.replica_fetch_silence_ms_max
+            for broker_id in self._image.cluster.brokers
+            if broker_id != self.broker_id
+        )
         for partition in tuple(self._awaited):
+            if is_somebody_silent:
+                partition.drop_silent(now_ms=now_ms)
 
             def make_error(name: TopicPartition = partition.topic_partition) -> RequestTimedOut:
                 return RequestTimedOut(f"{name}: the records were not acknowledged in time; they are in the log")
@@ -389,6 +406,8 @@ class ReplicaManager:
         if replica_id >= 0 and self._is_from_earlier_life(request):
             respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
             return _nothing
+        if replica_id >= 0:
+            self._heard_ms[replica_id] = self.now_ms() + max(0, request.max_wait_ms)
         outcomes, size_bytes, is_final = self._look(request, partitions, is_first_look=True)
         if is_final or size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not partitions:
             self._answer(replica_id, outcomes, respond)
@@ -951,6 +970,10 @@ class ReplicaManager:
         """See PartitionHost."""
         registered = self._image.cluster.brokers.get(broker_id)
         return registered.epoch if registered is not None and registered.is_active else None
+
+    def heard_ms(self, broker_id: BrokerId) -> int:
+        """See PartitionHost."""
+        return self._heard_ms.get(broker_id, LONG_AGO_MS)
 
     def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         """See PartitionHost."""

@@ -128,6 +128,10 @@ class PartitionHost(Protocol):
         """Epoch of an unfenced broker that is not shutting down, as the image has it; None for any other."""
         ...
 
+    def heard_ms(self, broker_id: BrokerId) -> int:
+        """When the broker's last fetch came, of whichever partitions; a time long ago when none did."""
+        ...
+
     def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         """Send the proposal to the controller; the answer comes to `on_isr_outcome`."""
         ...
@@ -169,6 +173,7 @@ class Partition:
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
+        "leading_since_ms",
         "log",
         "partition_epoch",
         "proposal",
@@ -206,6 +211,7 @@ class Partition:
         self.is_of_internal_topic = topic_partition.topic in INTERNAL_TOPICS
         self.is_leader = False
         self.leader_id = NO_BROKER
+        self.leading_since_ms = 0
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = Offset(0)
         self.partition_epoch = -1
@@ -368,6 +374,7 @@ class Partition:
         end = log.log_end_offset
         assert self.high_watermark <= end, f"{self.topic_partition}: HW {self.high_watermark} above LEO {end}"
         self.leader_epoch_start_offset = end
+        self.leading_since_ms = now_ms
         log.assign_epoch_start(registration.leader_epoch, end)
         me = self._host.broker_id
         self.remotes = {
@@ -489,12 +496,24 @@ class Partition:
             self._host.on_high_watermark_advance(self)
 
     def _is_about_to_join(self, replica: RemoteReplica, now_ms: int) -> bool:
-        return rules.is_caught_up(
-            replica,
-            leader_end_offset=self.log.log_end_offset,
+        return (
+            rules.is_caught_up(
+                replica,
+                leader_end_offset=self.log.log_end_offset,
+                now_ms=now_ms,
+                lag_ms_max=self._config.replica_lag_time_ms_max,
+            )
+            and self._is_eligible(replica)
+            and not self._is_silent(replica.broker_id, now_ms)
+        )
+
+    def _is_silent(self, broker_id: BrokerId, now_ms: int) -> bool:
+        return rules.is_silent(
+            heard_ms=self._host.heard_ms(broker_id),
+            leading_since_ms=self.leading_since_ms,
             now_ms=now_ms,
-            lag_ms_max=self._config.replica_lag_time_ms_max,
-        ) and self._is_eligible(replica)
+            silence_ms_max=self._config.replica_fetch_silence_ms_max,
+        )
 
     def _set_high_watermark(self, offset: Offset) -> None:
         self.high_watermark = offset
@@ -517,6 +536,30 @@ class Partition:
             return
         logger.info("%s: followers %s lag, proposing an ISR without them", self.topic_partition, sorted(lagging))
         members = self.isr.committed - lagging
+        self.isr = self.isr.shrinking()
+        self._propose(members)
+
+    def drop_silent(self, *, now_ms: int) -> None:
+        """Propose to drop members that are silent while acks=all writes wait for them alone (called while any wait)."""
+        awaited_end = self.waiting_for_commit.first_offset
+        if awaited_end is None or not self.is_leader or self.storage_error is not None:
+            return
+        leavers = rules.replicas_to_drop_for_silence(
+            self.isr,
+            self.remotes,
+            silent=[broker_id for broker_id in self.remotes if self._is_silent(broker_id, now_ms)],
+            awaited_end=awaited_end,
+            leader_durable_end=self.durable_end_offset,
+            min_isr=self.min_isr,
+        )
+        if not leavers:
+            return
+        logger.info(
+            "%s: nothing was heard from followers %s, and acks=all writes wait for them alone: proposing an ISR without them",
+            self.topic_partition,
+            sorted(leavers),
+        )
+        members = self.isr.committed - leavers
         self.isr = self.isr.shrinking()
         self._propose(members)
 

@@ -68,6 +68,11 @@ class ProduceQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
+    @property
+    def first_offset(self) -> Offset | None:
+        """What the oldest waits for; None when nobody waits."""
+        return self._entries[0][0] if self._entries else None
+
     def park(self, required_offset: Offset, produce: ParkedProduce, index: int) -> None:
         """Wait until the offset is at least required_offset; index is the place in the produce's outcomes."""
         produce.remaining += 1

@@ -317,7 +317,7 @@ PARTITION_STATES = {
     "lagging": (
         [moved(isr=(B1, B2))],
         "under-replicated",
-        "leader 1 dropped {3}: fell behind for replica.lag.time.max.ms",
+        "leader 1 dropped {3}: lagged (replica.lag.time.max.ms) or was silent (replica.fetch.silence.time.max.ms)",
     ),
     "caught up": ([moved(isr=(B1, B2)), moved(isr=(B1, B2, B3))], "healthy", "{3} caught up with leader 1"),
     "under min ISR": ([moved(isr=(B1,))], "under-min-isr", "leader 1 dropped {2,3}"),

@@ -74,6 +74,8 @@ class PlainHost:
         self.proposed: list[AlterPartitionItem] = []
         self.suspected: list[int] = []
         self.advanced = 0
+        self.heard: dict[int, int] = {}
+        """By follower; always just now where nothing is said."""
 
     def now_ms(self) -> int:
         return self.time_ms
@@ -83,6 +85,9 @@ class PlainHost:
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         return self.epochs.get(broker_id)
+
+    def heard_ms(self, broker_id: BrokerId) -> int:
+        return self.heard.get(broker_id, self.time_ms)
 
     def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         self.proposed.append(item)
@@ -361,7 +366,7 @@ class MemoryPeer:
 
     async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
         """See Peer.fetch."""
-        assert partitions, "a fetch of nothing would come back at once, for ever"
+        self._cluster.empty_fetches += not partitions
         await asyncio.sleep(0)
         manager = self._reach()
         self._cluster.fetches.append((self._follower, self._leader, [spec.partition for spec in partitions]))
@@ -551,14 +556,19 @@ class MiniCluster:
         brokers: int = 3,
         lag_ms: int = 30_000,
         fetch_wait_ms: int = 500,
+        silence_ms: int = 5_000,
     ) -> None:
         self.directory = directory
         self.log_config = log_config
         self.config = ReplicationConfig(
-            replica_lag_time_ms_max=lag_ms, replica_fetch_backoff_ms=200, replica_fetch_wait_ms_max=fetch_wait_ms
+            replica_lag_time_ms_max=lag_ms,
+            replica_fetch_silence_ms_max=silence_ms,
+            replica_fetch_backoff_ms=200,
+            replica_fetch_wait_ms_max=fetch_wait_ms,
         )
         self.controller = MemoryController()
         self.cut_links: set[frozenset[int]] = set()
+        self.empty_fetches = 0
         self.fetches: list[tuple[int, int, list[int]]] = []
         self.brokers = {number: MemoryBroker(self, number) for number in range(1, brokers + 1)}
         self.controller.brokers = self.brokers

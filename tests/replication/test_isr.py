@@ -11,9 +11,11 @@ from barnabas_replication.isr import (
     IsrState,
     effective_min_isr,
     is_caught_up,
+    is_silent,
     may_join,
     next_high_watermark,
     replicas_out_of_sync,
+    replicas_to_drop_for_silence,
 )
 from barnabas_replication.replica_state import RemoteReplica
 from barnabas_wire.kafka.ids import BrokerId, Offset
@@ -138,3 +140,53 @@ def test_hw_never_falls_and_never_passes_a_counted_end(
     following = hw(current, own, others, isr_size, min_isr)
     assert following >= current
     assert following == current or following == min([own, *others])
+
+
+@pytest.mark.parametrize(
+    ("heard_ms", "since_ms", "answer"), [(0, 0, True), (1, 0, False), (-(1 << 62), 0, True), (-(1 << 62), 50, False)]
+)
+def test_a_follower_is_silent_after_its_time_and_a_new_leader_gives_it_anew(
+    heard_ms: int, since_ms: int, answer: bool
+) -> None:
+    assert answer is is_silent(heard_ms=heard_ms, leading_since_ms=since_ms, now_ms=101, silence_ms_max=100)
+
+
+@pytest.mark.parametrize(
+    ("ends", "silent", "durable_end", "min_isr", "leavers"),
+    [
+        ((10, 7), {THREE}, 10, 2, {THREE}),
+        ((10, 10), {THREE}, 10, 2, set()),
+        ((7, 7), {THREE}, 10, 1, set()),
+        ((7, 7), {TWO, THREE}, 10, 2, set()),
+        ((7, 7), {TWO, THREE}, 10, 1, {TWO, THREE}),
+        ((10, 7), {THREE}, 9, 2, set()),
+        ((10, 7), set(), 10, 2, set()),
+    ],
+    ids=[
+        "it alone",
+        "nobody waits for it",
+        "another is behind too",
+        "too few would be left",
+        "both may leave",
+        "the leader's own flush is awaited",
+        "it is slow, not silent",
+    ],
+)
+def test_who_is_silent_leaves_only_if_that_commits_what_is_waited_for(
+    ends: tuple[int, int], silent: set[BrokerId], durable_end: int, min_isr: int, leavers: set[BrokerId]
+) -> None:
+    replicas = {TWO: replica(2, ends[0]), THREE: replica(3, ends[1])}
+
+    def dropped(state: IsrState) -> frozenset[BrokerId]:
+        return replicas_to_drop_for_silence(
+            state,
+            replicas,
+            silent=silent,
+            awaited_end=Offset(10),
+            leader_durable_end=Offset(durable_end),
+            min_isr=min_isr,
+        )
+
+    state = IsrState.of([ONE, TWO, THREE])
+    assert dropped(state) == leavers
+    assert not dropped(state.shrinking()), "one proposal at a time"

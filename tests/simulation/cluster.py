@@ -23,7 +23,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, shrink
 from tests.simulation.faults import Faults
-from tests.simulation.invariants import Invariants
+from tests.simulation.invariants import MIN_INSYNC_REPLICAS, Invariants
 from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import Network
 from tests.simulation.nodes import SimulatedNode
@@ -38,6 +38,9 @@ REPLICATION_FACTOR = 3
 """Of the topic that stays, when it is made."""
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""
+GOES_ON_S = 6.0
+"""Virtual seconds after a follower counts as silent within which a write that waits for it alone is acknowledged: the fetch
+that it is parked with, the controller, and a retry of the client."""
 IN_SYNC_S = 20.0
 """Virtual seconds within which every replica that may be in sync is, after the first record that follows a rest."""
 START_S = 30.0
@@ -197,6 +200,7 @@ class Cluster:
             await self.operators.calm()
         await self._until_none(self.invariants.unsettled, "everything healed")
         await self._probe()
+        await self._probe_unheard()
         self.invariants.judge_histories()
 
     async def _probe(self) -> None:
@@ -209,6 +213,26 @@ class Cluster:
             if client.is_kept:
                 client.probe()
         await self._until_none(self.invariants.unsettled, "the first record after a rest", within_s=IN_SYNC_S)
+
+    async def _probe_unheard(self) -> None:
+        """acks=all goes on soon without a follower that its leader hears nothing of, while slow ones would keep their place."""
+        silence_s = self.swarm.replica_silence_ms / 1000
+        if self.swarm.replica_lag_ms < 4 * self.swarm.replica_silence_ms:
+            return
+        for client in self.clients:
+            found = self.invariants.registration(client) if client.is_kept else None
+            if found is None or len(found.isr) <= MIN_INSYNC_REPLICAS:
+                continue
+            follower = self.random.choice([member for member in found.isr if member != found.leader])
+            self.network.unheard.add((follower, found.leader))
+            client.probe()
+            await self._until_none(
+                lambda client=client: None if client.is_done else f"{client} is not acknowledged",  # type: ignore[misc]
+                f"follower {follower} is cut off from its leader",
+                within_s=silence_s + GOES_ON_S,
+            )
+            self.network.unheard.clear()
+        await self._until_none(self.invariants.unsettled, "it is cut off no more")
 
     async def _until_none(
         self, find_reason: Callable[[], str | None], when: str, *, within_s: float = SETTLE_S

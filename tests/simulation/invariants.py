@@ -453,6 +453,10 @@ class Invariants:
             if changed:
                 raise LawBroken("what was read never changes (P7)", f"offsets {changed[:10]} of {client}")
 
+    def registration(self, client: Client) -> PartitionRegistration | None:
+        """Of a client's partition, as the newest image has it."""
+        return self._newest_image().topics.partition(TopicPartition(client.topic, client.partition))
+
     def _model_of(self, client: Client) -> PartitionModel:
         topic = self._newest_image().topics.get(client.topic)
         assert topic is not None, "unsettled() has looked"

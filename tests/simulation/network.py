@@ -64,6 +64,8 @@ class Network:
         self.cut_links: set[tuple[BrokerId, BrokerId]] = set()
         self.walls: set[tuple[int, int]] = set()
         """Closed too, and not opened by `mend` or `heal`."""
+        self.unheard: set[tuple[BrokerId, BrokerId]] = set()
+        """Follower and leader: its fetches are lost, and nothing else is."""
         self.streams: list[SimulatedHeartbeats] = []
         self.failures: list[BaseException | None] = []
         """Errors that no protocol explains: the run fails with them."""
@@ -134,6 +136,8 @@ class Network:
         delay_s = faults.delay_s * (0.5 + draw())
         if faults.slow and draw() < faults.slow and self.strikes("late", source, target):
             delay_s += draw() * faults.slow_s
+        if kind == "Fetch" and (source, target) in self.unheard:
+            raise Cut(f"{kind} from {source} to {target} is lost")
         if not self.is_open(source, target) or (
             faults.loss and draw() < faults.loss and self.strikes("lost", source, target)
         ):

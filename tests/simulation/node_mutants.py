@@ -469,6 +469,22 @@ def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(unified_log, "deletable_count", deletable_count)
 
 
+def _silent_follower_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Partition, "drop_silent", lambda self, *, now_ms: None)
+
+
+def _silent_follower_counts_as_about_to_join(patch: pytest.MonkeyPatch) -> None:
+    def is_about_to_join(self: Partition, replica: Any, now_ms: int) -> bool:
+        return isr.is_caught_up(
+            replica,
+            leader_end_offset=self.log.log_end_offset,
+            now_ms=now_ms,
+            lag_ms_max=self._config.replica_lag_time_ms_max,
+        ) and self._is_eligible(replica)
+
+    patch.setattr(Partition, "_is_about_to_join", is_about_to_join)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug. test_seed: where the tests begin to search; None leaves it to `make sim-mutants`."""
@@ -519,6 +535,8 @@ MUTANTS = (
     NodeMutant("a log that begins within a batch refuses it", _log_that_begins_within_a_batch_refuses_it),
     NodeMutant("a log begun anew counts before its flush", _log_begun_anew_counts_before_its_flush),
     NodeMutant("retention goes by the oldest record", _retention_goes_by_the_oldest_record),
+    NodeMutant("a silent follower keeps its place in the ISR", _silent_follower_keeps_its_place),
+    NodeMutant("a silent follower counts as about to join", _silent_follower_counts_as_about_to_join),
     NodeMutant("loaded logs are shortened by the defaults", _loaded_logs_are_shortened_by_the_defaults),
     NodeMutant("a move ends with one wanted replica in sync", _move_ends_with_one_wanted_replica_in_sync),
     NodeMutant("a replica that moved away stays", _replica_that_moved_away_stays),

@@ -298,6 +298,7 @@ class SimulatedNode:
             broker_epoch=lambda: lifecycle.broker_epoch,
             config=ReplicationConfig(
                 replica_lag_time_ms_max=swarm.replica_lag_ms,
+                replica_fetch_silence_ms_max=swarm.replica_silence_ms,
                 replica_fetch_bytes_max=swarm.replica_fetch_bytes,
                 replica_fetch_backoff_ms=300,
                 high_watermark_checkpoint_interval_ms=checkpoint_ms,

@@ -27,6 +27,9 @@ out of everybody's reach."""
 RETIRING_SHARE = 0.4
 """Of the seeds, in how many records expire within moments, operators delete others, and a partition rests now and then."""
 RETIRING_SALT = 4
+SILENCE_SHARE = 0.3
+"""Of the seeds, in how many a slow follower keeps its place for so long that only its silence can cost it that."""
+SILENCE_SALT = 3
 STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
 STARVING_SALT = 16
@@ -113,6 +116,7 @@ class Swarm:
     churn_replicas: int
     """Of such a topic. Of two each is eligible with the other in its absence: whatever it comes back with is looked at."""
     replica_lag_ms: int
+    replica_silence_ms: int
     replica_fetch_bytes: int
     logs: LogShape
     snapshot_after_bytes: int
@@ -154,7 +158,7 @@ class Swarm:
     @classmethod
     def draw(cls, random: Random) -> Swarm:
         """Draw each intensity; zero is one of its values."""
-        return cls._draw(random)._retiring(random)._starving(random)
+        return cls._draw(random)._retiring(random)._starving(random)._patient(random)
 
     @classmethod
     def _draw(cls, random: Random) -> Swarm:
@@ -202,6 +206,7 @@ class Swarm:
             churn_topics=choose([1, 1, 3]),
             churn_replicas=2 if is_begun_anew else choose([2, 3]),
             replica_lag_ms=choose([600, 1500, 3000]),
+            replica_silence_ms=5_000,
             replica_fetch_bytes=ONE_BATCH_BYTES if haunt_every_s else choose([150, 400, 1 << 20, 1 << 20]),
             logs=LogShape(
                 segment_bytes=choose([400, 1500] if is_kept_longer else [400, 1500, 6000, WHOLE_LOG_BYTES]),
@@ -250,6 +255,12 @@ class Swarm:
         if apart.random() >= STARVING_SHARE:
             return self
         return replace(self, starve_every_s=apart.choice([0.3, 1.0, 3.0]), starve_s=apart.choice([0.02, 0.3, 2.0]))
+
+    def _patient(self, random: Random) -> Swarm:
+        """With leaders that keep slow followers for long, drawn likewise."""
+        if _apart(random, SILENCE_SALT).random() >= SILENCE_SHARE:
+            return self
+        return replace(self, replica_lag_ms=30_000, replica_silence_ms=1_500)
 
 
 def _apart(random: Random, salt: int) -> Random:

@@ -108,7 +108,12 @@ class Client:
 
     def probe(self) -> None:
         """After everything has come to rest: write once more; `is_done` tells when it is acknowledged."""
-        self._cluster.network.spawn(self._write(self.producers[0]))
+        self._busy += 1
+        self._cluster.network.spawn(self._probe())
+
+    async def _probe(self) -> None:
+        await self._write(self.producers[0])
+        self._busy -= 1
 
     async def _produce(self, producer: Producer) -> None:
         random = self._cluster.random
@@ -123,12 +128,10 @@ class Client:
     async def _write(self, producer: Producer) -> None:
         """One batch, sent until it is acknowledged."""
         random = self._cluster.random
-        self._busy += 1
         ids, batch = producer.next_batch(random.randint(1, 3), time_ms=self._cluster.wall_ms())
         while (outcome := await self._try(batch)) is None:
             await asyncio.sleep(RETRY_S * (0.5 + random.random()))
         self._on_acknowledged(producer, ids, outcome)
-        self._busy -= 1
 
     async def _rest(self) -> None:
         """All producers of the partition at once, so that nobody writes to it."""

@@ -69,10 +69,10 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
     else:
         for asked in request.partitions:
             partitions.append(new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])))
-    if not partitions:
+    spec = _spec_of(request)
+    if not partitions and spec.replica_id < 0:
         answer.respond([])
         return
-    spec = _spec_of(request)
     if answer.refused:
         spec = spec._replace(max_wait_ms=0)
     cancel = services.replica_manager.fetch(spec, partitions, respond=answer.respond)

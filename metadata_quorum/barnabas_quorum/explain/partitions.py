@@ -342,7 +342,11 @@ def _step_reason(step: PartitionStep, before: PartitionRegistration, after: Part
     gone = [replica for replica in before.isr if replica not in after.isr]
     come = [replica for replica in after.isr if replica not in before.isr]
     if gone and before.leader == after.leader:
-        return f"leader {after.leader} dropped {ids(gone)}: fell behind for replica.lag.time.max.ms", True
+        return (
+            f"leader {after.leader} dropped {ids(gone)}: lagged (replica.lag.time.max.ms) or was silent "
+            "(replica.fetch.silence.time.max.ms)",
+            True,
+        )
     if come and before.leader == after.leader:
         return f"{ids(come)} caught up with leader {after.leader}", True
     return "", False
