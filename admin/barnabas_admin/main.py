@@ -108,7 +108,12 @@ _NOUNS |= {
             "dump": (
                 "log:dump",
                 "Print the records of metadata log segments and snapshots; a directory means all that is in it.",
-            )
+            ),
+            "verify": (
+                "log:verify",
+                "Check every batch in log directories (log.dirs), or in partition directories, on this host.",
+            ),
+            "repair": ("log:repair", "Say how the damage in log directories on this host will be repaired."),
         },
     ),
     "acl": (

@@ -1,9 +1,9 @@
-"""`barnabas-server log dump --metadata`: segments and snapshots of the metadata log, decoded from their files.
+"""`barnabas-server log`: `dump --metadata`, segments and snapshots of the metadata log, decoded from their files.
 
 May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks, a running node.
 Invariants: reads what is there and changes nothing; damage is shown with its byte and its neighbours, and reading goes on
             behind it; no secret is shown; exit status 1 when anything is damaged.
-Read next:  barnabas_quorum/driver/log_entries.py.
+Read next:  barnabas_quorum/driver/log_entries.py; log_verify.py for data logs.
 
 Where a length is damaged too, the next batch is looked for byte by byte: one begins where magic is 2, the offset goes on, and
 the checksum is right.
@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from barnabas_broker import log_verify
 from barnabas_broker.node.storage import StorageError
 from barnabas_quorum.driver.log_entries import BAD, NO_OP, LogEntry, entries_of
 from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, crc_is_valid, read_header
@@ -51,10 +52,13 @@ def add_verbs(verbs: Any) -> None:
     dump.add_argument("--to", dest="end", type=int, default=None, metavar="OFFSET")
     dump.add_argument("--noops", action="store_true", help="show no-op records too")
     dump.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    log_verify.add_verbs(actions)
 
 
 def run(options: argparse.Namespace) -> int:
     """The verb. Raises StorageError when there is nothing to read."""
+    if options.action != "dump":
+        return log_verify.run(options)
     damaged = 0
     for path in _files(options.paths):
         damaged += _dump(path, options)

@@ -114,6 +114,8 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"quorum {verb}" for verb in ("verify", "log", "diff")),
         *(f"quorum quarantine {verb}" for verb in ("list", "show", "sign-off")),
         "log dump",
+        "log repair",
+        "log verify",
         *(f"broker {verb}" for verb in ("list", "logdirs", "unregister")),
         *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment")),
         *(f"topic reassign {verb}" for verb in ("plan", "apply", "status", "cancel", "unthrottle")),

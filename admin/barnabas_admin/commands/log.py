@@ -40,3 +40,35 @@ def dump(paths: tuple[Path, ...], metadata: bool, start: int | None, end: int | 
     if noops:
         arguments.append("--noops")
     raise SystemExit(subprocess.run(server_command(*arguments), check=False).returncode)
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIRECTORY…")
+@output_option
+def verify(paths: tuple[Path, ...], output: str) -> None:
+    """Check every batch in log directories (log.dirs), or in partition directories, on this host.
+
+    Reads only, beside a running node too; brokers do the same in the background. Damage is listed with its offsets, and ends
+    with exit status 1.
+    """
+    raise SystemExit(
+        subprocess.run(server_command("log", "verify", "-o", output, *map(str, paths)), check=False).returncode
+    )
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIRECTORY…")
+@click.option("--dry-run", is_flag=True, help="Say what would be repaired, and how; change nothing.")
+@output_option
+def repair(paths: tuple[Path, ...], dry_run: bool, output: str) -> None:
+    """Say how the damage in log directories on this host will be repaired.
+
+    Only --dry-run is offered: a broker that runs repairs its replicas from their leaders, by itself.
+    """
+    if not dry_run:
+        raise click.UsageError(
+            "name --dry-run: the sound records are on other brokers, so start the broker, which repairs its replicas from "
+            "their leaders"
+        )
+    arguments = ["log", "repair", "--dry-run", "-o", output, *map(str, paths)]
+    raise SystemExit(subprocess.run(server_command(*arguments), check=False).returncode)

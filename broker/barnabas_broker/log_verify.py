@@ -1,0 +1,207 @@
+"""`barnabas-server log verify` and `log repair --dry-run`: data logs checked from their files, and what a broker would do.
+
+May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks, a running node.
+Invariants: reads what is there and changes nothing; every batch of every segment is checked; what a crash left unfinished behind
+            the recovery point is no damage; exit status 1 when anything is damaged.
+Read next:  barnabas_log/scrub.py, the check itself, which brokers run in the background too.
+
+There is no repair without the dry run: the sound bytes are on other brokers, so a broker that runs repairs its own replicas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from barnabas_broker.node.storage import StorageError
+from barnabas_log.checkpoints import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARKS_FILE,
+    LEADER_EPOCHS_FILE,
+    RECOVERY_POINTS_FILE,
+    read_epochs,
+    read_offsets,
+)
+from barnabas_log.config import INT64_MAX
+from barnabas_log.disk import Disk, RealDisk
+from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.manager import parse_directory_name
+from barnabas_log.scrub import CheckFacts, DamagedRange, SegmentCheck
+from barnabas_log.segment import LOG_SUFFIX
+from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
+
+EXIT_DAMAGED = 1
+_HEADINGS = ("PARTITION", "OFFSETS", "SEGMENT", "BYTES", "WHAT")
+
+
+class Finding(NamedTuple):
+    """One damaged range of a partition's log."""
+
+    topic_partition: TopicPartition
+    directory: str
+    damage: DamagedRange
+    next_step: str
+    """What a broker does about it."""
+
+
+def add_verbs(actions: Any) -> None:
+    """Put `verify` and `repair` beside `log dump`."""
+    for verb, text in (
+        ("verify", "check every batch of data logs"),
+        ("repair", "say what a broker would repair, and how"),
+    ):
+        parser = actions.add_parser(verb, help=text)
+        parser.add_argument(
+            "paths", nargs="+", metavar="PATH", help="log directories, or partition directories in them"
+        )
+        if verb == "repair":
+            parser.add_argument("--dry-run", action="store_true", required=True, help="change nothing")
+        parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+
+
+def run(options: argparse.Namespace) -> int:
+    """The verb. Raises StorageError when there is nothing to read."""
+    disk = RealDisk(wants_ring=False)
+    try:
+        directories = _partition_directories(options.paths)
+        findings: list[Finding] = []
+        bytes_checked = 0
+        for directory in directories:
+            found, size = check_directory(disk, directory)
+            findings += found
+            bytes_checked += size
+    finally:
+        disk.close()
+    is_plan = options.action == "repair"
+    if options.output == "json":
+        for finding in findings:
+            print(json.dumps(_as_json(finding), ensure_ascii=False))
+    elif findings:
+        print(_table(findings, is_plan=is_plan))
+    ranges = "1 damaged range" if len(findings) == 1 else f"{len(findings)} damaged ranges"
+    print(
+        f"{len(directories)} partitions, {bytes_checked} bytes: {ranges if findings else 'all sound'}", file=sys.stderr
+    )
+    if findings and not is_plan:
+        print(
+            "barnabas-server: a broker that runs repairs its replicas from their leaders; `log repair --dry-run` says how",
+            file=sys.stderr,
+        )
+    return EXIT_DAMAGED if findings and not is_plan else 0
+
+
+def check_directory(disk: Disk, directory: Path) -> tuple[list[Finding], int]:
+    """What is damaged in one partition directory, and how many bytes were checked. Raises StorageError."""
+    topic_partition = parse_directory_name(directory.name)
+    assert topic_partition is not None, "chosen by its name"
+    parent = directory.parent
+    recovery_point = _offset_of(disk, parent / RECOVERY_POINTS_FILE, topic_partition)
+    high_watermark = _offset_of(disk, parent / HIGH_WATERMARKS_FILE, topic_partition)
+    is_clean = (parent / CLEAN_SHUTDOWN_FILE).exists()
+    bases = sorted(int(path.stem) for path in directory.glob(f"*{LOG_SUFFIX}") if path.stem.isdecimal())
+    epochs: tuple[tuple[Epoch, Offset], ...] = ()
+    try:
+        if is_clean:  # else the file may be behind the log
+            epochs = tuple(read_epochs(disk, str(directory / LEADER_EPOCHS_FILE)))
+    except CorruptCheckpoint as error:
+        print(f"barnabas-server: {error}", file=sys.stderr)
+    findings: list[Finding] = []
+    bytes_checked = 0
+    for number, base in enumerate(bases):
+        path = directory / f"{base:020d}{LOG_SUFFIX}"
+        size = path.stat().st_size
+        bytes_checked += size
+        is_last = number + 1 == len(bases)
+        end = INT64_MAX if is_last else bases[number + 1]
+        for damage in _check(disk, path, CheckFacts(Offset(base), Offset(end), size, epochs)):
+            if is_last and damage.end_offset == INT64_MAX:
+                if damage.first_offset >= recovery_point:
+                    continue  # the end of the log, or of what a crash left of it
+                damage = damage._replace(end_offset=recovery_point)
+            step = _next_step(damage, high_watermark)
+            findings.append(Finding(topic_partition, str(directory), damage, step))
+    return findings, bytes_checked
+
+
+def _check(disk: Disk, path: Path, facts: CheckFacts) -> list[DamagedRange]:
+    file = disk.open(path)
+    try:
+        check = SegmentCheck(facts)
+        while not check.is_done:
+            check.step(file.read_aside)
+    finally:
+        file.close()
+    return check.damages
+
+
+def _next_step(damage: DamagedRange, high_watermark: Offset) -> str:
+    if damage.end_offset <= high_watermark:
+        return f"refetched from the leader ({damage.stop - damage.position} bytes, in place)"
+    return f"above the high watermark {high_watermark}: refetched once committed, else cut at {damage.first_offset}"
+
+
+def _offset_of(disk: Disk, path: Path, topic_partition: TopicPartition) -> Offset:
+    try:
+        return read_offsets(disk, str(path)).get(topic_partition, Offset(0))
+    except CorruptCheckpoint as error:
+        raise StorageError(f"{error}; start the broker, which makes it anew") from error
+
+
+def _partition_directories(paths: Sequence[str]) -> list[Path]:
+    found: dict[Path, None] = {}
+    for text in paths:
+        path = Path(text)
+        if not path.is_dir():
+            raise StorageError(f"{path} is no directory; name a log directory (log.dirs) or a partition's in it")
+        for each in _partitions_in(path.resolve()):
+            found[each] = None
+    if not found:
+        raise StorageError(
+            f"no partition's log is in {', '.join(paths)}; name a log directory (log.dirs) or a partition's in it"
+        )
+    return list(found)
+
+
+def _partitions_in(path: Path) -> Iterator[Path]:
+    for each in (path, *sorted(path.iterdir())):
+        name = parse_directory_name(each.name)
+        if name is not None and not name.topic.startswith("__cluster_metadata") and any(each.glob(f"*{LOG_SUFFIX}")):
+            yield each
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    damage = finding.damage
+    return {
+        "api_version": "v1",
+        "topic": finding.topic_partition.topic,
+        "partition": finding.topic_partition.partition,
+        "directory": finding.directory,
+        "segment": damage.segment,
+        "first_offset": damage.first_offset,
+        "last_offset": damage.end_offset - 1,
+        "position": damage.position,
+        "size": damage.stop - damage.position,
+        "reason": damage.reason,
+        "next_step": finding.next_step,
+    }
+
+
+def _table(findings: Sequence[Finding], *, is_plan: bool) -> str:
+    rows = [_HEADINGS] + [
+        (
+            str(finding.topic_partition),
+            f"{finding.damage.first_offset}..{finding.damage.end_offset - 1}",
+            f"{finding.damage.segment:020d}",
+            f"{finding.damage.position}+{finding.damage.stop - finding.damage.position}",
+            finding.next_step if is_plan else finding.damage.reason,
+        )
+        for finding in findings
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
