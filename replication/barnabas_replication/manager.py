@@ -171,6 +171,8 @@ class ReplicaManager:
         self._topics_at_start: TopicsImage | None = None
         """Of the first image that knew this life of the broker."""
         self._has_looked_for_strays = False
+        self._led_before: dict[TopicPartition, None] = {}
+        """Until then: what an earlier process of this broker led, as far as the images tell."""
         self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called after the partitions of a failed log directory were given up."""
         self.on_placed: Callable[[Uuid, int, Uuid], None] = lambda topic_id, partition, directory_id: None
@@ -657,6 +659,12 @@ class ReplicaManager:
         if not self._has_looked_for_strays and self._is_present_life():
             self._has_looked_for_strays = True
             self._remove_strays()
+            if self._led_before:
+                logger.info(
+                    "this broker led %d partitions before it was restarted; it leads again what the controller gives it",
+                    len(self._led_before),
+                )
+                self._led_before.clear()
         if image.features.has_replica_faults and not before.features.has_replica_faults:
             for partition in self._partitions.values():
                 if partition.fault is not None:
@@ -763,6 +771,8 @@ class ReplicaManager:
         self._tell_fault(partition, registration)
         self._stop_fetching(partition)
         partition.make_leader(registration, now_ms=now_ms, is_present_life=self._is_present_life())
+        if not self._is_present_life():
+            self._led_before[topic_partition] = None
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration) -> None:
         partition = self._hosted(topic_partition, topic_id, registration)

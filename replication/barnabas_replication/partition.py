@@ -300,9 +300,8 @@ class Partition:
             was_led_before = self.leader_epoch == NO_EPOCH and self.log.latest_epoch >= epoch
             self._take_roles(registration)
             if was_led_before or not is_present_life:
-                logger.warning(
-                    "%s: not leading epoch %d of an earlier life of this broker", self.topic_partition, epoch
-                )
+                # every restart brings this for each partition that was led: the manager counts them in one line
+                logger.debug("%s: epoch %d was led by an earlier process, not by this one", self.topic_partition, epoch)
                 self._dismiss(self._not_leader())
                 return
             self.is_leader = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -288,6 +289,7 @@ async def test_a_broker_that_was_replaced_registers_anew() -> None:
 
 @on_virtual_time
 async def test_a_second_process_waits_for_the_first_one_to_go(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     async with living(elect=1) as life:
         await life.begin()
         driver = life.controllers.active()
@@ -304,6 +306,10 @@ async def test_a_second_process_waits_for_the_first_one_to_go(caplog: pytest.Log
         assert driver.controller.committed.cluster.brokers[BrokerId(7)].incarnation_id == uuid(1007)
         told = [entry.message for entry in caplog.records if "is not registered yet" in entry.message]
         assert len(told) == 1 and "another process is running as broker 7" in told[0], "it asks 40 times"
+        assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING], "it may end by itself"
+        await asyncio.sleep(10)
+        (warned,) = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]
+        assert warned == told[0]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
+
+import pytest
 
 from barnabas_broker.config.server import node_config
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
+from barnabas_broker.version import VERSION
 
 
-async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_told(tmp_path: Path) -> None:
+async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     is_asked = asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,3 +48,6 @@ async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_told(tmp
         control.close()
         controller.close()
     assert not (tmp_path / "data").exists(), "it knows no cluster id: nothing is formatted"
+    first = caplog.messages[0]
+    for part in (VERSION, "node 1 (broker)", "PLAINTEXT://127.0.0.1:0", str(tmp_path / "data")):
+        assert part in first, "one line says what starts"

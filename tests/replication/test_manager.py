@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import logging
 from pathlib import Path
 from random import Random
 
@@ -316,11 +317,16 @@ async def test_a_killed_follower_comes_back_and_rejoins(tmp_path: Path) -> None:
         assert_equal_logs(cluster, "t")
 
 
-async def test_a_broker_leads_only_what_its_present_life_was_given(tmp_path: Path) -> None:
+async def test_a_broker_leads_only_what_its_present_life_was_given(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with MiniCluster(tmp_path) as cluster:
         cluster.controller.create("t")
         await cluster[1].kill()
         await cluster[1].start()
+        assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING], "every restart brings this"
+        assert sum("led 1 partitions before it was restarted" in message for message in caplog.messages) == 1
         assert cluster[1].partition("t").log.latest_epoch == -1, "its log knows of no such epoch"
         assert isinstance((await cluster[1].produce("t", batch())).error, NotLeaderOrFollower)
         cluster.controller.change("t", leader=1)

@@ -38,6 +38,8 @@ from barnabas_wire.records.last_values import collect_last_values
 
 logger = logging.getLogger(__name__)
 
+LOAD_FAILURES_TOLD = 10
+"""A partition that could not be read so often in a row, RELOAD_DELAY_S apart, is told of."""
 HIGH_WATERMARK_POLL_S = 0.01
 """How often a loading shard looks whether the HW has reached the end it read."""
 RELOAD_DELAY_S = 1.0
@@ -140,6 +142,7 @@ class _Hosted(Generic[S]):
     tickets: set[asyncio.Future[Any]] = field(default_factory=set)
     timers: dict[Hashable, asyncio.TimerHandle] = field(default_factory=dict)
     after_load: list[Callable[[S, int], CoordinatorResult]] = field(default_factory=list)
+    load_failures: int = 0
 
 
 class CoordinatorRuntime(Generic[S]):
@@ -158,6 +161,8 @@ class CoordinatorRuntime(Generic[S]):
         """`clock_ms` is the wall clock; `commit_timeout_ms` bounds how long a reply waits for replication."""
         self.name = name
         self.stats = CoordinatorStats()
+        self._unreadable: dict[int, KafkaError] = {}
+        """Partitions that the next such line is about."""
         self._log = log
         self._make_shard = make_shard
         self._clock_ms = clock_ms
@@ -378,7 +383,7 @@ class CoordinatorRuntime(Generic[S]):
         except KafkaError as error:
             if hosted.state is not ShardState.CLOSED:
                 self.stats.load_failures += 1
-                logger.warning("%s coordinator cannot read partition %d: %r", self.name, hosted.partition, error)
+                self._note_load_failure(hosted, error)
                 await asyncio.sleep(RELOAD_DELAY_S)
             if hosted.state is not ShardState.CLOSED:
                 hosted.shard = self._make_shard()
@@ -386,12 +391,36 @@ class CoordinatorRuntime(Generic[S]):
             return
         if hosted.state is ShardState.CLOSED:
             return
+        self._unreadable.pop(hosted.partition, None)
         hosted.state = ShardState.ACTIVE
         self.stats.loads += 1
         self._perform(hosted, hosted.shard.on_loaded(now_ms=self._clock_ms()))
         for decide in hosted.after_load:
             self._perform(hosted, decide(hosted.shard, self._clock_ms()))
         hosted.after_load.clear()
+
+    def _note_load_failure(self, hosted: _Hosted[S], error: KafkaError) -> None:
+        """A partition that changes hands cannot be read for a moment, and at a restart all of them do: that is no news. What
+        stays so is told in one line for all of them."""
+        logger.debug("%s coordinator cannot read partition %d: %r", self.name, hosted.partition, error)
+        hosted.load_failures += 1
+        if hosted.load_failures == LOAD_FAILURES_TOLD:
+            if not self._unreadable:
+                asyncio.get_running_loop().call_later(RELOAD_DELAY_S, self._tell_unreadable)
+            self._unreadable[hosted.partition] = error
+
+    def _tell_unreadable(self) -> None:
+        for partition, error in islice(self._unreadable.items(), 1):
+            logger.warning(
+                "%s coordinator: %d partitions could not be read for %.0f s, and the groups in them wait; the first is %d: %s. "
+                "Look at barnabas cluster health, and at this broker's log directories",
+                self.name,
+                len(self._unreadable),
+                LOAD_FAILURES_TOLD * RELOAD_DELAY_S,
+                partition,
+                error,
+            )
+        self._unreadable.clear()
 
     async def _read_all(self, hosted: _Hosted[S]) -> None:
         """Replay the partition up to its end, then wait until all of that is committed. Returns early once closed."""

@@ -48,6 +48,8 @@ HELD_RETRY_MS = 2000
 DATA_LANE_RECHECK_MS = 250
 SHUTDOWN_HEARTBEAT_MS = 100
 """How often a broker that waits for its leave asks again."""
+REGISTRATION_WARN_MS = 10_000
+"""A broker that could not register for so long may need an operator; before, it is no news."""
 NEVER_SERVED_LEAVE_MS = 1000
 """How long a broker that was never unfenced waits for its leave."""
 _STALE_CODES = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
@@ -235,7 +237,8 @@ class BrokerLifecycle:
             # a process that goes on living has lost nothing: its own last epoch is as good as a clean stop
             previous_broker_epoch=identity.previous_broker_epoch if is_first else self.broker_epoch,
         )
-        told = ""
+        told: tuple[int, str] | None = None
+        warn_at = asyncio.get_running_loop().time() + REGISTRATION_WARN_MS / 1000
         while True:
             try:
                 epoch = await self._client.register_broker(request)
@@ -246,12 +249,15 @@ class BrokerLifecycle:
                     # what it finds afterwards (an election, the session of its former life) has its time from then on
                     timeout_s = self._config.registration_timeout_ms / 1000
                     deadline = max(deadline, asyncio.get_running_loop().time() + timeout_s)
-                is_over = asyncio.get_running_loop().time() >= deadline
+                now_s = asyncio.get_running_loop().time()
+                is_over = now_s >= deadline
                 if not is_held and (error.code not in _RETRIED_CODES or is_over):
                     raise
-                if str(error) != told:
-                    logger.warning("broker %d is not registered yet: %s", identity.broker_id, error)
-                told = str(error)
+                # an election, or the session of the process before this one, ends by itself: no news until it has lasted
+                level = logging.WARNING if is_held or now_s >= warn_at else logging.INFO
+                if (level, str(error)) != told:
+                    logger.log(level, "broker %d is not registered yet: %s", identity.broker_id, error)
+                told = level, str(error)
                 await asyncio.sleep((HELD_RETRY_MS if is_held else REGISTRATION_RETRY_MS) / 1000)
                 continue
             break

@@ -30,7 +30,7 @@ from barnabas_broker.admin_quorum import make_change
 from barnabas_broker.admin_rpc import AdminService
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.config.dynamic import TopicSettings
-from barnabas_broker.config.server import NodeConfig, split_address
+from barnabas_broker.config.server import NodeConfig, ServerConfig, split_address
 from barnabas_broker.controller_client import ControllerClient, GrpcControllerTransport
 from barnabas_broker.controller_facts import ControllerFactsServicer
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
@@ -131,6 +131,7 @@ class Node:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Start, serve until `stop` is set, stop in order. Raises what made the node stop otherwise."""
+        logger.info("%s", describe_node(self._config.server))
         disk = self._open_disk()
         disk.descriptors.files_max = self._descriptors.files_max
         try:
@@ -759,6 +760,16 @@ def spare_the_collector(is_loading: bool) -> None:
     else:
         gc.freeze()
         gc.enable()
+
+
+def describe_node(server: ServerConfig) -> str:
+    """What starts here, in one line: version, node, roles, listeners, directories."""
+    return (
+        f"barnabas {VERSION}{f' ({COMMIT[:12]})' if COMMIT else ''} starts as node {server.node_id} "
+        f"({','.join(server.process_roles)}), listeners {','.join(server.listeners)}, "
+        f"admin {','.join(server.admin_listeners) or 'none'}, metrics {','.join(server.metrics_listeners) or 'none'}, "
+        f"log directories {','.join(server.log_dirs)}, metadata in {server.metadata_directory}"
+    )
 
 
 async def _first_of(stop: asyncio.Event, serving: asyncio.Task[None]) -> None:

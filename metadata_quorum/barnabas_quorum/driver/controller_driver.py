@@ -83,7 +83,8 @@ PROBE_TIMEOUT_MS = 1000
 SESSION_TICK_MS = 100
 """How often an active controller looks at its sessions at least: how exactly it knows for how long it stood still."""
 LATE_TICK_TOLD_MS = 1000
-"""A controller that stood still for this long says so."""
+"""A controller that stood still for this long says so, in one line per LATE_TICKS_TOLD_EVERY_MS."""
+LATE_TICKS_TOLD_EVERY_MS = 60_000
 FENCE_PAUSE_MS = 100
 """Before a broker is fenced again when the first time was refused: the quorum takes no records, or there is a bug."""
 BALANCE_PAUSE_S = 1.0
@@ -214,6 +215,9 @@ class ControllerDriver:
         self._waiters: deque[_Waiter] = deque()
         self._connections: dict[BrokerId, list[HeartbeatConnection]] = {}
         self._proposals = 0
+        self._stood_still_ms: list[int] = []
+        """The times that no line has told of yet."""
+        self._tell_late_from_ms = 0
         self._abort_reason = ""
         """Why a transaction is to be aborted for which no room was left."""
         self._tasks: asyncio.TaskGroup | None = None
@@ -593,13 +597,20 @@ class ControllerDriver:
 
     def _give_back(self, late_ms: int) -> None:
         """The tick came late: heartbeats may wait to be read, so nobody is judged by that time."""
-        self.controller.sessions.give_back(late_ms, now_ms=self._now_ms())
-        if late_ms >= LATE_TICK_TOLD_MS:
+        now_ms = self._now_ms()
+        self.controller.sessions.give_back(late_ms, now_ms=now_ms)
+        if late_ms < LATE_TICK_TOLD_MS:
+            return
+        self._stood_still_ms.append(late_ms)
+        if now_ms >= self._tell_late_from_ms:
+            self._tell_late_from_ms = now_ms + LATE_TICKS_TOLD_EVERY_MS
             logger.warning(
-                "this controller stood still for %d ms, which is no broker's silence; a host that is short of CPU time, "
-                "paused or swapping does that",
-                late_ms,
+                "this controller stood still %d times, for %d ms at most; brokers are not fenced for that. Look whether its "
+                "host is short of CPU time, swaps or was paused",
+                len(self._stood_still_ms),
+                max(self._stood_still_ms),
             )
+            self._stood_still_ms.clear()
 
     def _fence(self, broker_id: BrokerId, reason: str) -> None:
         logger.warning("broker %d is fenced: %s", broker_id, reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -448,6 +449,27 @@ def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
             await asyncio.sleep(2)
             assert b.runtime.shard(0).total == 3
             assert b.runtime.stats.load_failures >= 3
+
+    virtual_loop.run(main())
+
+
+def test_what_cannot_be_read_for_a_moment_is_no_news_and_what_stays_so_is_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        log = FakeLog()
+        log.read_error = NotLeaderOrFollower()
+        for partition in range(50):
+            log.batches[partition] = [numbers(1)]
+            log.commit(partition)
+        async with bench(log) as b:
+            for partition in range(50):
+                b.runtime.on_elected(partition, Epoch(1))
+            await asyncio.sleep(5)
+            assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
+            await asyncio.sleep(25)
+            (told,) = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]
+            assert "50 partitions could not be read" in told and "barnabas cluster health" in told
 
     virtual_loop.run(main())
 
