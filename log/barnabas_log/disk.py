@@ -191,6 +191,10 @@ class Disk(Protocol):
         """Before a step at `path` that must not stop halfway: raise OSError (EMFILE) unless `count` further files can be opened."""
         ...
 
+    def total_bytes(self, path: StrPath) -> int:
+        """Size of the file system that the path is on."""
+        ...
+
     def close(self) -> None:
         """End the disk's threads and let go of the directory locks."""
         ...
@@ -550,6 +554,10 @@ class RealDisk:
             file.truncate(0)  # a crash may have left one
             file.append([data])
             file.sync()
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.remove(temporary)  # on a full disk it would only take room away
+            raise
         finally:
             file.close()
         self.rename(temporary, path)
@@ -608,6 +616,11 @@ class RealDisk:
     def ensure_descriptors(self, count: int, path: StrPath) -> None:
         """See Disk.ensure_descriptors."""
         self.descriptors.ensure(count, str(path))
+
+    def total_bytes(self, path: StrPath) -> int:
+        """See Disk.total_bytes."""
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize
 
     def close(self) -> None:
         """See Disk.close."""

@@ -46,7 +46,11 @@ class LeaderEpochs:
         with self._saving:
             if self.is_dirty:
                 self.is_dirty = False
-                write_epochs(self._disk, self._path, tuple(self._entries))
+                try:
+                    write_epochs(self._disk, self._path, tuple(self._entries))
+                except OSError:
+                    self.is_dirty = True  # a full disk is tried again, and until then the file is behind
+                    raise
 
     @property
     def entries(self) -> tuple[tuple[Epoch, Offset], ...]:

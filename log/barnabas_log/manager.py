@@ -1,9 +1,10 @@
 """All logs of a broker: its directories, their loading, flushing, retention, checkpoints and deletion.
 
 May touch:  asyncio, the Disk and clock it is given.   Must not touch: peers, metadata, os.
-Invariants: a directory that failed once is offline until the process starts again; the recovery point on disk is never
-            above what is durable; the clean-shutdown file is the last thing written and the first thing removed.
-Read next:  unified_log.py, flush.py, scrubber.py; replication's manager, which owns one of these.
+Invariants: a directory that failed once is offline until the process starts again, and one that is full is not; the recovery
+            point on disk is never above what is durable; the clean-shutdown file is the last thing written and the first
+            thing removed.
+Read next:  unified_log.py, flush.py, scrubber.py, room.py; replication's manager, which owns one of these.
 
 Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, ...-stray/ of a
 replica that the cluster does not know, and the checkpoint files of checkpoints.py.
@@ -12,6 +13,8 @@ Not obvious:
   - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
   - A topic that is deleted and made again has logs of the old names: what a file says of an earlier log of that name is
     taken out before the new one begins, and a checkpoint under way leaves out what is gone meanwhile.
+  - A full directory (room.py) is watched by its free bytes, so that appends mostly end before a write fails. A write that finds no
+    room is no failure of the disk; a flush that finds none is, for the pages may be gone from memory.
   - A log truncated below the recovery point on disk rewrites that file at once, blocking: until then a crash would skip
     the proof of bytes written since. It is rare, since the tail that is cut is younger than the last checkpoint.
 """
@@ -31,9 +34,10 @@ from barnabas_log import checkpoints
 from barnabas_log.config import LogConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
-from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId, OutOfDescriptors, StorageFailed
+from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId, NoRoom, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import FlushRounds, FlushStats
 from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
+from barnabas_log.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.scrub import DamagedRange
 from barnabas_log.scrubber import Scrubber, ScrubStats
 from barnabas_log.unified_log import UnifiedLog
@@ -44,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 RETENTION_INITIAL_DELAY_MS: Final = 30_000
 """log.initial.task.delay.ms"""
+RESERVE_FILE: Final = "reserve"
+"""In each log directory."""
 _DELETE_SUFFIX: Final = "-delete"
 _STRAY_SUFFIX: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
@@ -91,6 +97,34 @@ class LogManagerConfig:
         },
     )
 
+    free_bytes_min: int = field(
+        default=32 * 1024 * 1024,
+        metadata={
+            "key": "log.dir.free.bytes.min",
+            "doc": "A log directory with fewer bytes free takes no more records: other replicas lead, reads go on. On a small "
+            "file system at most a sixteenth of it; 0 = only when a write fails.",
+        },
+    )
+    free_bytes_resume: int = field(
+        default=64 * 1024 * 1024,
+        metadata={
+            "key": "log.dir.free.bytes.resume",
+            "doc": "A log directory that ran full takes records again once so many bytes are free; above log.dir.free.bytes.min, so "
+            "that leadership does not go back and forth. On a small file system at most an eighth of it.",
+        },
+    )
+    free_check_interval_ms: int = field(
+        default=1_000,
+        metadata={"key": "log.dir.free.check.interval.ms", "doc": "How often free bytes are looked at, in ms."},
+    )
+    reserve_bytes: int = field(
+        default=1024 * 1024,
+        metadata={
+            "key": "log.dir.reserve.bytes",
+            "doc": "Bytes that each log directory keeps for checkpoints, in a file that is removed when the disk is full.",
+        },
+    )
+
 
 @dataclass(slots=True)
 class LogManagerStats:
@@ -104,6 +138,8 @@ class LogManagerStats:
     segments_retired: int = 0
     producers_expired: int = 0
     directories_failed: int = 0
+    directories_filled: int = 0
+    """Times that a directory ran full."""
 
 
 class _Directory:
@@ -120,6 +156,10 @@ class _Directory:
         self.saving = threading.Lock()
         """Held while they are written: by a disk thread each minute, by the loop when an entry would be wrong."""
         self.error: OSError | None = None
+        self.has_room = True
+        self.free_bytes = -1
+        """As last looked at, -1 before."""
+        self.reserve: Reserve
         self.rounds: FlushRounds
         self.scrub: Scrubber
 
@@ -156,6 +196,10 @@ class LogManager:
         """Called when what is known of a log's damage has changed."""
         self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
         """Called once when a directory goes offline; its logs take nothing more."""
+        self.on_room_changed: Callable[[str, bool], None] = lambda directory, has_room: None
+        """Told (path, whether its logs may grow) in a turn of the loop of its own, never amid a write."""
+        self.stays_when_full: Callable[[], bool] = lambda: False
+        """Whether somebody leads others past a full directory; else it fails as a whole, as before there were faulty replicas."""
         self.previous_broker_epoch = -1
         """After load: the broker epoch at the last stop if that was clean in every directory that works, else -1 (KIP-966)."""
         self.is_clean_start = False
@@ -175,6 +219,7 @@ class LogManager:
         """(when due by the loop's clock, path): the wall clock may be set while they wait."""
         self._removals_added = asyncio.Event()
         for directory in self._directories:
+            directory.reserve = Reserve(disk, directory.file(RESERVE_FILE), self._config.reserve_bytes)
             directory.rounds = FlushRounds(
                 disk=disk, on_flushed=self._tell_flushed, on_failed=partial(self._fail_directory, directory)
             )
@@ -204,7 +249,14 @@ class LogManager:
             try:
                 self._disk.make_directory(directory.path)
                 self._disk.lock_directory(directory.path)
-                epochs.append(await self._load_directory(directory))
+                await self._look_at_room(directory)
+                try:
+                    epoch = await self._load_directory(directory)
+                except OSError as error:
+                    if not is_no_room(error) or not await self._disk.run(directory.reserve.spend):
+                        raise
+                    epoch = await self._load_directory(directory)
+                epochs.append(epoch)
             except OSError as error:
                 if is_out_of_descriptors(error):
                     raise OutOfDescriptors(f"{directory.path}: {error}") from error
@@ -232,6 +284,7 @@ class LogManager:
             tasks.create_task(self._every(config.recovery_point_checkpoint_interval_ms, self.write_checkpoints))
             tasks.create_task(self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers))
             tasks.create_task(self._remove_when_due())
+            tasks.create_task(self._every(config.free_check_interval_ms, self.look_at_room, first_ms=0))
 
     async def close(self, *, broker_epoch: int = -1) -> None:
         """Stop cleanly, after `run` has ended: flush all, write every checkpoint, then the clean-shutdown file."""
@@ -245,6 +298,8 @@ class LogManager:
                 for result in await asyncio.gather(*closing, return_exceptions=True):
                     if result is not None:
                         raise result
+                if not directory.has_room:
+                    await self._disk.run(directory.reserve.spend)
                 await self._disk.run(self._write_directory_checkpoints, directory, self._ends(directory))
                 await directory.scrub.save()
                 clean_file = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
@@ -332,8 +387,8 @@ class LogManager:
         """The log of a partition, with these settings; if it is not there it is made, in the directory with that id if there
         is one, else in the online directory with the fewest logs. Whether it may be made is for the caller to know.
 
-        Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works,
-        OutOfDescriptors when it may be tried again later.
+        Raises InconsistentTopicId when the log is of another topic of that name, StorageFailed when no directory works, NoRoom
+        or OutOfDescriptors when it may be tried again later.
         """
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -350,12 +405,14 @@ class LogManager:
         if not online:
             raise StorageFailed("no log directory is left online")
         named = [directory for directory in online if directory.id == directory_id]
-        directory = min(named or online, key=lambda candidate: len(candidate.logs))
+        directory = min(named or online, key=lambda candidate: (not candidate.has_room, len(candidate.logs)))
+        path = directory.file(str(topic_partition))
+        is_new = not self._disk.exists(path)
         try:
             self._forget_saved(directory, topic_partition)
             log = UnifiedLog.open(
                 disk=self._disk,
-                directory=directory.file(str(topic_partition)),
+                directory=path,
                 topic_partition=topic_partition,
                 topic_id=topic_id,
                 config=config,
@@ -363,6 +420,9 @@ class LogManager:
                 listener=self,
             )
         except OSError as error:
+            if is_new and is_no_room(error):
+                with contextlib.suppress(OSError):
+                    self._disk.remove_tree(path)
             raise self._refuse(directory, error) from error
         self._adopt(directory, log)
         return log
@@ -371,6 +431,9 @@ class LogManager:
         """What to raise when a log cannot be made; the directory fails unless it is not to blame."""
         if is_out_of_descriptors(error):
             return OutOfDescriptors(f"{directory.path}: {error}")
+        if is_no_room(error) and self.stays_when_full():
+            self._lose_room(directory, str(error))
+            return NoRoom(f"{directory.path}: {error}")
         self._fail_directory(directory, error)
         return StorageFailed(f"{directory.path}: {error}")
 
@@ -429,6 +492,11 @@ class LogManager:
     def offline_directories(self) -> list[str]:
         """Paths of the directories that failed."""
         return [directory.path for directory in self._directories if directory.error is not None]
+
+    @property
+    def full_directories(self) -> list[str]:
+        """Paths of the directories that work and take no records for want of room."""
+        return [directory.path for directory in self._directories if directory.error is None and not directory.has_room]
 
     def flush_stats(self) -> dict[str, FlushStats]:
         """Flush counters by directory path."""
@@ -526,7 +594,7 @@ class LogManager:
                 if saved.get(log.topic_partition, 0) > offset:
                     saved[log.topic_partition] = offset
                     try:
-                        checkpoints.write_offsets(self._disk, directory.file(name), saved)
+                        self._write_offsets(directory, name, saved)
                     except OSError as error:
                         self._fail_directory(directory, error)
 
@@ -535,6 +603,82 @@ class LogManager:
         directory = self._homes.get(log)
         if directory is not None:
             self._fail_directory(directory, error)
+
+    def on_no_room(self, log: UnifiedLog, error: OSError) -> bool:
+        """See LogListener.on_no_room."""
+        directory = self._homes.get(log)
+        if directory is None or not self.stays_when_full():
+            return False
+        self._lose_room(directory, str(error))
+        return True
+
+    # -- room ------------------------------------------------------------------------------------------------------
+
+    async def look_at_room(self) -> None:
+        """Look at the free bytes of every online directory, and tell whose logs may grow no more, or again."""
+        for directory in self._directories:
+            if directory.error is None:
+                await self._look_at_room(directory)
+        if self.full_directories:
+            await self.apply_retention()
+
+    async def _look_at_room(self, directory: _Directory) -> None:
+        try:
+            free_bytes, total_bytes = await self._disk.run(self._measure, directory.path)
+        except OSError as error:
+            # Whether the disk works, appends and flushes will tell.
+            logger.debug("the free bytes of %s are not known: %s", directory.path, error)
+            return
+        config = self._config
+        directory.free_bytes = free_bytes
+        marks = RoomMarks.of(stop=config.free_bytes_min, resume=config.free_bytes_resume, total_bytes=total_bytes)
+        had_room = directory.has_room
+        if not marks.has_room(free_bytes, had_room=had_room):
+            if had_room and self.stays_when_full():
+                self._lose_room(directory, f"{free_bytes} bytes are free, log.dir.free.bytes.min is {marks.stop}")
+            return
+        try:
+            is_held = await self._disk.run(
+                directory.reserve.take if directory.has_room else directory.reserve.fits_twice
+            )
+        except OSError as error:
+            logger.warning("the reserve of %s could not be made: %s", directory.path, error)
+            is_held = False
+        if is_held and not directory.has_room:
+            directory.has_room = True
+            logger.info("log directory %s has room again: %d bytes are free", directory.path, free_bytes)
+            self.on_room_changed(directory.path, True)
+
+    def _measure(self, path: str) -> tuple[int, int]:
+        return self._disk.free_bytes(path), self._disk.total_bytes(path)
+
+    def _lose_room(self, directory: _Directory, reason: str) -> None:
+        if not directory.has_room:
+            return
+        directory.has_room = False
+        self.stats.directories_filled += 1
+        logger.error(
+            "log directory %s is full and takes no records until %d bytes are free: %s. Free space there, or lower the retention "
+            "of big topics; the broker goes on by itself",
+            directory.path,
+            self._config.free_bytes_resume,
+            reason,
+        )
+        asyncio.get_running_loop().call_soon(self._tell_no_room, directory)
+
+    def _tell_no_room(self, directory: _Directory) -> None:
+        if not directory.has_room and directory.error is None:
+            self.on_room_changed(directory.path, False)
+
+    def _write_offsets(self, directory: _Directory, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """A checkpoint file; on a full disk in the room that is kept for it."""
+        path = directory.file(name)
+        try:
+            checkpoints.write_offsets(self._disk, path, offsets)
+        except OSError as error:
+            if not is_no_room(error) or not directory.reserve.spend():
+                raise
+            checkpoints.write_offsets(self._disk, path, offsets)
 
     def _tell_flushed(self, log: UnifiedLog) -> None:
         if log in self._homes:
@@ -639,6 +783,8 @@ class LogManager:
                         logger.warning(
                             "the checkpoints of %s are written at the next interval: %s", directory.path, error
                         )
+                    elif is_no_room(error) and self.stays_when_full():
+                        self._lose_room(directory, str(error))  # the files stay as they were: recovery reads more
                     else:
                         self._fail_directory(directory, error)
 
@@ -669,7 +815,7 @@ class LogManager:
                 (checkpoints.RECOVERY_POINTS_FILE, points),
                 (checkpoints.LOG_START_OFFSETS_FILE, starts),
             ):
-                checkpoints.write_offsets(self._disk, directory.file(name), offsets)
+                self._write_offsets(directory, name, offsets)
             directory.saved_recovery_points, directory.saved_log_starts = points, starts
 
     async def write_high_watermarks(self) -> None:
@@ -680,6 +826,8 @@ class LogManager:
                 try:
                     await self._disk.run(self._write_high_watermarks, directory, offsets)
                 except OSError as error:
+                    if is_no_room(error) and not directory.has_room:
+                        continue
                     # A stale file costs a new leader time, not data: whether the disk works, appends and flushes will tell.
                     logger.error("high watermarks of %s could not be written: %s", directory.path, error)
 

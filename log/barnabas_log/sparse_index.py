@@ -145,7 +145,12 @@ class SparseIndex:
         if self._is_loaded and self._written < len(self._first):
             pack = self._layout.pack
             new = b"".join(map(pack, self._first[self._written :], self._second[self._written :]))
-            self._open(create=True).append([new])
+            file = self._open(create=True)
+            try:
+                file.append([new])
+            except OSError:
+                file.truncate(self._written * self._layout.size)  # a disk that ran full may have taken a part
+                raise
             self._written = len(self._first)
 
     @property

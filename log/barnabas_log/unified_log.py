@@ -19,6 +19,9 @@ Not obvious:
     recovery point on, so they are written before that point moves, not at every append.
   - A process without descriptors is not a broken disk. What would write waits, as for a slow flush; every step of several
     files asks for their descriptors first, and is refused whole (OutOfDescriptors).
+  - A write that finds no room leaves the log as it is: what it was to write stays queued, below the log end and above the
+    written end, and goes with the next write that succeeds. Its part that reached the file is cut off again. Nothing was
+    acknowledged of it; the listener sees to it that nothing more is appended meanwhile.
   - A read never waits for bytes that the listener holds back (a slow flush): it ends at the written end.
   - Damage (a flipped bit) that is known stays in its file until it is repaired or cut off: reads end before it and answer
     CORRUPT_MESSAGE within it, and everything else of the log is served.
@@ -26,6 +29,7 @@ Not obvious:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 from collections.abc import Sequence
@@ -41,6 +45,7 @@ from barnabas_log.errors import (
     CorruptCheckpoint,
     InconsistentTopicId,
     InvalidBatch,
+    NoRoom,
     OffsetOutOfRange,
     OutOfDescriptors,
     StorageFailed,
@@ -55,8 +60,9 @@ from barnabas_log.recovery import (
     recover_log,
 )
 from barnabas_log.retention import SegmentFacts, deletable_count
+from barnabas_log.room import is_no_room
 from barnabas_log.scrub import CheckFacts, DamagedRange
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
+from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, BatchPlace, LogSegment, segment_path
 from barnabas_log.validator import check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
@@ -148,6 +154,10 @@ class LogListener(Protocol):
         """A write failed; the log takes nothing more."""
         ...
 
+    def on_no_room(self, log: UnifiedLog, error: OSError) -> bool:
+        """A write found no room. Returns whether the log may wait for room with what is queued; else it has failed."""
+        ...
+
 
 class _NoListener:
     """For a log without a manager."""
@@ -160,6 +170,9 @@ class _NoListener:
     def on_recovery_point_lowered(self, log: UnifiedLog) -> None: ...
 
     def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None: ...
+
+    def on_no_room(self, log: UnifiedLog, error: OSError) -> bool:
+        return True
 
 
 class UnifiedLog:
@@ -387,6 +400,10 @@ class UnifiedLog:
                 self._write((batches,))
             except OutOfDescriptors:
                 logger.debug("%s: a write waits for a descriptor", self.directory)
+            except NoRoom:
+                self._pending.append(bytes(batches))
+                self._pending_bytes += len(batches)
+                raise
             else:
                 return
         self._pending.append(bytes(batches))
@@ -398,7 +415,8 @@ class UnifiedLog:
         """Write what is queued, with one system call. It may be held back, unless forced: by the listener for a slow flush, or
         for want of a descriptor.
 
-        Raises StorageFailed, now and from then on; if forced, OutOfDescriptors.
+        Raises StorageFailed, now and from then on; NoRoom on a full disk, where it may be called again; if forced,
+        OutOfDescriptors.
         """
         pending = self._pending
         if not pending:
@@ -417,12 +435,16 @@ class UnifiedLog:
         self._pending_bytes = 0
 
     def _write(self, parts: Sequence[Buffer]) -> None:
-        """Write all that is not written yet. Raises StorageFailed, or OutOfDescriptors before anything is written."""
+        """Write all that is not written yet. Raises StorageFailed; OutOfDescriptors before anything is written, NoRoom with
+        nothing of it left in the file."""
         active = self._active
+        size_bytes = active.file.size_bytes
         try:
             active.file.append(parts)
         except OSError as error:
-            raise self._fail(error) from error
+            if is_no_room(error):
+                active.file.truncate(size_bytes)
+            raise self._refuse(error) from error
         self.written_end_offset = self.log_end_offset
         active.remember(self.log_end_offset, active.size_bytes)
 
@@ -490,7 +512,9 @@ class UnifiedLog:
         self._pending_bytes += size
         self.log_end_offset = last_offset + 1  # type: ignore[assignment]
         if self._pending_bytes >= PENDING_BYTES_MAX:
-            self.write_pending()
+            # without room it stays queued, as it does until the next write
+            with contextlib.suppress(NoRoom):
+                self.write_pending()
         return new_tuple(AppendResult, (base_offset, last_offset, max_time_ms, append_time_ms, count, size, False))
 
     def _roll(self, now_ms: int) -> LogSegment:
@@ -502,11 +526,13 @@ class UnifiedLog:
             if self._segments_named < self._segments_made:
                 # At most the newest name may be lost, else a crash could keep a later segment and lose an earlier one.
                 self._disk.sync_directory(self.directory)
-            old.become_inactive()
+            # In this order: each of the first three may find no room, and is then done again by the next try.
+            old.finish()
             self._write_producer_snapshot()
             active = LogSegment.create(self._disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+            old.become_inactive()
         except OSError as error:
-            raise self._fail(error) from error
+            raise self._refuse(error) from error
         self._segments.add(active)
         self._active = active
         self._segments_named = self._segments_made
@@ -519,10 +545,22 @@ class UnifiedLog:
     def _write_producer_snapshot(self) -> None:
         """Producer state at the log end; durable with the next flush, torn by a crash before it (the CRC tells)."""
         self.producers.end_offset = self.log_end_offset
-        file = self._disk.open(snapshot_path(self.directory, self.log_end_offset), create=True)
-        file.truncate(0)
-        file.append([self.producers.encode()])
+        path = snapshot_path(self.directory, self.log_end_offset)
+        file = self._disk.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.append([self.producers.encode()])
+        except OSError:
+            file.close()
+            self._disk.remove(path)
+            raise
         self._unflushed_files.append(file)
+
+    def _refuse(self, error: OSError) -> KafkaError:
+        """For what can be tried again as it is: want of room is no failure there."""
+        if is_no_room(error) and self.listener.on_no_room(self, error):
+            return NoRoom(f"{self.directory}: {error}")
+        return self._fail(error)
 
     def _fail(self, error: OSError) -> KafkaError:
         if is_out_of_descriptors(error):
@@ -545,7 +583,8 @@ class UnifiedLog:
                 f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{self.log_end_offset}"
             )
         if end > self.written_end_offset:
-            self.write_pending()
+            with contextlib.suppress(NoRoom):  # what is written can be read
+                self.write_pending()
             if end > self.written_end_offset:
                 end = self.written_end_offset
         if offset >= end:
@@ -598,7 +637,8 @@ class UnifiedLog:
 
         Raises CorruptBatch or StorageFailed.
         """
-        self.write_pending()
+        with contextlib.suppress(NoRoom):
+            self.write_pending()
         try:
             for segment in self._segments:
                 if segment.max_timestamp[0] >= timestamp_ms:
@@ -676,7 +716,14 @@ class UnifiedLog:
         for damage in self.damage:
             if damage.first_offset < offset < damage.end_offset:
                 offset = damage.first_offset  # where its batches begin is not known any more
-        self.write_pending(is_forced=True)
+        try:
+            self.write_pending(is_forced=True)
+        except NoRoom:
+            # Of what was never in the file, nothing was promised: the log may as well end before it.
+            self._pending, self._pending_bytes = [], 0
+            if offset >= self.written_end_offset:
+                self._cut_unwritten()
+                return
         lowered = offset < self.flushed_end_offset
         try:
             self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
@@ -705,6 +752,18 @@ class UnifiedLog:
             raise self._fail(error) from error
         if lowered:
             self.listener.on_recovery_point_lowered(self)
+
+    def _cut_unwritten(self) -> None:
+        """End where the file ends: what was queued is dropped."""
+        active, end = self._active, self.written_end_offset
+        try:
+            active.truncate_to(BatchPlace(active.file.size_bytes, end))
+            if not self.producers.truncate_to(end):
+                self.producers = load_producers(self._disk, self.directory, list(self._segments), end_offset=end)
+        except OSError as error:
+            raise self._fail(error) from error
+        self._cuts += 1
+        self._end_at(end)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Drop everything; the log is then empty and starts at `offset`, durably, unless its directory was made since and not
@@ -968,7 +1027,8 @@ class UnifiedLog:
         To be followed by one mark_flushed once all of them are flushed, with the written end as it is now; one flush of
         a log at a time. Raises StorageFailed, or OutOfDescriptors: then as if it had not been called.
         """
-        self.write_pending(is_forced=True)
+        with contextlib.suppress(NoRoom):  # what is written can be flushed
+            self.write_pending(is_forced=True)
         try:
             self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
         except OSError as error:
@@ -1027,6 +1087,7 @@ class UnifiedLog:
             return
         try:
             if self._failure is None:
+                self.write_pending(is_forced=True)
                 self._active.finish()
                 for file in (*self.dirty_files(), self._active.offset_index.file, self._active.time_index.file):
                     file.sync()

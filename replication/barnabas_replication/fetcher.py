@@ -500,7 +500,12 @@ class Fetcher:
     def _await_flush(self, partition: Partition, now_ms: int) -> bool:
         """Have the log made durable; returns whether it is already."""
         if partition not in self._unflushed:
-            partition.log.write_pending()
+            try:
+                partition.log.write_pending()
+            except StorageFailed as error:
+                # Not within this call: it would take the partition out of what is being looked through.
+                self._loop.call_soon(self._on_storage_error, partition, error)
+                return False
             if _is_durable(partition):
                 return True
             self._unflushed[partition] = None

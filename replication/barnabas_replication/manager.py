@@ -26,7 +26,14 @@ from functools import partial
 from random import Random
 
 from barnabas_log.config import LogConfig
-from barnabas_log.errors import BatchPassesSegment, BatchTooLarge, NotOneBatch, OutOfDescriptors, StorageFailed
+from barnabas_log.errors import (
+    BatchPassesSegment,
+    BatchTooLarge,
+    NoRoom,
+    NotOneBatch,
+    OutOfDescriptors,
+    StorageFailed,
+)
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
@@ -181,7 +188,7 @@ class ReplicaManager:
             None
         )
         """Told (topic id, partition, fault) when a replica became faulty or whole again, or is not what the cluster knows."""
-        self._full_directories: set[str] = set()
+        self._full_directories: set[str] = set(logs.full_directories)
         self.throttle = ReplicationThrottle()
         self.recompression = Recompression(self._config_of, self.stats)
         self._repairs = Repairs(host=self, logs=logs, peers=peers)
@@ -189,6 +196,8 @@ class ReplicaManager:
         logs.on_flushed = self._on_flushed
         logs.on_directory_failed = self._fail_directory
         logs.on_damage = self._on_damage
+        logs.on_room_changed = lambda directory, has_room: self.set_room(directory, has_room=has_room)
+        logs.stays_when_full = lambda: self._image.features.has_replica_faults
 
     # ------------------------------------------------------------------ produce
 
@@ -851,6 +860,11 @@ class ReplicaManager:
             )
         except OutOfDescriptors as error:
             self._open_later(topic_partition, error)
+        except NoRoom as error:
+            logger.info("%s: its log is made when there is room: %s", topic_partition, error)
+            self._postponed[topic_partition] = None
+            if self._image.features.has_replica_faults:
+                self.on_replica_fault(topic_id, topic_partition.partition, ReplicaFault.NO_ROOM)
             return None
         except (OSError, StorageFailed) as error:
             logger.error("%s: its log cannot be made: %s", topic_partition, error)
@@ -1013,6 +1027,8 @@ class ReplicaManager:
             self._full_directories.discard(directory)
         else:
             self._full_directories.add(directory)
+        if has_room and self._postponed and self._is_present_life():
+            self._place_postponed(self.now_ms())
         for partition in tuple(self._partitions.values()):
             if _directory_of(partition) == directory:
                 self._set_fault(partition, is_corrupt=partition.is_corrupt, has_room=has_room)
@@ -1063,8 +1079,8 @@ class ReplicaManager:
         self.on_directory_failed(directory, error)
 
     def _on_storage_error(self, partition: Partition, error: Exception) -> None:
-        if partition.storage_error is not None:
-            return
+        if partition.storage_error is not None or isinstance(error, NoRoom):
+            return  # the log manager was told of a want of room, and tells `set_room`
         logger.error("%s: its disk failed, giving it up: %s", partition.topic_partition, error)
         self._stop_fetching(partition)
         failure = error if isinstance(error, StorageFailed) else StorageFailed(f"{partition.topic_partition}: {error}")
