@@ -636,6 +636,8 @@ class LogManager:
         if not marks.has_room(free_bytes, had_room=had_room):
             if had_room and self.stays_when_full():
                 self._lose_room(directory, f"{free_bytes} bytes are free, log.dir.free.bytes.min is {marks.stop}")
+            elif not had_room and not self.stays_when_full():
+                self._regain_room(directory)  # to fail at the next write, as it did before anybody led past it
             return
         try:
             is_held = await self._disk.run(
@@ -645,9 +647,8 @@ class LogManager:
             logger.warning("the reserve of %s could not be made: %s", directory.path, error)
             is_held = False
         if is_held and not directory.has_room:
-            directory.has_room = True
             logger.info("log directory %s has room again: %d bytes are free", directory.path, free_bytes)
-            self.on_room_changed(directory.path, True)
+            self._regain_room(directory)
 
     def _measure(self, path: str) -> tuple[int, int]:
         return self._disk.free_bytes(path), self._disk.total_bytes(path)
@@ -665,6 +666,10 @@ class LogManager:
             reason,
         )
         asyncio.get_running_loop().call_soon(self._tell_no_room, directory)
+
+    def _regain_room(self, directory: _Directory) -> None:
+        directory.has_room = True
+        self.on_room_changed(directory.path, True)
 
     def _tell_no_room(self, directory: _Directory) -> None:
         if not directory.has_room and directory.error is None:

@@ -197,7 +197,7 @@ class ReplicaManager:
         logs.on_directory_failed = self._fail_directory
         logs.on_damage = self._on_damage
         logs.on_room_changed = lambda directory, has_room: self.set_room(directory, has_room=has_room)
-        logs.stays_when_full = lambda: self._image.features.has_replica_faults
+        logs.stays_when_full = self._stays_when_full
 
     # ------------------------------------------------------------------ produce
 
@@ -1032,6 +1032,11 @@ class ReplicaManager:
         for partition in tuple(self._partitions.values()):
             if _directory_of(partition) == directory:
                 self._set_fault(partition, is_corrupt=partition.is_corrupt, has_room=has_room)
+
+    def _stays_when_full(self) -> bool:
+        """Whether others can be led past a full directory, or nobody has said yet what the cluster knows."""
+        features = self._image.features
+        return features.has_replica_faults or features.metadata_version == 0
 
     def _set_fault(self, partition: Partition, *, is_corrupt: bool, has_room: bool) -> None:
         before, had_room = partition.fault, partition.has_room

@@ -88,7 +88,8 @@ def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool, without: Wi
         f"{whole.acknowledged} records acknowledged, {whole.elections} leaders, {whole.crashes} crashes ({whole.wipes} with logs "
         f"lost), {whole.stops} clean stops, {whole.stalls} stalls, {whole.partitions} partitions, "
         f"{whole.directories_broken} directories broken and {whole.directories_full} full "
-        f"({whole.directories_offline} met), {whole.reassignments} moves of partitions, {whole.deletions} deletions of records, "
+        f"({whole.directories_offline} and {whole.directories_filled} met), {whole.reassignments} moves of partitions, "
+        f"{whole.deletions} deletions of records, "
         f"{whole.throttles} throttles, {whole.voter_changes} voter changes, {whole.hashes_compared} hashes compared, {voids} void runs"
     )
     print(

@@ -72,6 +72,8 @@ class Figures:
     directories_broken: int = 0
     directories_full: int = 0
     directories_offline: int = 0
+    directories_filled: int = 0
+    """Full ones that their broker has met, and waited for room in."""
     """Of these, how many the broker has met: then it gave up what was in them."""
     descriptor_shortages: int = 0
     hashes_compared: int = 0

@@ -55,6 +55,9 @@ class SimulatedFile(MemoryFile):
 
     def append(self, parts: Sequence[Buffer]) -> int:
         """See File.append. What has room is written, as a short write leaves it."""
+        if self._disk.takes(self.path, sum(map(len, parts))):
+            with self._disk.judged():
+                return super().append(parts)
         room = self._disk.room_for(self.path) if self._disk.broken else None
         if room is not None and self._inode is not None:
             self._inode.content += b"".join(parts)[:room]
@@ -86,7 +89,9 @@ class SimulatedDisk(MemoryDisk):
         self._renames: list[tuple[str, str]] = []
         """Not durable yet, oldest first."""
         self.broken: dict[str, int] = {}
-        """errno of what fails in a directory and below: EIO is everything, ENOSPC only what needs room."""
+        """errno of what fails in a directory and below: EIO is everything, ENOSPC only what needs room, until there is again."""
+        self.spare: dict[str, int] = {}
+        """By directory: bytes that a full one takes all the same, because as many were removed of it (its reserve)."""
         self._is_judged = False
 
     def need_descriptor(self, path: str) -> None:
@@ -111,6 +116,28 @@ class SimulatedDisk(MemoryDisk):
     def unreadable(self, path: str) -> OSError | None:
         """What whoever reads a directory's meta.properties is told."""
         return OSError(errno.EIO, "simulated read error", path) if self.broken.get(path) == errno.EIO else None
+
+    def free_bytes(self, path: Any) -> int:
+        """See Disk.free_bytes."""
+        return 0 if self._code_at(str(path)) == errno.ENOSPC else super().free_bytes(path)
+
+    def takes(self, path: str, size: int) -> bool:
+        """Whether a full directory has room for this all the same; then it is taken."""
+        full = next(
+            (each for each, code in self.broken.items() if code == errno.ENOSPC and path.startswith(f"{each}/")), ""
+        )
+        if self.spare.get(full, 0) < size:
+            return False
+        self.spare[full] -= size
+        return True
+
+    def write_file_atomically(self, path: Any, data: bytes) -> None:
+        """See Disk.write_file_atomically."""
+        if self.takes(str(path), len(data)):
+            with self.judged():
+                super().write_file_atomically(path, data)
+        else:
+            super().write_file_atomically(path, data)
 
     def room_for(self, path: str) -> int | None:
         """Bytes of a write that a full disk still takes; None: it is not full."""
@@ -156,6 +183,9 @@ class SimulatedDisk(MemoryDisk):
     def remove(self, path: Any) -> None:
         """See Disk.remove."""
         self.may_fail("remove", str(path))
+        inode, directory = self.names.get(str(path)), str(path).rpartition("/")[0]
+        if inode is not None and self.broken.get(directory) == errno.ENOSPC:
+            self.spare[directory] = self.spare.get(directory, 0) + len(inode.content)
         super().remove(path)
 
     def remove_tree(self, path: Any) -> None:
@@ -204,7 +234,7 @@ class SimulatedDisk(MemoryDisk):
     def after_crash(self, random: Random, *, is_power_cut: bool) -> SimulatedDisk:
         """What the next life finds."""
         after = SimulatedDisk(self._faults, self._draw)
-        after.broken = dict(self.broken)
+        after.broken, after.spare = dict(self.broken), dict(self.spare)
         if not is_power_cut:
             copies = {inode: _copy(inode) for inode in (*self.names.values(), *self.durable_names.values())}
             after.names = {name: copies[inode] for name, inode in self.names.items()}

@@ -37,6 +37,8 @@ CLEAN_MENDING_SHARE = 0.4
 HAUNT_STALL_S = 0.5
 """Most time in which a follower is to hold more than its stalled leader has flushed, and for which it is stalled itself."""
 HAUNT_STEP_S = 0.005
+ROOM_AGAIN_SHARE = 0.7
+"""Of the directories that are full, how many have room again while their broker runs, without a stop."""
 LATE_S = 3.0
 LATE_STEP_S = 0.01
 ROLLED_S = 0.1
@@ -413,7 +415,10 @@ class Faults:
             self._works_again.clear()
             while self.wiped is not None:
                 await asyncio.sleep(LATE_STEP_S)
-            await self._mend(node, path)
+            if is_full and cluster.random.random() < ROOM_AGAIN_SHARE:
+                self._make_room(node)
+            else:
+                await self._mend(node, path)
 
     async def _starve_now_and_then(self) -> None:
         """One broker has no descriptor left: its logs open nothing, and what nobody holds was closed. That breaks no disk."""
@@ -450,10 +455,18 @@ class Faults:
             self._in_repair = None
         node.disk.broken.pop(path, None)
 
+    def _make_room(self, node: SimulatedNode) -> None:
+        """Somebody freed space: nobody tells the broker."""
+        node.disk.spare.clear()
+        for path in [path for path, code in node.disk.broken.items() if code == errno.ENOSPC]:
+            self._cluster.note(f"room again {path}", node.id, node.life)
+            del node.disk.broken[path]
+
     def mend_all(self) -> None:
-        """Stop every broker that has a broken directory, and give it back as it is."""
+        """Make room where a directory is full. Stop every broker that has a broken one, and give it back as it is."""
         for node in self._cluster.nodes:
-            if node.disk.broken:
+            self._make_room(node)
+            if node.disk.broken or (node.is_up and node.logs.offline_directories):
                 node.crash()
                 node.disk.broken.clear()
                 self._start_later(node)

@@ -18,7 +18,7 @@ from barnabas_quorum.driver.controller_driver import SESSION_TICK_MS
 from barnabas_quorum.image.directories import is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration
-from barnabas_quorum.records import LeaderRecoveryState
+from barnabas_quorum.records import LeaderRecoveryState, ReplicaFault
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches
@@ -148,6 +148,7 @@ class Invariants:
             for number, registration in topic.partitions.items():
                 self._check_registration(self.model(topic.name, topic.id, number), registration)
                 self._check_directories(image, topic.name, registration)
+                self._check_faults(image, topic.name, registration)
         if image.offset > self._newest_offset:
             self._newest_offset = image.offset
             living = {topic.id for topic in topics}
@@ -194,6 +195,8 @@ class Invariants:
         known = {*before.isr, *before.elr}
         if is_reassigning(before) and not is_reassigning(now):
             known.update(now.isr)  # the old leader has just vouched for the last of them
+        if before.fault_of(before.leader) is not None:
+            known.update(now.isr)  # as a faulty one does for the first whole one, which takes over at once
         if set(now.elr) - known:
             raise LawBroken("nobody becomes eligible who was not in sync (C4)", f"{model}: {before} to {now}")
         if not now.has_leader or now.leader == before.leader:
@@ -230,6 +233,17 @@ class Invariants:
                     "who lost the directory of its replica may not lead (C4)",
                     f"{name}, broker {replica}: {registration}",
                 )
+
+    def _check_faults(self, image: MetadataImage, name: str, registration: PartitionRegistration) -> None:
+        """Who is faulty leads, and is in the ISR, only for want of a whole one; who is corrupt is not eligible."""
+        faults = dict(registration.faults)
+        whole = [each for each in registration.isr if each not in faults and image.cluster.is_active(each)]
+        if (registration.leader in faults and whole) or any(
+            member in faults and member != registration.leader for member in registration.isr
+        ):
+            raise LawBroken("a faulty replica leads only where no whole one may (C4)", f"{name}: {registration}")
+        if any(faults.get(member) is ReplicaFault.CORRUPT for member in registration.elr):
+            raise LawBroken("a corrupt replica is not eligible (C4)", f"{name}: {registration}")
 
     # -- replicas --------------------------------------------------------------------------------------------------
 
@@ -408,7 +422,8 @@ class Invariants:
     def _unsettled_partition(
         self, name: TopicPartition, topic_id: Uuid, registered: PartitionRegistration
     ) -> str | None:
-        if not registered.has_leader or len(registered.isr) < len(registered.replicas) or is_reassigning(registered):
+        is_whole = registered.has_leader and len(registered.isr) == len(registered.replicas) and not registered.faults
+        if not is_whole or is_reassigning(registered):
             return f"{name}: {registered}"
         ends = set()
         owed = self._cluster.operators.owed_settings.get(topic_id)

@@ -36,6 +36,7 @@ from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_log import checkpoints, flush, recovery, unified_log
 from barnabas_log import manager as log_manager
 from barnabas_log.config import LogConfig
+from barnabas_log.errors import NoRoom
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
@@ -365,6 +366,37 @@ def _log_that_found_no_descriptor_is_never_opened(patch: pytest.MonkeyPatch) -> 
     patch.setattr(ReplicaManager, "_open_later", lambda self, topic_partition, error: None)
 
 
+def _what_found_no_room_counts_as_written(patch: pytest.MonkeyPatch) -> None:
+    original = UnifiedLog._write
+
+    def write(self: UnifiedLog, parts: Any) -> None:
+        try:
+            original(self, parts)
+        except NoRoom:
+            self.written_end_offset = self.log_end_offset
+
+    patch.setattr(UnifiedLog, "_write", write)
+
+
+def _full_directory_is_never_used_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LogManager, "_regain_room", lambda self, directory: None)
+
+
+def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    original = ReplicaManager._set_fault
+
+    def set_fault(self: ReplicaManager, target: Partition, *, is_corrupt: bool, has_room: bool) -> None:
+        if has_room and not target.has_room and not target.is_leader:
+            patch_begin = self._begin_fetching
+            self._begin_fetching = lambda partition: None  # type: ignore[method-assign]
+            original(self, target, is_corrupt=is_corrupt, has_room=has_room)
+            self._begin_fetching = patch_begin  # type: ignore[method-assign]
+        else:
+            original(self, target, is_corrupt=is_corrupt, has_room=has_room)
+
+    patch.setattr(ReplicaManager, "_set_fault", set_fault)
+
+
 def _failed_directory_leaves_no_isr(patch: pytest.MonkeyPatch) -> None:
     def fail_directories(image: Any, broker: Any, offline: Any, *, rules: Any) -> list[Any]:
         records = controller_directories.fail_directories(image, broker, offline, rules=rules)
@@ -545,6 +577,9 @@ MUTANTS = (
     NodeMutant("a failed directory is used on", _failed_directory_is_used_on),
     NodeMutant("want of descriptors is taken for a dead disk", _want_of_descriptors_is_taken_for_a_dead_disk, 7008),
     NodeMutant("a log that found no descriptor is never opened", _log_that_found_no_descriptor_is_never_opened),
+    NodeMutant("what found no room counts as written", _what_found_no_room_counts_as_written),
+    NodeMutant("a full directory is never used again", _full_directory_is_never_used_again),
+    NodeMutant("a follower with room again is forgotten", _follower_with_room_again_is_forgotten),
     NodeMutant("who is in a failed directory stays in sync", _failed_directory_leaves_no_isr),
     NodeMutant("a clean stop forgets to flush", _clean_stop_forgets_to_flush),
     NodeMutant("a stop counts as clean for ever", _stop_counts_as_clean_for_ever),

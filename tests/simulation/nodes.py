@@ -25,6 +25,7 @@ from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
@@ -67,6 +68,9 @@ QUORUM = QuorumConfig(retention_bytes=4_000, fetch_snapshot_bytes_max=300)
 QUORUM_SEGMENT_BYTES = 1_200
 PROPERTIES = {"min.insync.replicas": "2", "log.retention.ms": "-1"}
 FILE_DELETE_DELAY_MS = 300
+FREE_CHECK_MS = 100
+RESERVE_BYTES = 8_192
+"""Of each directory: small, for every crash copies it."""
 
 
 class NoProbe:
@@ -272,7 +276,12 @@ class SimulatedNode:
             offline=unread,
             default_config=self._shaped(LogConfig.from_overrides(broker_defaults(properties), {})),
             clock_ms=clock_ms,
-            config=LogManagerConfig(recovery_point_checkpoint_interval_ms=checkpoint_ms, scrub_bytes_per_second_max=0),
+            config=LogManagerConfig(
+                recovery_point_checkpoint_interval_ms=checkpoint_ms,
+                scrub_bytes_per_second_max=0,
+                free_check_interval_ms=FREE_CHECK_MS,
+                reserve_bytes=RESERVE_BYTES,
+            ),
         )
         await logs.load()
         incarnation_id = Uuid(random.randbytes(16))
@@ -312,6 +321,16 @@ class SimulatedNode:
         )
         placements = Placements(client)
         replicas.on_placed = placements.note
+        faults = ReplicaFaultReports(client)
+        replicas.on_replica_fault = faults.note
+        tell_room = logs.on_room_changed
+
+        def on_room_changed(directory: str, has_room: bool) -> None:
+            self._cluster.figures.directories_filled += not has_room
+            self._cluster.note(f"directory {directory} {'has room' if has_room else 'is full'}", self.id, self.life)
+            tell_room(directory, has_room)
+
+        logs.on_room_changed = on_room_changed
         failure: asyncio.Future[None] = loop.create_future()
 
         def fail(error: BaseException) -> None:
@@ -353,7 +372,11 @@ class SimulatedNode:
         listener.leader_observers = (driver.on_leader_change, lifecycle.on_leader_change)
         driver.attach(quorum, loader=loader)
         self.is_up = True
-        await self._serve(publisher, placements, (quorum.run(), driver.run(), lifecycle.run(), _raise_from(failure)))
+        await self._serve(
+            publisher,
+            (placements.run(), faults.run()),
+            (quorum.run(), driver.run(), lifecycle.run(), _raise_from(failure)),
+        )
         await metadata_log.close()
 
     def _tell_offline_directories(self, unread: set[str]) -> None:
@@ -365,7 +388,7 @@ class SimulatedNode:
     async def _serve(
         self,
         publisher: BrokerMetadataPublisher,
-        placements: Placements,
+        reports: Iterable[Coroutine[Any, Any, None]],
         control_side: Iterable[Coroutine[Any, Any, None]],
     ) -> None:
         """Until `stop`, then in the order of node.py: hand over, close data, mark the logs clean, resign."""
@@ -374,7 +397,7 @@ class SimulatedNode:
             control = [tasks.create_task(part) for part in control_side]
             keeping = tasks.create_task(logs.run())
             replicating = tasks.create_task(replicas.run())
-            others = [tasks.create_task(part) for part in (placements.run(), self._retire(logs))]
+            others = [tasks.create_task(part) for part in (*reports, self._retire(logs))]
             lifecycle.set_ready()
             await self._stop.wait()
             await lifecycle.leave()

@@ -63,12 +63,13 @@ def test_a_sample_of_seeds_breaks_no_law() -> None:
         figures = list(pool.map(run, range(186, 198)))
     assert len(figures) == 12
     assert sum(figure.is_void for figure in figures) <= 4
-    assert sum(figure.acknowledged for figure in figures) > 1000
+    assert sum(figure.acknowledged for figure in figures) > 900
     assert sum(figure.crashes for figure in figures) > 30
     whole = Figures()
     for figure in figures:
         whole.add(figure)
     assert min(whole.stops, whole.reassignments, whole.voter_changes, whole.directories_offline, whole.throttles) > 0
+    assert whole.directories_filled > 0
     assert whole.hashes_compared > 100
 
 
