@@ -40,7 +40,7 @@ sim-long: ## random seeds of all simulations on all cores: BUDGET= CPU time, suc
 	@$(PY) -W ignore -m tests.simulation.sweep --budget $(or $(BUDGET),10m)
 
 sim-mutants: ## the seeded bugs of the control plane and of log and replication, each found from random seeds
-	@$(PY) -W ignore -m tests.simulation.mutants; first=$$?; $(PY) -W ignore -m tests.simulation.node_mutants && exit $$first
+	@$(PY) -W ignore -m tests.simulation.all_mutants
 
 chaos: ## break a real quorum in network namespaces under 50 metadata writes/s: SEED= BUDGET= (most s of faults per scenario)
 	@$(PY) -m tests.chaos --seed $(SEED) $(if $(BUDGET),--budget $(BUDGET))

@@ -32,6 +32,11 @@ REPOSITORY = HERE.parents[2]
 STEPS = {"raft": 5_000, "controllers": 6_000}
 CPU_LIMIT_S = 600.0
 """For each bug."""
+OTHER_SEEDS = 1 << 30
+"""How far from the first try's seeds those of the second are."""
+CLEAN_CPU_S_MIN = 100.0
+CLEAN_TIMES = 10
+"""Clean code is searched for so many times as long as the slowest bug took to be found."""
 HANG_CPU_S = 60
 """A seed that takes so long has fallen into a loop."""
 SEEDS_MAX = 1_000_000
@@ -313,7 +318,7 @@ def hunt(
         if outcomes_only:
             arguments.append("--outcomes-only")
         paths = [str(REPOSITORY), *(str(root / part) for part, _ in COPIES)]
-        cpu_max = int(min(cpu_limit_s, CPU_LIMIT_S)) + HANG_CPU_S
+        cpu_max = int(cpu_limit_s) + HANG_CPU_S
         program = (
             "import resource, sys\n"
             f"resource.setrlimit(resource.RLIMIT_CPU, ({cpu_max}, {cpu_max}))\n"
