@@ -860,6 +860,7 @@ class ReplicaManager:
             )
         except OutOfDescriptors as error:
             self._open_later(topic_partition, error)
+            return None
         except NoRoom as error:
             logger.info("%s: its log is made when there is room: %s", topic_partition, error)
             self._postponed[topic_partition] = None
