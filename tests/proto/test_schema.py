@@ -107,12 +107,19 @@ def test_a_legacy_count_that_cannot_be_is_malformed(count: int) -> None:
         schema.decode_request(ApiKey.METADATA, 4, memoryview(count.to_bytes(4, "big", signed=True) + bytes(20)))
 
 
-def test_the_elements_of_all_arrays_count_together_and_eight_integers_as_one() -> None:
+def test_the_elements_of_all_arrays_count_together() -> None:
     topics = [OffsetFetchRequestTopic(name=f"t{i}", partition_indexes=list(range(8))) for i in range(10)]
     body = memoryview(encode(OffsetFetchRequest(group_id="g", topics=topics), 7))
-    assert len(schema.decode(OffsetFetchRequest, 7, body, elements_max=20).topics) == 10
+    assert len(schema.decode(OffsetFetchRequest, 7, body, elements_max=90).topics) == 10
     with pytest.raises(TooManyElements):
-        schema.decode(OffsetFetchRequest, 7, body, elements_max=19)
+        schema.decode(OffsetFetchRequest, 7, body, elements_max=89)
+
+
+def test_a_text_is_not_longer_than_kafka_reads_it_whatever_its_length_could_say() -> None:
+    longest = OffsetFetchRequest(group_id="g" * 32_767, topics=[])
+    assert schema.decode(OffsetFetchRequest, 7, encode(longest, 7)).group_id == longest.group_id
+    with pytest.raises(MalformedMessage, match="group_id"):
+        schema.decode(OffsetFetchRequest, 7, encode(OffsetFetchRequest(group_id="g" * 32_768, topics=[]), 7))
 
 
 @pytest.mark.parametrize("version", [1, 12])

@@ -82,6 +82,7 @@ def _describe_error(request: DescribeConfigsRequest, error: KafkaError) -> Descr
     on_error=_describe_error,
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=PARTITION_ELEMENTS_MAX,
+    memory_bytes_max=4 * ANSWER_BYTES_MAX,  # the elements, joined, framed, and the request
 )
 async def describe_configs(services: BrokerServices, context: RequestContext, request: DescribeConfigsRequest) -> bytes:
     """The configs of topics and of this broker. Each resource is encoded when it is described, and one that is named again is

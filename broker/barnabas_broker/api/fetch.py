@@ -33,12 +33,15 @@ from barnabas_wire.kafka.messages.fetch import (
     parse_poll,
     split_poll,
 )
+from barnabas_wire.kafka.primitives import TooManyElements
 from barnabas_wire.tuples import new_tuple
 
 if TYPE_CHECKING:
     from barnabas_broker.network.connection import ResponseSlot
 
 TOPIC_IDS_FROM = 13
+CONSUMER_PARTITIONS_MAX = 16_384
+"""Partitions that one fetch of a consumer may name; a follower may have more of one leader. Each takes up to 10 us of the loop."""
 READ_COMMITTED = 1
 FULL_SESSION_EPOCHS = (0, -1)
 """A request with one of these names all its partitions: it opens a session, or closes one."""
@@ -57,6 +60,11 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         if poll is not None and _poll(services, slot, version, poll, offset, flushed):
             return
     request = parse_fetch_request(frame, position, version)
+    if len(request.partitions) > CONSUMER_PARTITIONS_MAX:
+        # More only for a follower, and no more than there are to follow.
+        known = services.metadata.image.topics.partition_count if request.replica_id >= 0 else 0
+        if len(request.partitions) > known:
+            raise TooManyElements(f"a fetch names {len(request.partitions):,} partitions")
     if request.session_epoch not in FULL_SESSION_EPOCHS:
         code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         slot.count_errors((code,))

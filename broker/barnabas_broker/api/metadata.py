@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Iterable
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
-from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
+from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import CreatableTopic
 from barnabas_quorum.image.metadata import MetadataImage
@@ -51,6 +51,8 @@ TOPIC_NAME_MAX = 249
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 TOPIC_IDS_FROM = 12
 """v10 and v11 have the field, but not yet the answer for an id that is unknown (KIP-516)."""
+NAMED_TOPICS_MAX = 16_384
+"""In one request. Who wants more asks for all."""
 CREATION_WAIT_S = 0.5
 """How long an answer waits for topics that its request creates. Without a controller it is the whole wait, and the requests behind
 it on the same connection wait, too."""
@@ -73,7 +75,7 @@ def _error(request: MetadataRequest, error: KafkaError) -> MetadataResponse:
     versions=(0, 13),
     on_error=_error,
     request_bytes_max=PARTITIONS_BYTES_MAX,
-    elements_max=PARTITION_ELEMENTS_MAX,
+    elements_max=NAMED_TOPICS_MAX,
 )
 def metadata(
     services: BrokerServices, context: RequestContext, request: MetadataRequest

@@ -5,8 +5,9 @@ Invariants: every topic and partition of a request is answered once, in its orde
 Read next:  coordinator/group/offsets.py; groups.py for membership.
 
 Behaviour: v10 names topics by id, everything before by name; v8+ of OffsetFetch asks for several groups at once; null topics
-(v2+) means everything the group has committed. A commit for a partition that does not exist is refused, a fetch is not: it has
-committed nothing. An error of the group is told in its own field where the version has one, and in every partition asked for.
+(v2+) means everything the group has committed. A group, topic or partition that is named twice is answered once. A commit for a
+partition that does not exist is refused, a fetch is not: it has committed nothing. An error of the group
+is told in its own field where the version has one, and in every partition asked for.
 An offset is committed for the topic of that name as it is then: one of an earlier topic is not given out for a later one.
 Differences from Kafka: the topic's id is kept whatever the version of the commit, Kafka keeps it from v10 on; there are no
 transactions, so every offset is stable and `require_stable` changes nothing; an unknown group with a generation gets
@@ -54,6 +55,11 @@ P = TypeVar("P", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 TOPIC_IDS_FROM = 10
 """First version of OffsetCommit and OffsetFetch that names topics by id."""
+COMMITTED_ELEMENTS_MAX = 8_192
+"""Of one OffsetCommit. What it commits is one batch of the offsets topic, and about 10,000 offsets fill the mebibyte of that."""
+COMMIT_CALLS_MAX = 700_000
+"""A commit is a record, of which key and value are encoded."""
+FETCH_CALLS_MAX = 500_000
 NOTHING = CommittedOffset(NO_OFFSET, NO_EPOCH, "")
 
 
@@ -71,7 +77,8 @@ def _not_committed(request: OffsetCommitRequest, error: KafkaError) -> OffsetCom
     versions=(2, 10),
     on_error=_not_committed,
     request_bytes_max=PARTITIONS_BYTES_MAX,
-    elements_max=PARTITION_ELEMENTS_MAX,
+    elements_max=COMMITTED_ELEMENTS_MAX,
+    calls_max=COMMIT_CALLS_MAX,
 )
 async def offset_commit(
     services: BrokerServices, context: RequestContext, request: OffsetCommitRequest
@@ -155,6 +162,7 @@ class _FetchedTopic(NamedTuple):
     versions=(1, 10),
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=PARTITION_ELEMENTS_MAX,
+    calls_max=FETCH_CALLS_MAX,
 )
 def offset_fetch(services: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """What groups have committed."""
@@ -174,7 +182,7 @@ def offset_fetch(services: BrokerServices, context: RequestContext, request: Off
             ],
         )
     groups = []
-    for group in request.groups:
+    for group in {group.group_id: group for group in request.groups}.values():
         asked = None
         if group.topics is not None:
             asked = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics]
@@ -217,33 +225,50 @@ def _fetch_group(
 ) -> tuple[list[_FetchedTopic], ErrorCode]:
     image = services.metadata.image
     try:
-        if asked is None:
-            asked = _everything_committed(services, context, image, group_id)
-        found = []
-        for name, topic_id, partitions in asked:
-            if context.api_version >= TOPIC_IDS_FROM:
-                topic = image.topics.get_by_id(topic_id)
-                if topic is None:
-                    found.append(_told(name, topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID))
-                    continue
-                name = topic.name
-            committed = services.groups.fetch_offsets(group_id, [TopicPartition(name, index) for index in partitions])
-            present = image.topics.get(name)
-            entries = [
-                (index, NOTHING if _is_of_another(offset, present) else offset, ErrorCode.NONE)
-                for index, offset in zip(partitions, committed, strict=True)
-            ]
-            found.append(_FetchedTopic(name, topic_id, entries))
-        # A group that this broker does not coordinate is refused even when nothing is asked for.
-        services.groups.fetch_offsets(group_id, [])
+        asked = _everything_committed(services, context, image, group_id) if asked is None else _each_once(asked)
+        names = [name for name, _, _ in asked]
+        if context.api_version >= TOPIC_IDS_FROM:
+            topics = [image.topics.get_by_id(topic_id) for _, topic_id, _ in asked]
+            names = [name if topic is None else topic.name for name, topic in zip(names, topics, strict=True)]
+            unknown = {topic_id for (_, topic_id, _), topic in zip(asked, topics, strict=True) if topic is None}
+        else:
+            unknown = set()
+        # Asked for at once: to find a group costs as much as its id is long. One that this broker does not coordinate is refused
+        # even when nothing is asked for.
+        wanted = [
+            TopicPartition(name, index)
+            for name, (_, topic_id, partitions) in zip(names, asked, strict=True)
+            if topic_id not in unknown
+            for index in partitions
+        ]
+        committed = iter(services.groups.fetch_offsets(group_id, wanted))
     except KafkaError as error:
         return [_told(*topic, error.code) for topic in asked or ()], error.code
+    found = []
+    for name, (_, topic_id, partitions) in zip(names, asked, strict=True):
+        if topic_id in unknown:
+            found.append(_told(name, topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID))
+            continue
+        present = image.topics.get(name)
+        entries = []
+        for index in partitions:
+            offset = next(committed)
+            entries.append((index, NOTHING if _is_of_another(offset, present) else offset, ErrorCode.NONE))
+        found.append(_FetchedTopic(name, topic_id, entries))
     return found, ErrorCode.NONE
 
 
 def _is_of_another(committed: CommittedOffset, topic: TopicImage | None) -> bool:
     """Whether the offset is of an earlier topic of that name: its deletion was not recorded, and it means nothing in this one."""
     return topic is not None and committed.topic_id not in (ZERO_UUID, topic.id)
+
+
+def _each_once(asked: Iterable[tuple[str, Uuid, Sequence[int]]]) -> list[tuple[str, Uuid, list[int]]]:
+    """Topics and partitions as they were named, each once: four bytes that name a partition bring back all of its metadata."""
+    partitions_of: dict[tuple[str, Uuid], dict[int, None]] = {}
+    for name, topic_id, partitions in asked:
+        partitions_of.setdefault((name, topic_id), {}).update(dict.fromkeys(partitions))
+    return [(name, topic_id, list(partitions)) for (name, topic_id), partitions in partitions_of.items()]
 
 
 def _everything_committed(

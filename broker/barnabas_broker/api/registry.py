@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from barnabas_broker.api.answers import message_of
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.services import BrokerServices
 from barnabas_wire.kafka.errors import KafkaError
@@ -35,6 +36,10 @@ ELEMENTS_MAX = 8_192
 """Array elements of most requests. One of two bytes is an object of a hundred and 10 us of the loop in the handler."""
 PARTITION_ELEMENTS_MAX = 32_768
 """Array elements of a request that names partitions."""
+CALLS_PER_TURN_MAX = 400_000
+"""Python and C calls that the greediest request allowed may take in one turn of either loop, 40 to 80 ms."""
+MEMORY_BYTES_MAX = 48 * 1024 * 1024
+"""Memory that the greediest request allowed may take at any moment, its answer included."""
 
 Handler = Callable[[BrokerServices, RequestContext, Any], Any | Awaitable[Any]]
 ErrorResponse = Callable[[Any, KafkaError], Any]
@@ -81,6 +86,10 @@ class Api:
     """Largest frame. One that claims more closes its connection once its header came, before its body is read."""
     elements_max: int = ELEMENTS_MAX
     """Most elements in all arrays of a request together, see barnabas_wire.kafka.schema; more close the connection."""
+    calls_max: int = CALLS_PER_TURN_MAX
+    """See CALLS_PER_TURN_MAX; tests/broker/test_greedy_requests.py holds every API to it."""
+    memory_bytes_max: int = MEMORY_BYTES_MAX
+    """See MEMORY_BYTES_MAX; likewise."""
     is_direct: bool = False
     ends_with_client: bool = False
     """Whether the handler is cancelled while it waits when its client is gone. What writes for others goes on, as in Kafka."""
@@ -99,6 +108,8 @@ def handles(
     request_bytes_max: int = REQUEST_BYTES_MAX,
     elements_max: int = ELEMENTS_MAX,
     ends_with_client: bool = False,
+    calls_max: int = CALLS_PER_TURN_MAX,
+    memory_bytes_max: int = MEMORY_BYTES_MAX,
 ) -> Callable[[Handler], Handler]:
     """Register a handler.
 
@@ -109,6 +120,7 @@ def handles(
         request_bytes_max: largest frame, without its size.
         elements_max: most array elements in a request.
         ends_with_client: see Api.
+        calls_max, memory_bytes_max: see the constants; another value needs its reason beside it.
     """
 
     def register(handler: Handler) -> Handler:
@@ -120,6 +132,8 @@ def handles(
             request_bytes_max=request_bytes_max,
             elements_max=elements_max,
             ends_with_client=ends_with_client,
+            calls_max=calls_max,
+            memory_bytes_max=memory_bytes_max,
         )
         return handler
 
@@ -189,7 +203,7 @@ def error_response(api: Api, request: Any, error: KafkaError) -> Any:
     response = message_classes(api.key)[1]()
     response.error_code = int(error.code)
     if hasattr(response, "error_message"):
-        response.error_message = error.message or None
+        response.error_message = message_of(error)
     return response
 
 
@@ -200,6 +214,8 @@ def _add(
     *,
     request_bytes_max: int,
     elements_max: int,
+    calls_max: int = CALLS_PER_TURN_MAX,
+    memory_bytes_max: int = MEMORY_BYTES_MAX,
     is_direct: bool = False,
     ends_with_client: bool = False,
     on_error: ErrorResponse | None = None,
@@ -213,6 +229,8 @@ def _add(
         handler=handler,
         request_bytes_max=request_bytes_max,
         elements_max=elements_max,
+        calls_max=calls_max,
+        memory_bytes_max=memory_bytes_max,
         is_direct=is_direct,
         ends_with_client=ends_with_client,
         error_response=on_error,

@@ -9,6 +9,8 @@ Differences from Kafka: nobody logs in by SASL yet, so credentials are kept for 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
@@ -44,8 +46,9 @@ def describe_credentials(
     """Mechanisms and iterations of users; no users named means all that have a credential."""
     image = services.metadata.image.scram
     names = [user.name for user in request.users] if request.users else image.users()
+    times = Counter(names)
     return DescribeUserScramCredentialsResponse(
-        results=[_described(services, name, is_twice=names.count(name) > 1) for name in dict.fromkeys(names)]
+        results=[_described(services, name, is_twice=count > 1) for name, count in times.items()]
     )
 
 

@@ -26,7 +26,8 @@ Not obvious:
 - fields of type `records` come out as slices of the given view (no copy) and die with its buffer; others are copies;
 - an element's least encoded size bounds a count: 2^31 elements in a frame of 20 bytes fail before any list is made;
 - an element of two bytes becomes an object of a hundred: a reader of strangers' bytes bounds the elements of the whole message,
-  too. Each array is checked before its list is made; unknown tagged fields count, of plain integers each eighth.
+  too. Each array is checked before its list is made; unknown tagged fields count;
+- no text is longer than STRING_BYTES_MAX, as Kafka's own readers have it, though the compact length could say more.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import (
     ELEMENTS_UNBOUNDED,
     ONE_BYTE,
+    STRING_BYTES_MAX,
     TAGGED_FIELDS_MAX,
     Buffer,
     MalformedMessage,
@@ -220,8 +222,6 @@ _CODES = {
 
 _INTEGERS_READY = 17
 """Shorter lists of integers (replica lists) have their struct ready: making a format costs as much as the packing."""
-_INTEGERS_SHIFT = 3
-"""Eight integers of a list count as one element: they are read by one call and take 8 to 40 bytes each."""
 _INTEGERS = {
     kind: (
         tuple(struct_module.Struct(f">{count}{_CODES[kind]}").pack for count in range(_INTEGERS_READY)),
@@ -463,14 +463,17 @@ class _DecoderWriter(_Writer):
             self.emit(f"p += {unpacker.size}")
         self.pending.clear()
 
-    def prefix(self, legacy_code: str) -> str:
-        """Read a length or count; afterwards the variable holds it with null as -1."""
+    def prefix(self, legacy_code: str, *, text_of: str | None = None) -> str:
+        """Read a length or count; afterwards the variable holds it with null as -1. `text_of`: the field whose text follows."""
         name = self.fresh("n")
         self.pending.append((name, "B" if self.is_flexible else legacy_code))
         self.flush()
         if self.is_flexible:
             with self.block(f"if {name} > 127:"):
                 self.emit(f"{name}, p = tail(data, p, {name})")
+                if text_of is not None:
+                    with self.block(f"if {name} > {STRING_BYTES_MAX + 1}:"):
+                        self.emit(f"malformed({text_of!r}, {name} - 1)")
             self.emit(f"{name} -= 1")
         return name
 
@@ -508,7 +511,7 @@ class _DecoderWriter(_Writer):
                 self.names["new_uuid"] = new_uuid
                 return f"new_uuid({name})"
             return name
-        length = self.prefix("h" if kind == "string" else "i")
+        length = self.prefix("h", text_of=where) if kind == "string" else self.prefix("i")
         stop = self.fresh("e")
         with self.block(f"if {length} >= 0:"):
             self.emit(f"{stop} = p + {length}")
@@ -548,7 +551,7 @@ class _DecoderWriter(_Writer):
         with self.block(f"if {count} >= 0:"):
             with self.block(f"if {count} * {self.least_size(element)} > end - p:"):
                 self.emit(f"malformed({where!r}, {count})")
-            self.emit(f"left -= {count} >> {_INTEGERS_SHIFT}" if element in _INTEGERS else f"left -= {count}")
+            self.emit(f"left -= {count}")
             with self.block("if left < 0:"):
                 self.emit(f"too_many({where!r}, {count})")
             if element in _INTEGERS:

@@ -469,7 +469,7 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
         for _ in range(count):
             topic, p = _read_topic(view, p, end, version)
             inner, p = _read_count(view, p, is_flexible)
-            left -= inner >> 3
+            left -= inner
             if left < 0:
                 too_many("ForgottenTopic.partitions", inner)
             if inner * 4 > end - p:

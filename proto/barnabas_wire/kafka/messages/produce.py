@@ -37,7 +37,7 @@ from barnabas_wire.kafka.schema import Message, array, int16, int32, int64, reco
 
 ADVERTISED_MIN_VERSION = 0
 """What ApiVersions says; see above."""
-REQUEST_ELEMENTS_MAX = 16_384
+REQUEST_ELEMENTS_MAX = 8_192
 """Most topics and partitions, counted together, that the broker takes in one request."""
 
 
