@@ -7,6 +7,7 @@ Read next:  controller.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -64,10 +65,11 @@ def incremental_alter_configs(
     records: list[Record] = []
     replies: list[AlteredConfig] = []
     named = [ConfigResource(resource.resource_type, resource.resource_name) for resource in request.resources]
+    times = Counter(named)
     for alteration, resource in zip(request.resources, named, strict=True):
         error: KafkaError | None = None
         try:
-            if named.count(resource) > 1:
+            if times[resource] > 1:
                 raise KafkaError.of(
                     ErrorCode.INVALID_REQUEST,
                     f"{resource.type.name.lower()} {resource.name!r} is named twice in one request; name it once",
@@ -130,10 +132,10 @@ def _alter_one(
     }[resource.type]
     present = image.configs.get(resource)
     after = dict(present)
-    keys = [change.key for change in alteration.changes]
+    times = Counter(change.key for change in alteration.changes)
     records: list[Record] = []
     for change in alteration.changes:
-        if keys.count(change.key) > 1:
+        if times[change.key] > 1:
             raise KafkaError.of(
                 ErrorCode.INVALID_REQUEST, f"{change.key} is changed twice in one request; once will do"
             )

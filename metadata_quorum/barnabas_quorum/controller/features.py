@@ -11,6 +11,7 @@ log, and a node of the lower level stops at the first it does not know.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from barnabas_quorum.controller.requests_cluster import (
@@ -68,13 +69,13 @@ def update_features(
         min_insync_replicas: of the controller's properties. Where ELRs begin, it becomes the cluster's (KIP-966): what
             brokers say each for themselves would make one ELR mean different things.
     """
-    names = [update.name for update in request.updates]
+    times = Counter(update.name for update in request.updates)
     wanted = {update.name: update.level for update in request.updates}
     results: list[FeatureUpdateResult] = []
     for update in request.updates:
         error: KafkaError | None = None
         try:
-            if names.count(update.name) > 1:
+            if times[update.name] > 1:
                 raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{update.name} is named twice; name it once")
             _check_update(image, update, wanted.get(METADATA_VERSION, image.features.metadata_version))
         except KafkaError as refusal:

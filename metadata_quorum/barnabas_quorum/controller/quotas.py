@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 from barnabas_quorum.controller.features import require_metadata_version
@@ -37,12 +38,12 @@ def alter_client_quotas(
 ) -> ControllerResult[AlterClientQuotasReply]:
     """Each entity succeeds or fails as a whole: INVALID_REQUEST, POLICY_VIOLATION. Raises UNSUPPORTED_VERSION."""
     require_metadata_version(image, METADATA_VERSION_SECURITY, "client quotas")
-    entities = [alteration.entity for alteration in request.alterations]
+    times = Counter(alteration.entity for alteration in request.alterations)
     records: list[Record] = []
     errors: list[KafkaError | None] = []
     for alteration in request.alterations:
         try:
-            if entities.count(alteration.entity) > 1:
+            if times[alteration.entity] > 1:
                 raise _refuse(alteration.entity, "is named twice in one request; name it once")
             changes = _alter_one(image, alteration)
             if len(records) + len(changes) > records_max:
@@ -73,10 +74,10 @@ def _alter_one(image: MetadataImage, alteration: QuotaAlteration) -> list[Record
     entity = alteration.entity
     keys = _keys_of(entity)
     present = image.quotas.get(entity)
-    named = [key for key, _ in alteration.changes]
+    times = Counter(key for key, _ in alteration.changes)
     records: list[Record] = []
     for key, value in alteration.changes:
-        if named.count(key) > 1:
+        if times[key] > 1:
             raise _refuse(entity, f"changes {key} twice; once will do")
         if key not in keys:
             raise _refuse(entity, f"has no key {key!r}; known are {', '.join(sorted(keys))}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from typing import NamedTuple
 
 from barnabas_quorum.controller.features import require_metadata_version
@@ -61,12 +62,12 @@ def alter_scram_credentials(
         raise KafkaError.of(
             ErrorCode.POLICY_VIOLATION, f"one request may change at most {records_max} credentials; send several"
         )
-    named = [(change.name, change.mechanism) for change in changes]
+    times = Counter((change.name, change.mechanism) for change in changes)
     errors: dict[str, KafkaError | None] = dict.fromkeys(change.name for change in changes)
     records: dict[str, list[Record]] = {name: [] for name in errors}
     for change in changes:
         try:
-            if named.count((change.name, change.mechanism)) > 1:
+            if times[change.name, change.mechanism] > 1:
                 raise KafkaError.of(
                     ErrorCode.DUPLICATE_RESOURCE, f"a credential of {change.name} is changed twice; once will do"
                 )
