@@ -32,6 +32,7 @@ from barnabas_broker.api import registry
 from barnabas_broker.config.server import node_config
 from barnabas_broker.main import main as server_main
 from barnabas_broker.node.control_lane import ControlLane
+from barnabas_broker.node.descriptor_budget import split_descriptors
 from barnabas_broker.node.node import Node
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Uuid
@@ -191,11 +192,11 @@ class GreedyClient:
             thread = threading.get_ident()
             longest[thread] = max(longest.get(thread, 0.0), time.perf_counter() - began_s)
 
-        asyncio.events.Handle._run = timed  # type: ignore[method-assign]
+        asyncio.events.Handle._run = timed  # type: ignore[assignment]
         try:
             await self._ask(frame, TIMEOUT_S)
         finally:
-            asyncio.events.Handle._run = run  # type: ignore[method-assign]
+            asyncio.events.Handle._run = run  # type: ignore[assignment]
         await self._mend(api)
         data_s = longest.pop(threading.get_ident(), 0.0)
         return data_s * 1000, max(longest.values(), default=0.0) * 1000
@@ -329,7 +330,11 @@ async def greedy_client(directory: Path) -> AsyncIterator[GreedyClient]:
     cluster_id = str(Uuid(bytes(range(16))))
     assert server_main(["format", "-c", str(path), "--cluster-id", cluster_id, "--standalone"]) == 0
     control, stop = ControlLane(), asyncio.Event()
-    running = asyncio.create_task(Node(node_config(properties), control=control).run(stop))
+    running = asyncio.create_task(
+        Node(node_config(properties), control=control, descriptors=split_descriptors(1024, connections_wanted=10)).run(
+            stop
+        )
+    )
     client = GreedyClient(kafka, control)
     try:
         await client.set_up()

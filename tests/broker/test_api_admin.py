@@ -540,6 +540,21 @@ async def test_a_description_of_many_resources_gives_way_and_ends_at_its_bound(
         assert "another request" in answer.results[-1].error_message
 
 
+@pytest.mark.parametrize("version", [0, 2])
+async def test_an_error_that_quotes_a_long_name_is_an_answer(version: int) -> None:
+    """Its words did not fit the wire's 32,767 bytes: the connection ended as by a bug."""
+    services = make_services(controller=RememberingController(), metadata=MetadataCache(configured_image()))
+    async with running_server(services) as server:
+        client = await RawClient.connect(server)
+        name = "x" * 32_767
+        replaced = ReplacedResource(resource_type=2, resource_name=name, configs=[])
+        answer = await client.call(AlterConfigsRequest(resources=[replaced]), version)
+        (result,) = answer.responses
+        assert (result.error_code, result.resource_name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+        assert len(result.error_message) < 5_000
+        assert server.stats.connections_closed["bug"] == 0
+
+
 async def test_a_broker_describes_itself_and_what_holds_for_all() -> None:
     services = make_services(metadata=MetadataCache(configured_image()), broker_keys=lambda: KEYS)
     async with running_server(services) as server:

@@ -56,7 +56,9 @@ async def test_the_greediest_request_of_each_api_keeps_to_the_handler_table(
                     f"{api.key.name} v{shape.version}: {cost.size:,} bytes are {cost.calls:,} calls on the data lane and "
                     f"{cost.control_calls:,} on the control lane in one turn, {api.calls_max:,} are allowed ({shape})"
                 )
-            memory_bytes = (await client.send(api, shape, SIZES[-1], is_traced=True)).memory_bytes
+            # Tracing makes a request ten times as slow: the memory of the smaller one is carried over to the larger.
+            small = await client.send(api, shape, SIZES[0], is_traced=True)
+            memory_bytes = small.memory_bytes * cost.size // small.size
             if memory_bytes > api.memory_bytes_max:
                 beyond.append(f"{api.key.name}: {memory_bytes:,} bytes of memory, {api.memory_bytes_max:,} are allowed")
     assert not beyond, "\n".join(beyond)
