@@ -88,6 +88,8 @@ def topic_configs(side: Side) -> Iterator[tuple[str, Any]]:
     {
         "keys.*": "unserved-keys",
         "values.log.roll.*ms": "one-unit",
+        "values.broker.heartbeat.interval.ms": "own-defaults",
+        "values.broker.session.timeout.ms": "own-defaults",
         "values.inter.broker.listener.name": "own-defaults",
         "values.max.connections": "own-defaults",
         "values.replica.fetch.max.bytes": "own-defaults",
