@@ -41,8 +41,8 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     one-unit             Times have one key, in ms, with its default; Kafka has log.retention.hours, log.roll.hours, too, and
                          the default there. Both are read from server.properties.
     own-defaults         socket.listen.backlog.size, max.connections, replica.fetch.max.bytes, replica.fetch.response.max.bytes,
-                         broker.heartbeat.interval.ms, broker.session.timeout.ms: what was measured to be good here. inter.broker.listener.name is told where Kafka derives it in
-                         silence.
+                         broker.heartbeat.interval.ms, broker.session.timeout.ms: what was measured to be good here.
+                         inter.broker.listener.name is told where Kafka derives it in silence.
     own-keys             log.flush.on.acks is ours: acknowledged means flushed.
     own-features         metadata.version's levels stand for our own; features of what is not built are served as level 0.
     no-loggers           Brokers list no loggers: their levels are set at the start.
