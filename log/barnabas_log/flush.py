@@ -216,6 +216,11 @@ class FlushRounds:
             self._on_failed(error)
 
     @property
+    def is_running(self) -> bool:
+        """Whether what is requested is begun."""
+        return self._loop is not None and not self._is_failed
+
+    @property
     def is_failed(self) -> bool:
         """Whether the directory is poisoned."""
         return self._is_failed

@@ -580,6 +580,14 @@ class LogManager:
         """See LogListener.on_segment_rolled."""
         self.request_flush(log)
 
+    def begin_flush(self, log: UnifiedLog) -> bool:
+        """See LogListener.begin_flush."""
+        directory = self._homes.get(log)
+        if directory is None or not directory.rounds.is_running:
+            return False
+        directory.rounds.request(log)
+        return True
+
     def on_recovery_point_lowered(self, log: UnifiedLog) -> None:
         """See LogListener.on_recovery_point_lowered. A log that starts over may have a lower start and high watermark, too."""
         directory = self._homes.get(log)

@@ -84,6 +84,7 @@ class LogSegment:
         "file",
         "index_interval_bytes",
         "is_index_full",
+        "is_outgrowing",
         "offset_index",
         "size_bytes",
         "time_index",
@@ -109,6 +110,8 @@ class LogSegment:
             disk, segment_path(directory, base_offset, TIME_INDEX_SUFFIX), base_offset, bytes_max=bytes_max
         )
         self.is_index_full = False
+        self.is_outgrowing = False
+        """Whether it takes up to twice its size and any age, while a flush makes its name durable: see UnifiedLog._roll."""
         self._index_room = 0
         self._bytes_since_index = 0
         self.boundaries: dict[int, int] = {}
@@ -236,12 +239,14 @@ class LogSegment:
         if not size:
             return False
         if (
-            size + size_bytes > config.segment_bytes
+            size + size_bytes > config.segment_bytes << self.is_outgrowing
             or self.is_index_full
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or size + size_bytes > INT32_MAX
         ):
             return True
+        if self.is_outgrowing:
+            return False
         first_ms = self._first_timestamp_ms
         if first_ms is None:
             try:

@@ -146,6 +146,10 @@ class LogListener(Protocol):
         """A full segment waits to be flushed, whatever the flush mode."""
         ...
 
+    def begin_flush(self, log: UnifiedLog) -> bool:
+        """Have the log flushed while its loop goes on; False where nobody does that."""
+        ...
+
     def on_recovery_point_lowered(self, log: UnifiedLog) -> None:
         """The log was truncated below what was flushed: a recovery point on disk that is higher would be wrong."""
         ...
@@ -166,6 +170,9 @@ class _NoListener:
         return True
 
     def on_segment_rolled(self, log: UnifiedLog) -> None: ...
+
+    def begin_flush(self, log: UnifiedLog) -> bool:
+        return False
 
     def on_recovery_point_lowered(self, log: UnifiedLog) -> None: ...
 
@@ -517,10 +524,18 @@ class UnifiedLog:
                 self.write_pending()
         return new_tuple(AppendResult, (base_offset, last_offset, max_time_ms, append_time_ms, count, size, False))
 
-    def _roll(self, now_ms: int) -> LogSegment:
-        """Close the active segment and start one at the log end; the old one waits for the next flush round."""
-        self.write_pending(is_forced=True)
+    def _roll(self, now_ms: int, *, is_due: bool = False) -> LogSegment:
+        """Close the active segment and start one at the log end; the old one waits for the next flush round.
+
+        While the name of the active one is not durable it takes more instead, up to twice its size, unless the roll is due
+        now: to flush the name here would hold up the loop for as long as the disk takes. Returns the active segment.
+        """
         old = self._active
+        if self._segments_named < self._segments_made and not is_due and not old.is_outgrowing:
+            old.is_outgrowing = self.listener.begin_flush(self)
+            if old.is_outgrowing:
+                return old
+        self.write_pending(is_forced=True)
         try:
             self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
             if self._segments_named < self._segments_made:
@@ -533,6 +548,7 @@ class UnifiedLog:
             old.become_inactive()
         except OSError as error:
             raise self._refuse(error) from error
+        old.is_outgrowing = False
         self._segments.add(active)
         self._active = active
         self._segments_named = self._segments_made
@@ -846,7 +862,7 @@ class UnifiedLog:
         if not count:
             return 0
         if count == len(segments):
-            self._roll(now_ms)
+            self._roll(now_ms, is_due=True)
         if count == len(segments) - 1 and self._segments_named < self._segments_made:
             self.is_retention_owed = True
             self.listener.on_segment_rolled(self)
@@ -1061,6 +1077,7 @@ class UnifiedLog:
             self.flushed_end_offset = offset
         self._is_name_durable = True
         self._segments_named = max(self._segments_named, self._segments_flushing)
+        self._active.is_outgrowing = False
         self._cuts_flushed = max(self._cuts_flushed, self._cuts_flushing)
         for segment in self._flushing_segments:
             self._unflushed_segments.remove(segment)

@@ -17,7 +17,7 @@ from barnabas_log.errors import InconsistentTopicId, StorageFailed
 from barnabas_log.manager import LogManager, parse_directory_name
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
-from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config
+from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config, open_log, take
 from tests.log.memory_disk import MemoryDisk
 
 OTHER_ID = Uuid(b"o" * 16)
@@ -181,6 +181,46 @@ async def test_a_rolled_segment_is_flushed_without_being_asked(disk: MemoryDisk)
             append(log)
         await settle()
         assert broker.flushed and log.flushed_end_offset == log.written_end_offset
+
+
+@pytest.mark.parametrize("is_follower", [False, True])
+async def test_a_roll_never_waits_for_the_disk_while_flushes_run(
+    monkeypatch: pytest.MonkeyPatch, is_follower: bool
+) -> None:
+    """In page cache mode nothing was flushed before the first roll, whose loop then waited for the directory's names."""
+    disk = MemoryDisk()
+    source = open_log(MemoryDisk(), config=make_config(segment_bytes=1 << 20))
+    broker = await loaded(disk)
+    async with broker.running():
+        log = broker.log()
+        disk.hold_flushes()
+        blocking: list[str] = []
+        monkeypatch.setattr(disk, "sync_directory", blocking.append)
+
+        def take_one() -> None:
+            offset = append(source, make_batch(2))
+            if is_follower:
+                read = source.read(offset, bytes_max=1 << 20, end=source.log_end_offset, at_least_one_batch=True)
+                log.append_as_follower(take(read), leader_epoch=Epoch(0))
+            else:
+                append(log, make_batch(2))
+
+        while log.size_bytes < 1.8 * log.config.segment_bytes:
+            take_one()
+            await settle()
+        assert log.segment_count == 1 and blocking == [], "it goes on in the full one, and the loop goes on too"
+        disk.let_go()
+        await settle()
+        take_one()
+        assert log.segment_count == 2 and log.base_offsets[1] == log.log_end_offset - 2 and blocking == []
+        disk.hold_flushes()
+        while log.segment_count == 2:
+            take_one()
+            await settle()
+        assert blocking == [log.directory], "past twice its size it waits: names must not be lost out of order"
+        disk.let_go()
+        await settle()
+        assert content(log) == content(source)
 
 
 async def test_a_slow_flush_holds_writes_back_and_readers_see_what_is_written(disk: MemoryDisk) -> None:
@@ -428,6 +468,7 @@ async def test_retention_runs_over_all_logs_and_their_files_go_after_the_delay(d
         for log in (broker.log(), broker.log(B1)):
             for n in range(60):
                 append(log, make_batch(2, timestamp_ms=NOW_MS - 60_000 + n))
+                await asyncio.sleep(0)
             log.update_high_watermark(log.log_end_offset)
         await broker.manager.apply_retention()
         assert broker.manager.stats.segments_retired > 2
