@@ -28,7 +28,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from barnabas_log import checkpoints
 from barnabas_log.config import LogConfig
@@ -562,6 +562,10 @@ class LogManager:
             if not self._disk.exists(directory.file(name)):
                 return directory.file(name)
             number += 1
+
+    async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run what reads held files in the disk's threads."""
+        return await self._disk.run(function, *args)
 
     # -- durability ------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 from barnabas_log.config import INT32_MAX, LogConfig
@@ -416,6 +417,17 @@ class LogSegment:
                     if record.timestamp_ms >= timestamp_ms and record.offset >= start_offset:
                         return record
         return None
+
+    def freeze(self) -> LogSegment:
+        """A copy that a thread may search while this one goes on. It holds the file: release that, and close its indexes.
+
+        Raises OSError."""
+        frozen = copy(self)
+        frozen.offset_index = self.offset_index.freeze()
+        frozen.time_index = self.time_index.freeze()
+        frozen.boundaries = {}
+        self.file.acquire()
+        return frozen
 
     # -- letting go ------------------------------------------------------------------------------------------------
 

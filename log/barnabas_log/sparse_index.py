@@ -14,6 +14,8 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
+from copy import copy
+from typing import Self
 
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import CorruptCheckpoint
@@ -157,6 +159,13 @@ class SparseIndex:
     def file(self) -> File:
         """The open file, for a flush."""
         return self._open(create=True)
+
+    def freeze(self) -> Self:
+        """A copy for look-ups in a thread: of what is in memory, or a reader of its own of the file."""
+        frozen = copy(self)
+        frozen._first, frozen._second = self._first[:], self._second[:]
+        frozen._file = None
+        return frozen
 
     def rest(self) -> None:
         """Keep the file, but no descriptor of it until it is used."""

@@ -63,6 +63,7 @@ from barnabas_log.retention import SegmentFacts, deletable_count
 from barnabas_log.room import is_no_room
 from barnabas_log.scrub import CheckFacts, DamagedRange
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, BatchPlace, LogSegment, segment_path
+from barnabas_log.time_search import TimeSearch
 from barnabas_log.validator import check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
@@ -648,50 +649,37 @@ class UnifiedLog:
                 raise CorruptBatch(f"{self.topic_partition}: {damage} cannot be read here")
         return end
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[Offset, int] | None:
-        """(offset, timestamp) of the first record at or after the time; None if there is none. Opens one batch or few.
+    def search_by_time(self, timestamp_ms: int | None) -> TimeSearch:
+        """A search for the first record at or after the time, None: for the greatest time. To be run off the loop, then closed.
 
-        Raises CorruptBatch or StorageFailed.
+        Only the segment of the log start may turn out not to have what its greatest time promises; the next that promises it
+        surely does. Raises StorageFailed or OutOfDescriptors.
         """
         with contextlib.suppress(NoRoom):
             self.write_pending()
+        start, segments = self.log_start_offset, self._segments
+        chosen: list[LogSegment] = []
+        first = segments.floor(start)
         try:
-            for segment in self._segments:
-                if segment.max_timestamp[0] >= timestamp_ms:
-                    record = segment.find_timestamp(timestamp_ms, start_offset=self.log_start_offset)
-                    if record is not None:
-                        return Offset(record.offset), record.timestamp_ms
+            wanted_ms = timestamp_ms
+            if wanted_ms is None:
+                wanted_ms = max((each.max_timestamp[0] for each in segments if each.base_offset >= start), default=0)
+            for segment in segments:
+                if segment.base_offset < start and segment is not first:
+                    continue
+                is_sure = segment.base_offset >= start
+                if segment.max_timestamp[0] >= wanted_ms or (timestamp_ms is None and not is_sure):
+                    chosen.append(segment.freeze())
+                    if is_sure:
+                        break
         except OSError as error:
+            TimeSearch(chosen, log_start_offset=start).close()
             raise self._fail(error) from error
-        return None
+        return TimeSearch(chosen, log_start_offset=start)
 
-    def offset_of_max_timestamp(self) -> tuple[Offset, int] | None:
-        """(offset, timestamp) of the first record with the greatest time (ListOffsets -3, KIP-734); None if undated.
-
-        Raises CorruptBatch or StorageFailed.
-        """
-        try:
-            greatest_ms = max(segment.max_timestamp[0] for segment in self._segments)
-            found = self.offset_for_timestamp(greatest_ms) if greatest_ms >= 0 else None
-            if found is None and greatest_ms >= 0 and (greatest_ms := self._greatest_time_left()) >= 0:
-                found = self.offset_for_timestamp(greatest_ms)
-        except OSError as error:
-            raise self._fail(error) from error
-        return found
-
-    def _greatest_time_left(self) -> int:
-        """From the log start on, where the greatest of a segment may have been deleted; -1 if undated."""
-        start, left_ms = self.log_start_offset, [-1]
-        for segment in self._segments:
-            if segment.base_offset >= start:
-                left_ms.append(segment.max_timestamp[0])
-                continue
-            for position, header in segment.headers(segment.offset_index.position_at_or_before(start)):
-                if header.base_offset >= start:
-                    left_ms.append(header.max_timestamp_ms)
-                elif header.last_offset >= start:
-                    left_ms += [each.timestamp_ms for each in segment.records_at(position) if each.offset >= start]
-        return max(left_ms)
+    def failed_search(self, error: OSError) -> KafkaError:
+        """What to raise when a search met an error of the disk: the log fails as by a read of its own."""
+        return self._fail(error)
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 

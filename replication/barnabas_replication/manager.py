@@ -97,6 +97,8 @@ HIGH_WATERMARK_PUSH_MS = 7
 """How long the HW waits for data to travel with before idle followers are told."""
 SWEEP_MS = 100
 """How often parked produces are looked through for time-outs, while there are any."""
+TIME_SEARCHES_MAX = 2
+"""Searches by time under way: of the disk's four threads some stay free for checkpoints and coordinators."""
 OPEN_RETRY_S = 1.0
 """After which logs are opened that found no descriptor."""
 SUSPECT_EVERY_MS = 60_000
@@ -173,6 +175,7 @@ class ReplicaManager:
         self._sweep_at_ms = _NEVER_MS
         self._to_push: dict[Partition, None] = {}
         self._postponed: dict[TopicPartition, None] = {}
+        self._time_searches = asyncio.Semaphore(TIME_SEARCHES_MAX)
         self._opening: asyncio.TimerHandle | None = None
         """While logs wait for descriptors."""
         self._topics_at_start: TopicsImage | None = None
@@ -618,6 +621,15 @@ class ReplicaManager:
     ) -> ListedOffset:
         """See Partition.list_offset; raises what leader_partition raises, and OffsetNotAvailable (KIP-207)."""
         return self.leader_partition(topic_partition, current_leader_epoch).list_offset(timestamp_ms)
+
+    async def list_offset_by_time(
+        self, topic_partition: TopicPartition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH
+    ) -> ListedOffset:
+        """See Partition.list_offset_by_time; TIME_SEARCHES_MAX at a time, the others wait."""
+        async with self._time_searches:
+            return await self.leader_partition(topic_partition, current_leader_epoch).list_offset_by_time(
+                timestamp_ms, run_blocking=self._logs.run_blocking, current_leader_epoch=current_leader_epoch
+            )
 
     def end_offset_for_epoch(
         self, topic_partition: TopicPartition, epoch: Epoch, *, current_leader_epoch: Epoch = NO_EPOCH

@@ -22,7 +22,8 @@ Not obvious:
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
 
 from barnabas_log.config import FlushOnAcks
 from barnabas_log.disk import FileRange
@@ -84,6 +85,8 @@ HIGH_WATERMARK = Offset(-1)
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
+RunBlocking = Callable[..., Awaitable[Any]]
+"""Runs a function with its arguments in a thread of the disk."""
 EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 
@@ -785,7 +788,7 @@ class Partition:
         return durable_end < self.log.log_end_offset
 
     def list_offset(self, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH) -> ListedOffset:
-        """Offset for a time (-1 latest, -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered).
+        """Offset that a special time stands for: -1 latest, -2 earliest, -4 earliest local, -5 latest tiered.
 
         Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207), and check_leader's errors.
         """
@@ -795,19 +798,50 @@ class Partition:
             return ListedOffset(-1, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset))
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:
             return ListedOffset(-1, Offset(-1), NO_EPOCH)
-        is_behind_epoch = self.high_watermark < self.leader_epoch_start_offset
         if timestamp_ms == LATEST_TIMESTAMP:
-            if is_behind_epoch:
+            if self.high_watermark < self.leader_epoch_start_offset:
                 raise self._offset_not_available()
             return ListedOffset(-1, self.high_watermark, self.leader_epoch)
-        found = (
-            log.offset_of_max_timestamp() if timestamp_ms == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp_ms)
-        )
+        raise ValueError(f"{timestamp_ms} stands for no offset by itself: list_offset_by_time looks times up")
+
+    async def list_offset_by_time(
+        self, timestamp_ms: int, *, run_blocking: RunBlocking, current_leader_epoch: Epoch = NO_EPOCH
+    ) -> ListedOffset:
+        """Offset of the first record at or after a time, or of the largest timestamp (-3), looked up off the loop.
+
+        Raises what list_offset raises, CorruptBatch, StorageFailed and OutOfDescriptors.
+        """
+        self.check_leader(current_leader_epoch)
+        led_epoch = self.leader_epoch
+        try:
+            found = await self._search(timestamp_ms, run_blocking)
+        except FileNotFoundError:  # retention has passed the search; once more, it is quicker than that
+            self.check_leader(current_leader_epoch)
+            try:
+                found = await self._search(timestamp_ms, run_blocking)
+            except OSError as error:
+                raise self.log.failed_search(error) from error
+        except OSError as error:
+            raise self.log.failed_search(error) from error
+        self.check_leader(current_leader_epoch)
+        if self.leader_epoch != led_epoch:
+            raise self._not_leader()
         if found is not None and found[0] < self.high_watermark:
-            return ListedOffset(found[1], found[0], log.leader_epochs.epoch_at(found[0]))
-        if is_behind_epoch:
+            return ListedOffset(found[1], found[0], self.log.leader_epochs.epoch_at(found[0]))
+        if self.high_watermark < self.leader_epoch_start_offset:
             raise self._offset_not_available()
         return ListedOffset(-1, Offset(-1), NO_EPOCH)
+
+    async def _search(self, timestamp_ms: int, run_blocking: RunBlocking) -> tuple[Offset, int] | None:
+        is_greatest = timestamp_ms == MAX_TIMESTAMP
+        search = self.log.search_by_time(None if is_greatest else timestamp_ms)
+        try:
+            found: tuple[Offset, int] | None = await (
+                run_blocking(search.of_greatest) if is_greatest else run_blocking(search.first_at, timestamp_ms)
+            )
+        finally:
+            search.close()
+        return found
 
     def end_offset_for_epoch(self, epoch: Epoch, *, current_leader_epoch: Epoch = NO_EPOCH) -> EpochEnd:
         """Largest epoch not above the asked one and its end; (-1, -1) when none is known (OffsetForLeaderEpoch)."""

@@ -6,9 +6,11 @@ import asyncio
 import random
 import shutil
 import sys
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_log.config import BatchCompression, FlushOnAcks, LogConfig
 from barnabas_log.manager import LogManager
+from barnabas_log.segment import LogSegment
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.kafka.messages.delete_records import (
@@ -231,6 +234,29 @@ async def test_offsets_are_found_by_time_to_the_record(broker: SingleBroker, com
     assert await listed(client, -4, 8) == (0, -1, 0)
     assert await listed(client, -5, 9) == (0, -1, -1)
     assert (await listed(client, -1, partition=7))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_batch_is_opened_for_its_times_while_others_are_served(
+    broker: SingleBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searching, other = [await RawClient.connect(broker.server) for _ in range(2)]
+    start = now_ms() - 1_000_000
+    await written(searching, batch_of([b"v"] * 10, first_ms=start))
+    opening, may_go_on = threading.Event(), threading.Event()
+    records_at = LogSegment.records_at
+
+    def open_slowly(segment: LogSegment, position: int) -> Any:
+        opening.set()
+        assert may_go_on.wait(30), "the loop waits for this"
+        return records_at(segment, position)
+
+    monkeypatch.setattr(LogSegment, "records_at", open_slowly)
+    found = asyncio.ensure_future(listed(searching, start + 71))
+    assert await asyncio.to_thread(opening.wait, 30)
+    assert await listed(other, -1) == (0, -1, 10)
+    await written(other, batch_of([b"v"] * 10, first_ms=start + 100))
+    may_go_on.set()
+    assert await found == (0, start + 80, 8)
 
 
 async def test_a_topics_codec_is_kept_on_disk_whatever_the_producer_uses(broker: SingleBroker) -> None:

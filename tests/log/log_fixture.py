@@ -77,3 +77,25 @@ def batch_offsets(data: bytes) -> list[tuple[int, int]]:
     batches = list(iterate_batches(data))
     assert sum(header.size_bytes for _, header in batches) == len(data)
     return [(header.base_offset, header.last_offset) for _, header in batches]
+
+
+def first_at(log: UnifiedLog, timestamp_ms: int) -> tuple[Offset, int] | None:
+    """The first record at or after the time."""
+    search = log.search_by_time(timestamp_ms)
+    try:
+        return search.first_at(timestamp_ms)
+    except OSError as error:
+        raise log.failed_search(error) from error
+    finally:
+        search.close()
+
+
+def of_greatest_time(log: UnifiedLog) -> tuple[Offset, int] | None:
+    """The first record with the greatest time."""
+    search = log.search_by_time(None)
+    try:
+        return search.of_greatest()
+    except OSError as error:
+        raise log.failed_search(error) from error
+    finally:
+        search.close()

@@ -20,7 +20,7 @@ from barnabas_log.errors import OutOfDescriptors
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import HELD_BYTES_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
-from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config, open_log, take
+from tests.log.log_fixture import NOW_MS, append, content, first_at, flush, make_batch, make_config, open_log, take
 from tests.log.memory_disk import MemoryDisk
 
 FILES_MAX = 5
@@ -219,7 +219,7 @@ def draw_operation(random: Random, control: UnifiedLog) -> Callable[[UnifiedLog]
                 log.truncate_fully_and_start_at(Offset(1000))
             case _:
                 log.write_pending(is_forced=True)
-                return log.offset_for_timestamp(NOW_MS + int(offset))
+                return first_at(log, NOW_MS + int(offset))
         return None
 
     return operate

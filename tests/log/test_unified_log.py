@@ -38,9 +38,11 @@ from tests.log.log_fixture import (
     append,
     batch_offsets,
     content,
+    first_at,
     flush,
     make_batch,
     make_config,
+    of_greatest_time,
     open_log,
     take,
 )
@@ -585,10 +587,10 @@ class TestTimestamps:
             append(log, make_batch(4, timestamp_ms=times[n]))
         for n in range(50):
             for delta, wanted in ((0, 4 * n), (-50, 4 * n), (2, 4 * n + 2), (4, 4 * n + 4)):
-                found = log.offset_for_timestamp(times[4 * n] + delta)
+                found = first_at(log, times[4 * n] + delta)
                 assert (found and found[0]) == (wanted if wanted < 200 else None)
-        assert log.offset_of_max_timestamp() == (199, times[196] + 3)
-        assert log.offset_for_timestamp(times[196] + 4) is None
+        assert of_greatest_time(log) == (199, times[196] + 3)
+        assert first_at(log, times[196] + 4) is None
 
     @given(st.lists(st.integers(0, 60), min_size=1, max_size=60), st.integers(0, 61))
     @settings(max_examples=150, deadline=None)
@@ -597,8 +599,8 @@ class TestTimestamps:
         for time in times:
             append(log, make_batch(timestamp_ms=time))
         wanted = next(((n, time) for n, time in enumerate(times) if time >= asked), None)
-        assert log.offset_for_timestamp(asked) == wanted
-        assert log.offset_of_max_timestamp() == (times.index(max(times)), max(times))
+        assert first_at(log, asked) == wanted
+        assert of_greatest_time(log) == (times.index(max(times)), max(times))
 
     @given(st.lists(st.lists(st.integers(-1, 60), min_size=1, max_size=3), min_size=1, max_size=30), st.integers(0, 60))
     @settings(max_examples=150, deadline=None)
@@ -611,13 +613,13 @@ class TestTimestamps:
         left = list(enumerate(time for times in batches for time in times))[log.log_start_offset :]
         greatest = max((time for _, time in left), default=-1)
         wanted = next((each for each in left if each[1] == greatest), None) if greatest >= 0 else None
-        assert log.offset_of_max_timestamp() == wanted
+        assert of_greatest_time(log) == wanted
 
     def test_a_deleted_start_is_not_found(self, log: UnifiedLog) -> None:
         fill(log, 3)
         log.update_high_watermark(log.log_end_offset)
         log.delete_records_before(Offset(3))
-        assert log.offset_for_timestamp(0) == (3, NOW_MS + 1)
+        assert first_at(log, 0) == (3, NOW_MS + 1)
 
 
 class TestDurability:
@@ -710,7 +712,7 @@ class TestDurability:
         fill(log, 20)
         disk.fail_on = lambda operation, path: operation == "read" and path.endswith(".log")
         with pytest.raises(StorageFailed):
-            log.offset_for_timestamp(NOW_MS)
+            first_at(log, NOW_MS)
         assert log.is_failed
 
     def test_so_does_any_of_a_search_for_the_greatest_time(self) -> None:
@@ -727,7 +729,7 @@ class TestDurability:
 
             disk.fail_on = is_nth_read
             try:
-                assert log.offset_of_max_timestamp() == (2, NOW_MS + 1)
+                assert of_greatest_time(log) == (2, NOW_MS + 1)
                 break
             except StorageFailed:
                 assert log.is_failed
@@ -756,7 +758,7 @@ class TestDurability:
         for round_number in range(4):
             fill(log, 40)
             flush(log)
-            log.offset_for_timestamp(0)
+            first_at(log, 0)
             log.update_high_watermark(log.log_end_offset)
             if round_number == 2:
                 log.delete_records_before(Offset(100))

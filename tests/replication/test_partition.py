@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +28,7 @@ from barnabas_replication.partition import (
     SUSPECT_REPEATS,
 )
 from barnabas_replication.purgatory import ParkedProduce
-from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec, ListedOffset
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
@@ -456,23 +458,58 @@ def test_list_offsets_of_a_new_leader_waits_for_the_hw(bench: PartitionBench) ->
     assert bench.partition.list_offset(LATEST_TIMESTAMP) == (-1, 5, 2)
 
 
-def test_list_offsets(bench: PartitionBench) -> None:
+async def test_list_offsets(bench: PartitionBench) -> None:
     bench.lead(isr=(1,))
     bench.append(5)
     listed = bench.partition.list_offset
     assert listed(EARLIEST_TIMESTAMP) == (-1, 0, 1)
     assert listed(LATEST_TIERED_TIMESTAMP) == (-1, -1, -1)
-    assert listed(1002) == (1002, 2, 1)
-    assert listed(MAX_TIMESTAMP) == (1004, 4, 1)
-    assert listed(5000) == (-1, -1, -1)
+    assert await listed_by_time(bench, 1002) == (1002, 2, 1)
+    assert await listed_by_time(bench, MAX_TIMESTAMP) == (1004, 4, 1)
+    assert await listed_by_time(bench, 5000) == (-1, -1, -1)
     with pytest.raises(FencedLeaderEpoch):
         listed(LATEST_TIMESTAMP, current_leader_epoch=Epoch(0))
 
 
-def test_a_record_above_the_hw_is_not_listed(bench: PartitionBench) -> None:
+async def test_a_record_above_the_hw_is_not_listed(bench: PartitionBench) -> None:
     bench.lead(isr=(1, 2))
     bench.append(5)
-    assert bench.partition.list_offset(1002) == (-1, -1, -1)
+    assert await listed_by_time(bench, 1002) == (-1, -1, -1)
+
+
+async def listed_by_time(bench: PartitionBench, timestamp_ms: int) -> ListedOffset:
+    async def run(function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    return await bench.partition.list_offset_by_time(timestamp_ms, run_blocking=run)
+
+
+async def test_a_search_by_time_holds_up_nothing_and_counts_only_in_its_epoch(bench: PartitionBench) -> None:
+    bench.lead(isr=(1,))
+    bench.append(5)
+    begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def run(function: Callable[..., Any], *args: Any) -> Any:
+        begun.set()
+        await may_go_on.wait()
+        return function(*args)
+
+    searches = [
+        asyncio.ensure_future(bench.partition.list_offset_by_time(time_ms, run_blocking=run))
+        for time_ms in (1002, MAX_TIMESTAMP)
+    ]
+    await asyncio.wait_for(begun.wait(), 10)
+    bench.append(5)
+    may_go_on.set()
+    assert [found.offset for found in await asyncio.gather(*searches)] == [2, 4], "as the log was when they began"
+    may_go_on.clear()
+    begun.clear()
+    late = asyncio.ensure_future(bench.partition.list_offset_by_time(1002, run_blocking=run))
+    await asyncio.wait_for(begun.wait(), 10)
+    bench.lead(isr=(1,), leader_epoch=2, partition_epoch=2)
+    may_go_on.set()
+    with pytest.raises(NotLeaderOrFollower):
+        await late
 
 
 def test_end_offset_for_epoch(bench: PartitionBench) -> None:

@@ -15,11 +15,13 @@ retry, in place of OFFSET_NOT_AVAILABLE (KIP-207).
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Awaitable, Mapping
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.errors import OffsetNotAvailable
+from barnabas_replication.partition import MAX_TIMESTAMP
 from barnabas_replication.requests import ListedOffset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, TopicPartition
@@ -49,9 +51,46 @@ def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=PARTITION_ELEMENTS_MAX,
 )
-def list_offsets(services: BrokerServices, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look the times up; errors stand beside the partition they belong to."""
+def list_offsets(
+    services: BrokerServices, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+    """Look the times up; errors stand beside the partition they belong to. Only what is searched in the log must wait."""
+    if any(_is_time(partition.timestamp) for topic in request.topics for partition in topic.partitions):
+        return _search(services, context, request)
+    return _respond(services, context, request, {})
 
+
+def _is_time(timestamp_ms: int) -> bool:
+    return timestamp_ms >= 0 or timestamp_ms == MAX_TIMESTAMP
+
+
+async def _search(
+    services: BrokerServices, context: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse:
+    """One search after the other, in the disk's threads: the loop serves others meanwhile."""
+    searched: dict[TopicPartition, ListedOffset | KafkaError] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if topic_partition in searched or not _is_time(partition.timestamp):
+                continue
+            try:
+                searched[topic_partition] = await services.replica_manager.list_offset_by_time(
+                    topic_partition,
+                    partition.timestamp,
+                    current_leader_epoch=Epoch(partition.current_leader_epoch),
+                )
+            except KafkaError as error:
+                searched[topic_partition] = error
+    return _respond(services, context, request, searched)
+
+
+def _respond(
+    services: BrokerServices,
+    context: RequestContext,
+    request: ListOffsetsRequest,
+    searched: Mapping[TopicPartition, ListedOffset | KafkaError],
+) -> ListOffsetsResponse:
     asked = ((topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions)
     times = Counter(asked)
 
@@ -59,7 +98,7 @@ def list_offsets(services: BrokerServices, context: RequestContext, request: Lis
         if times[(topic, partition.partition_index)] > 1:
             return _refused(partition, KafkaError.of(ErrorCode.INVALID_REQUEST, "each partition may be named once"))
         try:
-            found = _list_offset(services, context.api_version, topic, partition)
+            found = _list_offset(services, context.api_version, topic, partition, searched)
         except OffsetNotAvailable as error:
             return _refused(partition, error if context.api_version >= OFFSET_NOT_AVAILABLE_SINCE else _retry(error))
         except KafkaError as error:
@@ -74,12 +113,23 @@ def list_offsets(services: BrokerServices, context: RequestContext, request: Lis
     return _answer(request, one)
 
 
-def _list_offset(services: BrokerServices, version: int, topic: str, partition: ListOffsetsPartition) -> ListedOffset:
+def _list_offset(
+    services: BrokerServices,
+    version: int,
+    topic: str,
+    partition: ListOffsetsPartition,
+    searched: Mapping[TopicPartition, ListedOffset | KafkaError],
+) -> ListedOffset:
     time_ms = partition.timestamp
     if time_ms < -2 and version < SPECIAL_SINCE.get(time_ms, 1 << 15):
         raise KafkaError.of(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {time_ms} means nothing in version {version}")
     leader_epoch = Epoch(partition.current_leader_epoch)
     topic_partition = TopicPartition(topic, partition.partition_index)
+    by_time = searched.get(topic_partition)
+    if isinstance(by_time, KafkaError):
+        raise by_time
+    if by_time is not None:
+        return by_time
     found: ListedOffset = services.replica_manager.list_offset(
         topic_partition,
         -5 if time_ms == EARLIEST_PENDING_UPLOAD else time_ms,
