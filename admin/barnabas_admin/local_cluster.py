@@ -102,6 +102,13 @@ class LocalCluster:
                 f"port {base_port} leaves no room for the {PORTS_SPAN} ports of a cluster",
                 f"use a port between 1 and {65536 - PORTS_SPAN}",
             )
+        ephemeral = ephemeral_ports()
+        if base_port + PORTS_SPAN > ephemeral.start and base_port < ephemeral.stop:
+            raise LocalClusterError(
+                f"ports {base_port} to {base_port + PORTS_SPAN - 1} lie in the range {ephemeral.start} to {ephemeral.stop - 1}, "
+                "which the system gives to outgoing connections: a node may find its port taken",
+                f"use a port up to {ephemeral.start - PORTS_SPAN}",
+            )
         identity = self._read_identity()
         if identity is None:
             identity = _new_identity(nodes=3 if nodes is None else nodes, roles=roles)
@@ -160,6 +167,8 @@ class LocalCluster:
         own = sorted(PER_NODE_KEYS & self.overrides.keys())
         if own and len(self.nodes) > 1:
             return f"{own[0]}: each of {len(self.nodes)} nodes has its own"
+        if "node.id" in own:
+            return "node.id: nodes are numbered from 1, and the voters are formatted with these numbers; leave it out"
         node = next(iter(self.nodes))
         words = [f"--override={key}={value}" for key, value in self.properties(node).items()]
         done = subprocess.run(server_command("check", "-o", "json", *words), capture_output=True, text=True)
@@ -271,17 +280,7 @@ class LocalCluster:
 
     def http_get(self, node_id: int, path: str) -> tuple[int, str]:
         """(status, body) of a path on the node's metrics listener; (0, reason) when it does not answer."""
-        import http.client
-
-        connection = http.client.HTTPConnection(HOST, self.nodes[node_id].metrics_port, timeout=PROBE_TIMEOUT_S)
-        try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        except (OSError, http.client.HTTPException) as error:
-            return 0, str(error)
-        finally:
-            connection.close()
+        return _http_get(self.nodes[node_id].metrics_port, path)
 
     def find_deaths(self) -> Iterator[NodeDeath]:
         """Nodes that ended unasked since the last call, each told once."""
@@ -422,6 +421,8 @@ class LocalCluster:
             "offsets.topic.replication.factor": str(replicas),
             # When a whole cluster stops, its last voters find no quorum that could give them leave.
             "controlled.shutdown.timeout.ms": str(SHUTDOWN_TIMEOUT_MS),
+            # In production it waits for more members of a new group; here the first poll of a test would wait 3 s.
+            "group.initial.rebalance.delay.ms": "0",
         }
         if node.is_controller:  # a broker's own does not count
             properties["min.insync.replicas"] = str(max(1, replicas - 1))
@@ -599,6 +600,20 @@ def random_uuid() -> Uuid:
             return found
 
 
+def _http_get(port: int, path: str) -> tuple[int, str]:
+    import http.client
+
+    connection = http.client.HTTPConnection(HOST, port, timeout=PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        return 0, str(error)
+    finally:
+        connection.close()
+
+
 def is_port_free(port: int) -> bool:
     """Whether a listener could bind the loopback port now."""
     with socket.socket() as probe:
@@ -607,6 +622,32 @@ def is_port_free(port: int) -> bool:
             probe.bind((HOST, port))
         except OSError:
             return False
+    return True
+
+
+def find_dev_port() -> int:
+    """DEFAULT_PORT where the whole span from there is free, else another below the ephemeral range."""
+    if all(is_port_free(port) for port in range(DEFAULT_PORT, DEFAULT_PORT + PORTS_SPAN)):
+        return DEFAULT_PORT
+    return find_base_port()
+
+
+def ephemeral_ports() -> range:
+    """The ports that the kernel gives to outgoing connections: one of them may be taken at any moment."""
+    try:
+        first, last = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
+        return range(int(first), int(last) + 1)
+    except (OSError, ValueError):
+        return range(32768, 61000)
+
+
+def wait_until_ready(metrics_port: int, *, timeout_s: float) -> bool:
+    """Whether a node of this host answers /readyz with 200 in time."""
+    deadline = time.monotonic() + timeout_s
+    while _http_get(metrics_port, "/readyz")[0] != 200:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(PROBE_PAUSE_S)
     return True
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from barnabas_admin import local_cluster
 from barnabas_admin.local_cluster import PORTS_SPAN, find_base_port
 from barnabas_admin.main import cli
 from tests.admin.conftest import FAKE_SERVER, is_alive
@@ -114,6 +117,54 @@ def test_ctrl_c_stops_every_node(tmp_path: Path) -> None:
     assert not Path(ready["directory"]).exists()
 
 
+def test_another_terminal_breaks_and_mends_a_node(tmp_path: Path) -> None:
+    data = str(tmp_path / "d")
+    words = ["dev", "-n", "2", "--data", data, "--port", str(find_base_port()), "-o", "json"]
+    with (
+        subprocess.Popen(
+            [sys.executable, "-c", RUN_WITH_FAKE_SERVER, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+        contextlib.ExitStack() as stack,
+    ):
+        stack.callback(process.terminate)
+        assert process.stdout is not None
+        first, second = (node["pid"] for node in json.loads(process.stdout.readline())["nodes"])
+        assert dev("kill", "1").stdout == "killed node 1\n", "the context names the cluster"
+        assert not is_alive(first) and is_alive(second)
+        assert "node 1 is not running" in dev("pause", "1", exit_code=1).stderr
+        assert json.loads(dev("--data", data, "-o", "json", "start", "1").stdout)["ready"] is True
+        assert "already running" in dev("start", "1", exit_code=1).stderr
+        for node in ("1", "2"):
+            assert dev("stop", node).stdout == f"stopped node {node}\n"
+        assert not is_alive(second)
+        assert dev("restart", "2").stdout == "restarted node 2\n", "stopped on purpose, the cluster waits"
+        assert "there is no node 9" in dev("kill", "9", exit_code=1).stderr
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, ""), "no death is reported that was asked for"
+    refused = dev("--data", data, "kill", "1", exit_code=1).stderr
+    assert f"no `barnabas dev` runs the cluster in {data}" in refused and f"barnabas dev --data {data}" in refused
+    assert "no `barnabas dev` is known" in dev("kill", "1", exit_code=1).stderr
+    for wrong in (("kill",), ("kill", "x"), ("kill", "1", "2")):
+        assert "barnabas dev kill 2" in dev(*wrong, exit_code=2).stderr
+
+
+def test_a_port_that_is_taken_is_gone_around_and_one_that_may_be_taken_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_cluster, "DEFAULT_PORT", find_base_port())
+    with socket.create_server(("127.0.0.1", local_cluster.DEFAULT_PORT + 41)):
+        result = dev("-n", "1", "--data", str(tmp_path / "d"), "--exec", "echo $BARNABAS_BROKERS >&2")
+    assert f"127.0.0.1:{local_cluster.DEFAULT_PORT}" not in result.stderr and "kafka    127.0.0.1:" in result.stderr
+    first = local_cluster.ephemeral_ports().start
+    refused = dev("-n", "1", "--data", str(tmp_path / "e"), "--port", str(first - 5), exit_code=1)
+    assert "gives to outgoing connections" in refused.stderr
+    assert f"use a port up to {first - PORTS_SPAN}" in refused.stderr
+
+
 def test_under_nohup_a_cluster_outlives_its_terminal(tmp_path: Path) -> None:
     words = [
         sys.executable,
@@ -190,6 +241,8 @@ def test_what_each_node_has_of_its_own_is_not_set_for_all_of_them(tmp_path: Path
     arguments = ("--data", str(tmp_path / "d"), "--port", str(find_base_port()), "--set", "fake.die=3")
     refused = dev(*arguments, "--set", "listeners=PLAINTEXT://127.0.0.1:1", exit_code=2)
     assert "--set: listeners: each of 3 nodes has its own" in refused.stderr and not (tmp_path / "d").exists()
+    alone = dev("-n", "1", *arguments, "--set", "node.id=0", exit_code=2)
+    assert "--set: node.id: nodes are numbered from 1" in alone.stderr and not (tmp_path / "d").exists()
     assert (
         "exited with status 3" in dev("-n", "1", *arguments, "--set", "admin.listeners=127.0.0.1:1", exit_code=1).stderr
     )

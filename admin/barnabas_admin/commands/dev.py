@@ -23,9 +23,16 @@ from typing import Any
 import click
 
 from barnabas_admin.context_file import Context, data_home, read_context, remove_context, write_context
-from barnabas_admin.errors import LocalClusterError
+from barnabas_admin.dev_control import VERBS, DevControl, ask
+from barnabas_admin.errors import LocalClusterError, WrongUsage
 from barnabas_admin.invocation import errors_end_the_process, output_option
-from barnabas_admin.local_cluster import DEFAULT_PORT, LocalCluster
+from barnabas_admin.local_cluster import (
+    DEFAULT_PORT,
+    READY_TIMEOUT_S,
+    LocalCluster,
+    find_dev_port,
+    wait_until_ready,
+)
 from barnabas_admin.output import print_json, print_line, talk
 
 WATCH_PAUSE_S = 0.2
@@ -43,7 +50,7 @@ class _Stopped(Exception):
 @click.option(
     "--ephemeral", is_flag=True, help="Keep nothing: a temporary directory, removed at the end unless the nodes failed."
 )
-@click.option("--port", type=int, default=DEFAULT_PORT, show_default=True, help="First Kafka port.")
+@click.option("--port", type=int, help=f"First Kafka port; default {DEFAULT_PORT}, or where there is room.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
 @output_option
 @click.option(
@@ -54,7 +61,7 @@ def dev(
     nodes: int | None,
     data: Path | None,
     ephemeral: bool,
-    port: int,
+    port: int | None,
     overrides: tuple[str, ...],
     output: str,
     is_exec: bool,
@@ -62,22 +69,50 @@ def dev(
 ) -> None:
     """Start a local cluster of real processes; Ctrl-C stops it.
 
+    From another terminal, `barnabas dev kill 2` breaks a node of a cluster that runs; so do stop, start, restart, pause and resume.
+    They mean the newest one, or that of --data.
+
     Without --data or --ephemeral the cluster is kept below $XDG_DATA_HOME/barnabas/dev. A second run on the same
     directory keeps its topics and records, on another --port too. With --exec the command gets BARNABAS_ADMIN and
     BARNABAS_BROKERS; a single word is run by the shell: `--exec 'barnabas topic list | wc -l'`.
     """
     if ephemeral and data is not None:
         raise click.UsageError("--data and --ephemeral exclude each other")
-    if is_exec != bool(command):
-        raise click.UsageError("--exec needs a COMMAND, and a COMMAND needs --exec before it")
     is_json = output == "json"
+    if command and command[0] in VERBS and not is_exec:
+        with errors_end_the_process(is_json=is_json):
+            _break_a_node(data, command, is_json=is_json)
+        return
+    if is_exec != bool(command):
+        raise click.UsageError(
+            f"--exec needs a COMMAND, and a COMMAND needs --exec before it; without, there are {', '.join(VERBS)}"
+        )
     with errors_end_the_process(is_json=is_json), _directory(data, is_ephemeral=ephemeral) as directory:
         properties = DEV_PROPERTIES | _parse_overrides(overrides)
-        cluster = LocalCluster(directory, nodes=nodes, base_port=port, overrides=properties)
+        cluster = LocalCluster(
+            directory, nodes=nodes, base_port=find_dev_port() if port is None else port, overrides=properties
+        )
         if overrides and (refusal := cluster.find_refusal()) is not None:
             raise click.UsageError(f"--set: {refusal}")
         status = _Session(cluster, command, is_json=is_json).run()
     raise SystemExit(status)
+
+
+def _break_a_node(data: Path | None, words: tuple[str, ...], *, is_json: bool) -> None:
+    """`barnabas dev kill 2` and its like: ask the `dev` that runs the cluster, and wait until a started node is ready."""
+    verb, *rest = words
+    if len(rest) != 1 or not rest[0].isdecimal():
+        raise WrongUsage(f"name one node by its number: barnabas dev {verb} 2")
+    context = read_context()
+    if data is None and context is None:
+        raise LocalClusterError("no `barnabas dev` is known to run", "start one, or name its directory with --data")
+    directory = data if data is not None else Path(context.directory if context else "")
+    answer = ask(directory, verb, int(rest[0]))
+    is_ready = verb not in ("start", "restart") or wait_until_ready(answer["metrics_port"], timeout_s=READY_TIMEOUT_S)
+    if is_json:
+        print_json({"event": VERBS[verb], "node_id": int(rest[0]), "ready": is_ready})
+    else:
+        print_line(f"{answer['done']}{'' if is_ready else '; it is not ready yet, see `barnabas cluster health`'}")
 
 
 class _Session:
@@ -87,6 +122,9 @@ class _Session:
         self._cluster = cluster
         self._command = command
         self._is_json = is_json
+        self._control: DevControl | None = None
+        self._has_died = False
+        """Whether a node ended unasked: where all were stopped by `barnabas dev stop`, they may be started again."""
         self._context = Context(
             cluster_id=cluster.cluster_id,
             admin=cluster.admin_addresses,
@@ -101,13 +139,17 @@ class _Session:
         with _signals_stop():
             try:
                 self._cluster.start()
-                self._announce(time.monotonic() - started)
+                self._control = DevControl(self._cluster)
+                seconds = time.monotonic() - started
                 with self._written_context():
+                    self._announce(seconds)
                     return self._execute() if self._command else self._watch()
             except _Stopped as stopped:
                 return 0 if not self._command else 128 + int(stopped.args[0])
             finally:
                 with _signals_ignored():
+                    if self._control is not None:
+                        self._control.close()
                     self._stop()
 
     def _announce(self, seconds: float) -> None:
@@ -157,16 +199,18 @@ class _Session:
                 "try      barnabas topic create hello -p 3 && echo hi | barnabas topic produce hello"
                 " && barnabas topic consume hello -n 1"
             )
+            write("break    barnabas dev kill 1; barnabas dev start 1")
             write("stop     Ctrl-C")
             sys.stdout.flush()
 
     def _watch(self) -> int:
         while True:
             self._look_around()
-            if not any(node.is_running for node in self._cluster.nodes.values()):
+            if not any(node.is_running for node in self._cluster.nodes.values()) and self._has_died:
                 raise LocalClusterError(
                     "no node is left",
-                    f"their logs are below {self._cluster.directory}; start again with `barnabas dev`",
+                    f"their logs are below {self._cluster.directory}; start again with "
+                    f"`barnabas dev --data {self._cluster.directory}`",
                 )
             time.sleep(WATCH_PAUSE_S)
 
@@ -205,6 +249,9 @@ class _Session:
 
     def _look_around(self) -> None:
         self._report_deaths()
+        for done in self._control.serve_waiting() if self._control is not None else ():
+            if not self._is_json:
+                talk(f"{done}, as another terminal asked")
         if read_context() is None:
             # A later `dev` took it with it: commands without an address are meant for this one again.
             with contextlib.suppress(OSError):
@@ -212,6 +259,7 @@ class _Session:
 
     def _report_deaths(self) -> None:
         for death in self._cluster.find_deaths():
+            self._has_died = True
             if self._is_json and not self._command:
                 print_json(
                     {
