@@ -18,7 +18,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from barnabas_broker.api import registry
-from barnabas_broker.network import output
+from barnabas_broker.network import listener, output
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer
 from barnabas_log.disk import RealDisk
@@ -26,7 +26,7 @@ from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
-from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from barnabas_wire.kafka.messages.join_group import JoinGroupRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -684,7 +684,9 @@ def kernel_congestion_control() -> bytes:
 
 
 async def test_one_connection_too_many_is_closed() -> None:
-    async with running_server(make_services(), NetworkConfig(max_connections=2)) as server:
+    async with running_server(
+        make_services(), NetworkConfig(max_connections=2, inter_broker_connections_reserved=0)
+    ) as server:
         first, second, third = [await RawClient.connect(server) for _ in range(3)]
         assert await asyncio.wait_for(third.is_closed_by_server(), 10)
         await first.call(ApiVersionsRequest(), 3)
@@ -692,6 +694,34 @@ async def test_one_connection_too_many_is_closed() -> None:
         await until(lambda: server.stats.connections == 1)
         fourth = await RawClient.connect(server)
         await fourth.call(ApiVersionsRequest(), 3)
+
+
+@pytest.mark.parametrize("version", [11, 17])
+async def test_when_clients_have_all_connections_a_follower_still_gets_one(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = NetworkConfig(max_connections=2, inter_broker_connections_reserved=2)
+    async with running_server(make_services(), config) as server:
+        clients = [await RawClient.connect(server) for _ in range(2)]
+        for client in clients:
+            await client.call(ApiVersionsRequest(), 3)
+        follower = await RawClient.connect(server)
+        await follower.call(ApiVersionsRequest(), 3)
+        request = fetch_request()
+        request.replica_id, request.replica_state = 2, ReplicaState(replica_id=2, replica_epoch=1)
+        assert (await follower.call(request, version)).error_code == 0
+        stranger = await RawClient.connect(server)  # takes the last one, and must give it back
+        await stranger.call(ApiVersionsRequest(), 3)
+        await stranger.send(stranger.frame(MetadataRequest(topics=None), 12)[1])
+        assert await asyncio.wait_for(stranger.is_closed_by_server(), 10)
+        consumer = await RawClient.connect(server)
+        await consumer.send(consumer.frame(fetch_request(), version)[1])
+        assert await asyncio.wait_for(consumer.is_closed_by_server(), 10)
+        monkeypatch.setattr(listener, "PROBATION_S", 0.05)
+        silent = await RawClient.connect(server)
+        assert await asyncio.wait_for(silent.is_closed_by_server(), 10)
+        assert server.stats.connections_closed["limit"] == 3
+        assert (await follower.call(request, version)).error_code == 0
 
 
 def with_handler(monkeypatch: pytest.MonkeyPatch, key: ApiKey, handler: Any) -> None:

@@ -52,7 +52,7 @@ OWN_KEYS = {
     *("broker.data.lane.timeout.ms", "broker.disconnect.grace.ms", "controlled.shutdown.timeout.ms"),
     *("log.scrub.bytes.per.second.max", "replica.fetch.silence.time.max.ms"),
     *("broker.replicas.max", "cluster.partitions.max", "topic.partitions.max"),
-    *("connection.in.flight.requests.max", "connection.queued.response.bytes.max"),
+    *("connection.in.flight.requests.max", "connection.queued.response.bytes.max", "inter.broker.connections.reserved"),
     *("leader.imbalance.elections.max", "leader.imbalance.settle.ms"),
     *("metadata.image.hash.interval.ms", "metadata.image.hash.interval.records"),
 }

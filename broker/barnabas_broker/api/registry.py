@@ -182,6 +182,22 @@ def decode_request(api: Api, version: int, frame: memoryview, position: int) -> 
     return decode_body(api.key, version, frame, position, elements_max=api.elements_max)
 
 
+def replica_id_of(api: Api, version: int, frame: memoryview) -> int:
+    """The broker that a request names as its sender, -1 for a client's and for any that cannot be read."""
+    if api.key not in (ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH):
+        return -1
+    try:
+        position = 10 + max(0, struct.unpack_from(">h", frame, 8)[0])
+        if version >= api.flexible_from:
+            position = skip_tagged_fields(frame, position)
+        request = decode_request(api, version, frame, position)
+    except (KafkaError, struct.error):
+        return -1
+    if api.key is ApiKey.FETCH and version >= 15:
+        return int(request.replica_state.replica_id)
+    return int(request.replica_id)
+
+
 def encode_answer(api_key: int, version: int, correlation_id: int, response: Any) -> bytearray:
     """A whole answer frame: size, header v0 or v1, body. `response` may be an encoded body (bytes)."""
     out = bytearray(8)

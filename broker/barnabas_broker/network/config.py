@@ -33,7 +33,15 @@ class NetworkConfig:
         default=10_000,
         metadata={
             "key": "max.connections",
-            "doc": "Most open client connections of the node; one more is closed at once.",
+            "doc": "Most open connections of the node; one more is closed at once, unless it is another broker's.",
+        },
+    )
+    inter_broker_connections_reserved: int = field(
+        default=32,
+        metadata={
+            "key": "inter.broker.connections.reserved",
+            "doc": "Connections beyond max.connections that are kept back for other brokers, so that clients which take all of them "
+            "do not stop replication. Kafka has a listener for them instead, on which max.connections does not count.",
         },
     )
     socket_listen_backlog_size: int = field(
@@ -64,6 +72,8 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         if self.socket_request_max_bytes < 1024:
             raise ValueError("socket.request.max.bytes must be at least 1024")
+        if self.inter_broker_connections_reserved < 0:
+            raise ValueError("inter.broker.connections.reserved must be at least 0")
         if self.in_flight_requests_max < 1 or self.max_connections < 1 or self.queued_response_bytes_max < 1:
             raise ValueError(
                 "connection.in.flight.requests.max, connection.queued.response.bytes.max and max.connections "

@@ -141,6 +141,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "client_host",
         "is_dirty",
+        "is_on_probation",
         "last_active",
     )
 
@@ -167,6 +168,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_consuming = False
         self._is_exclusive = False
         self.is_dirty = False
+        self.is_on_probation = False
+        """Whether it took a connection of the brokers' reserve and has not yet shown that it is one of them."""
         self.client_host = ""
         self.last_active = 0.0
 
@@ -415,6 +418,9 @@ class Connection(asyncio.BufferedProtocol):
         if len(frame) > api.request_bytes_max:
             self._refuse_oversized(kind, len(frame))
             return
+        if self.is_on_probation and not self._is_of_broker(api, version, frame):
+            self.close("limit")
+            return
         listener.stats.requests[kind] += 1
         try:
             position = FRAME_BYTES_MIN + (client_id_bytes if client_id_bytes > 0 else 0)
@@ -498,6 +504,21 @@ class Connection(asyncio.BufferedProtocol):
         else:
             logger.debug("unsupported api=%d v%d from %s", slot.api_key, slot.version, self.client_host)
             self.close("unsupported")
+
+    def _is_of_broker(self, api: registry.Api, version: int, frame: memoryview) -> bool:
+        """Whether a connection on probation may stay: every peer asks for the versions first, a broker fetches then."""
+        if api.key == ApiKey.API_VERSIONS:
+            return True
+        replica_id = registry.replica_id_of(api, version, frame)
+        if replica_id < 0 or replica_id not in self._listener.services.metadata.image.cluster.brokers:
+            return False
+        self.is_on_probation = False
+        return True
+
+    def end_probation(self) -> None:
+        """The time is up: a connection that did not show that it is a broker's is closed."""
+        if self.is_on_probation and not self._is_closed:
+            self.close("limit")
 
     def _refuse_oversized(self, kind: int, frame_bytes: int) -> None:
         """Close the connection if a frame is larger than its API takes. What is served by no API may have the usual size."""

@@ -29,6 +29,8 @@ from barnabas_wire.kafka.errors import InvariantViolated
 logger = logging.getLogger(__name__)
 
 IDLE_SCAN_S_MAX = 10.0
+PROBATION_S = 5.0
+"""How long a connection may take of the brokers' reserve without a request that only brokers send."""
 GREEDY_LINE_INTERVAL_S = 60.0
 """Between two lines about requests of one API that were too large: a client may send them as fast as it can connect."""
 ACCEPTED_AT_ONCE = 16
@@ -176,6 +178,7 @@ class KafkaListener:
         self.queued_bytes_max = server.config.queued_response_bytes_max
         self._connections = server.connections
         self._connections_max = server.config.max_connections
+        self._reserved = server.config.inter_broker_connections_reserved
         self._dirty: list[Connection] = []
         self._greedy_noted: dict[int, tuple[float, int]] = {}
         """When the last line was written, and how many requests were refused since; by API."""
@@ -201,10 +204,17 @@ class KafkaListener:
         )
 
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection; False when the node has as many as it may."""
+        """Count a new connection; False when the node has as many as it may.
+
+        Beyond max.connections the reserve of the other brokers is left: who takes of it must show in time that it is one.
+        """
         self.stats.connections_accepted += 1
-        if len(self._connections) >= self._connections_max:
-            return False
+        count = len(self._connections)
+        if count >= self._connections_max:
+            if count >= self._connections_max + self._reserved:
+                return False
+            connection.is_on_probation = True
+            self.loop.call_later(PROBATION_S, connection.end_probation)
         self._connections.add(connection)
         self.stats.connections += 1
         return True

@@ -454,6 +454,34 @@ def test_an_offset_of_an_earlier_topic_is_not_given_out_for_a_later_one_of_its_n
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
+def test_a_partition_that_a_fetch_names_again_and_again_is_answered_once(version: int) -> None:
+    """Four bytes that name it bring all its metadata back: 64 KiB of requests were 16 MB of answers."""
+
+    async def main() -> None:
+        async with group_bench() as bench:
+            await bench.lead()
+            client = Client(bench)
+            ids = topic_ids(client)
+            await client.call(commit_request(("flights", 1, 11), ("flights", 0, 10), topic_ids=ids), 9)
+            again = [[1] * 50, [0, 1] * 50]
+            topics = [
+                OffsetFetchRequestTopics(name="flights", topic_id=ids["flights"], partition_indexes=indexes)
+                for indexes in again
+            ]
+            request = OffsetFetchRequest(
+                group_id="g",
+                topics=[OffsetFetchRequestTopic(name="flights", partition_indexes=indexes) for indexes in again],
+                groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)] * 20,
+            )
+            answer = await client.call(request, version)
+            (group,) = answer.groups if version >= 8 else [answer]
+            (topic,) = group.topics
+            assert [(p.partition_index, p.committed_offset) for p in topic.partitions] == [(1, 11), (0, 10)]
+
+    virtual_loop.run(main())
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
 def test_every_partition_of_a_fetch_is_answered_and_nothing_committed_is_no_error(version: int) -> None:
     async def main() -> None:
         async with group_bench() as bench:
