@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from barnabas_replication.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECTOR, SELECTORS
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
@@ -92,6 +94,15 @@ class ReplicationConfig:
             "doc": "Bytes of one whole fetch response to a consumer, whatever it asks for.",
         },
     )
+    replica_selector_class: str = field(
+        default="",
+        metadata={
+            "key": "replica.selector.class",
+            "doc": "Where consumers that set client.rack read: org.apache.kafka.common.replica.RackAwareReplicaSelector sends them to "
+            "an in-sync replica in their rack (broker.rack), the default and org.apache.kafka.common.replica.LeaderSelector keep "
+            "them at the leader.",
+        },
+    )
     inter_broker_listener_name: str = field(
         default="PLAINTEXT",
         metadata={
@@ -99,3 +110,9 @@ class ReplicationConfig:
             "doc": "Name of the listener by which brokers reach each other.",
         },
     )
+
+    def __post_init__(self) -> None:
+        if self.replica_selector_class not in SELECTORS:
+            raise ValueError(
+                f"replica.selector.class={self.replica_selector_class}: use {RACK_AWARE_SELECTOR} or {LEADER_SELECTOR}"
+            )

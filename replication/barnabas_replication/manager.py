@@ -442,7 +442,7 @@ class ReplicaManager:
         )
         size_bytes = outcome.size_bytes
         if size_bytes < request.min_bytes and request.max_wait_ms > 0:
-            if outcome.error is None and outcome.diverging_epoch is None:
+            if outcome.error is None and outcome.diverging_epoch is None and outcome.preferred_read_replica < 0:
                 _release([outcome])
                 return self._park(request, (spec,), respond)
         elif size_bytes:
@@ -497,7 +497,11 @@ class ReplicaManager:
                     is_first_look=is_first_look,
                     now_ms=now_ms,
                 )
-            if outcome.error is not None or outcome.diverging_epoch is not None:
+            if (
+                outcome.error is not None
+                or outcome.diverging_epoch is not None
+                or outcome.preferred_read_replica != NO_BROKER
+            ):
                 is_final = True
             left -= outcome.size_bytes
             outcomes.append(outcome)
@@ -1007,6 +1011,11 @@ class ReplicaManager:
         """See PartitionHost."""
         registered = self._image.cluster.brokers.get(broker_id)
         return registered.epoch if registered is not None and registered.is_active else None
+
+    def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
+        """See PartitionHost."""
+        known = self._image.cluster.brokers
+        return {each: known[each].rack for each in brokers if each in known and known[each].is_active}
 
     def heard_ms(self, broker_id: BrokerId) -> int:
         """See PartitionHost."""

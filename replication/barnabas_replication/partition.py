@@ -22,7 +22,7 @@ Not obvious:
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_log.config import FlushOnAcks
@@ -45,6 +45,7 @@ from barnabas_replication.errors import (
 )
 from barnabas_replication.isr import IsrState
 from barnabas_replication.purgatory import ProduceQueue, WaitingList
+from barnabas_replication.read_replica import RACK_AWARE_SELECTOR, preferred_read_replica
 from barnabas_replication.replica_state import (
     UNKNOWN_BROKER_EPOCH,
     RemoteReplica,
@@ -129,6 +130,10 @@ class PartitionHost(Protocol):
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         """Epoch of an unfenced broker that is not shutting down, as the image has it; None for any other."""
+        ...
+
+    def racks(self, brokers: Iterable[BrokerId]) -> Mapping[BrokerId, str | None]:
+        """Racks of those of the brokers that serve clients."""
         ...
 
     def heard_ms(self, broker_id: BrokerId) -> int:
@@ -689,7 +694,9 @@ class Partition:
                 or self.storage_error
                 or (known_epoch != NO_EPOCH and known_epoch != self.leader_epoch)
             ):
-                self.check_leader(known_epoch)  # says why not
+                if self.is_leader or not request.may_read_follower or request[0] >= 0:
+                    self.check_leader(known_epoch)  # says why not
+                self._check_follower_read(known_epoch, offset)
             if topic_id != self.topic_id and topic_id != ZERO_UUID:
                 raise InconsistentTopicId(f"{self.topic_partition} has topic id {self.topic_id}")
             if asked_epoch >= 0 and (asked_epoch != log.latest_epoch or offset > log_end):
@@ -703,6 +710,12 @@ class Partition:
                 raise OffsetOutOfRange(f"{self.topic_partition} holds {log_start} to {log_end}, not {offset}")
             if request[0] < 0:  # its replica id: a consumer
                 end = self.high_watermark
+                if request[6] and self.is_leader:  # its rack
+                    preferred = self._preferred_read_replica(request[6], offset)
+                    if preferred is not None:
+                        return FetchOutcome(
+                            topic, self.topic_id, number, None, end, end, log_start, preferred_read_replica=preferred
+                        )
             else:
                 end = log_end
                 if is_first_look:
@@ -721,7 +734,9 @@ class Partition:
                 if is_repeat:
                     self._note_repeat(request[0], offset)
             marks = (high_watermark, high_watermark, log_start)
-            return new_tuple(FetchOutcome, (topic, self.topic_id, number, None, *marks, None, parts, size_bytes, None))
+            return new_tuple(
+                FetchOutcome, (topic, self.topic_id, number, None, *marks, None, parts, size_bytes, None, NO_BROKER)
+            )
         except KafkaError as error:
             return FetchOutcome(
                 topic,
@@ -736,6 +751,28 @@ class Partition:
         except OSError as error:
             failure = StorageFailed(f"{self.topic_partition} cannot be read: {error}")
             return FetchOutcome(topic, self.topic_id, number, failure)
+
+    def _check_follower_read(self, known_epoch: Epoch, offset: Offset) -> None:
+        """Raise where a follower cannot serve a consumer that was sent to it."""
+        self.check_epoch(known_epoch)
+        if self.storage_error is not None:
+            raise self.storage_error
+        if not self.is_leader and offset > self.log.log_end_offset:
+            raise OffsetNotAvailable(
+                f"{self.topic_partition} ends at {self.log.log_end_offset} on this follower so far"
+            )
+
+    def _preferred_read_replica(self, client_rack: str, offset: Offset) -> BrokerId | None:
+        if self._config.replica_selector_class != RACK_AWARE_SELECTOR:
+            return None
+        return preferred_read_replica(
+            client_rack=client_rack,
+            leader_id=self.leader_id,
+            racks=self._host.racks(self.replicas),
+            replicas=self.remotes.values(),
+            in_sync=self.isr.committed,
+            fetch_offset=offset,
+        )
 
     def _divergence(self, asked_epoch: Epoch, offset: Offset, follower_start: Offset | None) -> DivergingEpoch | None:
         """Where the asker's history leaves ours, if it does. Raises UnknownLeaderEpoch or OffsetOutOfRange when we cannot tell.
@@ -868,6 +905,8 @@ class Partition:
         following = min(high_watermark, log.log_end_offset)
         if following > self.high_watermark:
             self._set_high_watermark(following)
+            if self.consumer_fetches:
+                self.consumer_fetches.wake()
         if log_start_offset > log.log_start_offset:
             log.delete_records_before(min(log_start_offset, self.high_watermark))
         return has_grown

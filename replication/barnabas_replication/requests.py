@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from barnabas_log.disk import FileRange
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, BrokerId, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, NO_OFFSET, ZERO_UUID, BrokerId, Epoch, Offset, Uuid
 
 Buffer = bytes | bytearray | memoryview
 """Bytes of record batches; never kept past the call that is given them."""
@@ -68,6 +68,8 @@ class FetchSpec(NamedTuple):
     max_bytes: int = 0x7FFFFFFF
     is_read_committed: bool = False
     rack: str = ""
+    may_read_follower: bool = False
+    """Whether it is a consumer that knows of KIP-392: a follower serves it too."""
 
 
 class FetchPartitionSpec(NamedTuple):
@@ -110,6 +112,8 @@ class FetchOutcome(NamedTuple):
     parts: tuple[FileRange, ...] = ()
     size_bytes: int = 0
     current_leader: CurrentLeader | None = None
+    preferred_read_replica: BrokerId = NO_BROKER
+    """The follower that the consumer should read from; then there are no bytes."""
 
 
 class ListedOffset(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -85,6 +85,9 @@ class PlainHost:
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         return self.epochs.get(broker_id)
+
+    def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
+        return dict.fromkeys(brokers)
 
     def heard_ms(self, broker_id: BrokerId) -> int:
         return self.heard.get(broker_id, self.time_ms)
@@ -194,6 +197,21 @@ class PartitionBench:
         )
         outcome = self.partition.fetch(
             spec, request, bytes_max=1 << 20, is_one_batch_due=True, is_first_look=True, now_ms=self.host.time_ms
+        )
+        for part in outcome.parts:
+            part.file.release()
+        return outcome
+
+    def read(self, *, rack: str = "") -> FetchOutcome:
+        """One fetch from offset 0 of a consumer in that rack."""
+        spec = FetchPartitionSpec(TP.topic, TOPIC_ID, TP.partition)
+        outcome = self.partition.fetch(
+            spec,
+            FetchSpec(rack=rack, may_read_follower=True),
+            bytes_max=1 << 20,
+            is_one_batch_due=True,
+            is_first_look=True,
+            now_ms=self.host.time_ms,
         )
         for part in outcome.parts:
             part.file.release()

@@ -5,7 +5,8 @@ Invariants: every partition of the request is answered once, in the request's or
             as it is and the connection releases it; a parked fetch is cancelled with its connection.
 Read next:  barnabas_replication/manager.py, network/output.py.
 
-Behaviour: v13 names topics by id. A refused partition carries the leader hint (v12, endpoints from v16 on, KIP-951).
+Behaviour: from v11 on followers serve consumers, and the leader may name one (KIP-392). v13 names topics by id. A refused
+partition carries the leader hint (v12, endpoints from v16 on, KIP-951).
 Differences from Kafka: no fetch sessions. A request that would open one is answered with session id 0, which every
 client takes as "full fetches, please" (KIP-227); one that goes on with a session gets FETCH_SESSION_ID_NOT_FOUND.
 """
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 TOPIC_IDS_FROM = 13
 CONSUMER_PARTITIONS_MAX = 16_384
 """Partitions that one fetch of a consumer may name; a follower may have more of one leader. Each takes up to 10 us of the loop."""
+RACKS_FROM = 11
+"""From here on consumers know of followers that serve them (KIP-392)."""
 READ_COMMITTED = 1
 FULL_SESSION_EPOCHS = (0, -1)
 """A request with one of these names all its partitions: it opens a session, or closes one."""
@@ -77,7 +80,7 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
     else:
         for asked in request.partitions:
             partitions.append(new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])))
-    spec = _spec_of(request)
+    spec = _spec_of(request, version)
     if not partitions and spec.replica_id < 0:
         answer.respond([])
         return
@@ -104,7 +107,7 @@ def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     if request is None or request.session_epoch not in FULL_SESSION_EPOCHS:
         return None
     topic, index, leader_epoch, _, fetched_epoch, start, most, _ = request.partitions[0]
-    spec = _spec_of(request)
+    spec = _spec_of(request, version)
     answers = None
     if version >= PollAnswers.VERSION_MIN:
         answers = PollAnswers(version, topic, index, is_read_committed=spec.is_read_committed)
@@ -129,7 +132,7 @@ def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Pol
     return True
 
 
-def _spec_of(request: ParsedFetchRequest) -> FetchSpec:
+def _spec_of(request: ParsedFetchRequest, version: int) -> FetchSpec:
     return FetchSpec(
         BrokerId(request.replica_id),
         request.replica_epoch,
@@ -138,6 +141,7 @@ def _spec_of(request: ParsedFetchRequest) -> FetchSpec:
         request.max_bytes,
         request.isolation_level == READ_COMMITTED,
         request.rack_id,
+        request.replica_id < 0 and version >= RACKS_FROM,
     )
 
 
@@ -185,7 +189,7 @@ class _Answer:
         answers = self.answers
         if answers is not None:
             # The usual poll, flat: of all that a fetch costs, most is our own steps.
-            _, _, _, error, high, stable, start, _, parts, size_bytes, _ = outcomes[0]
+            _, _, _, error, high, stable, start, _, parts, size_bytes, _, _ = outcomes[0]
             if error is None and answers.RECORDS_BYTES_MIN <= size_bytes <= answers.RECORDS_BYTES_MAX:
                 head = answers.head(slot.correlation_id, high, stable, start, size_bytes)
                 slot.fill((head, *parts, answers.TAIL), size_bytes + answers.framing_bytes)
@@ -197,7 +201,9 @@ class _Answer:
         failed: list[FetchOutcome] = []
         partitions: list[FetchedPartition] = []
         for outcome in outcomes:
-            topic, topic_id, index, error, high, stable, start, diverging, parts, size_bytes, leader = outcome
+            topic, topic_id, index, error, high, stable, start, diverging, parts, size_bytes, leader, preferred = (
+                outcome
+            )
             code, marks = 0, aborted
             if error is not None:
                 code = error.code
@@ -217,7 +223,7 @@ class _Answer:
                     diverging,
                     leader,
                     marks,
-                    -1,
+                    preferred,
                 )  # type: ignore[arg-type]
             )
         endpoints: list[tuple[int, str, int, str | None]] = []
