@@ -13,12 +13,16 @@ Files, all in `<metadata directory>/__cluster_metadata-0/`:
     <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Whole segments below the log start
                               go when the log is cleaned
     flush-marks               how far the log was flushed, written with each flush (flush_marks.py)
+    reserve                   room for what must be written on a full disk (barnabas_log/room.py)
     <offset>.damaged          what opening cut off though it had been flushed, for a person to look at; nothing reads it
     *.checkpoint              snapshots (snapshot_files.py)
     .lock                     held while the process lives: a second one would vote twice
 The log has its own Disk, so that its flushes never queue behind those of the data.
 
 Not obvious:
+- A full disk ends nothing. What must be written spends the reserve first, and waits for room when that is gone: the driver stands
+  still meanwhile, so this replica neither votes nor acknowledges nor leads on, as with a disk that hangs, and the others
+  elect somebody else. It goes on by itself.
 - A snapshot is frozen when the log below its end is flushed, and the epochs with it, so everything below the newest snapshot is proved
   already: opening reads the log from there on, not from the beginning.
 - What opening cuts though a flush mark says that it was flushed is damage (barnabas_quorum/raft/damage.py). A voter among
@@ -32,15 +36,19 @@ Not obvious:
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, Damage, FlushMarks, keep_damaged, scan_log
 from barnabas_broker.node.snapshot_files import SnapshotFiles
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File
+from barnabas_log.errors import NoRoom
+from barnabas_log.room import Reserve, is_no_room
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.driver.control_batches import voter_sets_in
@@ -66,6 +74,10 @@ from barnabas_wire.records.batch import iterate_batches
 logger = logging.getLogger(__name__)
 
 QUORUM_STATE_FILE = "quorum-state"
+RESERVE_FILE = "reserve"
+RESERVE_BYTES = 1024 * 1024
+"""Some ten thousand metadata records."""
+ROOM_RETRY_S = 0.5
 DATA_VERSION = 1
 SEGMENT_BYTES = 1024 * 1024 * 1024
 SEGMENT_MS = 7 * 24 * 3_600_000
@@ -105,6 +117,10 @@ class MetadataLog:
         self._state_path = state_path
         self._hard_state = hard_state
         self._marks = marks
+        self._reserve = Reserve(disk, f"{log.directory}/{RESERVE_FILE}", RESERVE_BYTES)
+        self._is_waiting = False
+        self._unwritten: Sequence[StoredBatch] = ()
+        """The newest batches, while want of room keeps them from the file."""
         self._lost_end: LogEnd | None = None
         self._is_cutting = False
         """Between the mark of a cut and the cut: the flushed end is not what it is going to be."""
@@ -136,6 +152,7 @@ class MetadataLog:
         opened: MetadataLog = await disk.run(
             cls._open, disk, directory, config, now_ms, replica, formatted_voters or VoterSet.unknown()
         )
+        await disk.run(opened._reserve.take)
         # The directory's own name must be durable before the first vote that is written into it.
         await opened.flush()
         unfinished = restart_point(
@@ -149,7 +166,7 @@ class MetadataLog:
             await opened._restart_at(unfinished)
         elif opened.snapshots() and opened.end_offset == opened.log_start_offset:
             await opened._begin_epochs(opened.snapshots()[-1])  # the drop may have been cut short behind it
-        await disk.run(opened._begin_marks)
+        await opened.when_there_is_room(opened._begin_marks)
         return opened
 
     @classmethod
@@ -264,15 +281,79 @@ class MetadataLog:
 
     async def save_hard_state(self, state: HardState) -> None:
         """See RaftLog.save_hard_state."""
-        await self._disk.run(self._disk.write_file_atomically, self._state_path, encode_hard_state(state))
+        data = encode_hard_state(state)
+        while True:
+            try:
+                await self._disk.run(self._disk.write_file_atomically, self._state_path, data)
+            except OSError as error:
+                await self._await_room(error)
+            else:
+                break
+        self._note_room()
         self._hard_state = state
+
+    async def when_there_is_room(self, work: Callable[[], None]) -> None:
+        """See RaftLog.when_there_is_room."""
+        while True:
+            try:
+                work()
+            except OSError as error:
+                await self._await_room(error)
+            else:
+                break
+        self._note_room()
+
+    async def written(self) -> None:
+        """See RaftLog.written."""
+        while True:
+            try:
+                self._write_on()
+            except NoRoom as error:
+                await self._await_room(error)
+            else:
+                break
+        self._note_room()
+
+    async def _await_room(self, error: OSError | NoRoom) -> None:
+        """Make room by the reserve, or give others time to make some. Raises what is no want of room."""
+        if not isinstance(error, NoRoom) and not is_no_room(error):
+            raise error
+        if await self._disk.run(self._reserve.spend):
+            logger.warning(
+                "the disk of the metadata log is full, and its reserve is used: free space there (%s)", error
+            )
+            return
+        if not self._is_waiting:
+            self._is_waiting = True
+            logger.error(
+                "the disk of the metadata log is full: this node neither votes nor leads the quorum until there is room. Free "
+                "space in %s; it goes on by itself (%s)",
+                self._log.directory,
+                error,
+            )
+        await asyncio.sleep(ROOM_RETRY_S)
+
+    def _note_room(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            logger.warning("the disk of the metadata log has room again")
 
     def append(self, batches: Sequence[StoredBatch]) -> None:
         """See RaftLog.append."""
         # A leader's own batches have their offsets and epoch already, so both kinds go the follower's way, which also
         # checks every CRC once more.
-        self._log.append_as_follower(b"".join([batch.data for batch in batches]), leader_epoch=batches[-1].epoch)
+        # Without room they stay queued: `written` waits for it, before anything that follows from them is said.
+        self._unwritten = batches
+        with contextlib.suppress(NoRoom):
+            self._write_on()
+
+    def _write_on(self) -> None:
+        """Append what is left of the newest batches, and write all. Raises NoRoom."""
+        left = [batch for batch in self._unwritten if batch.base_offset >= self._log.log_end_offset]
+        if left:
+            self._log.append_as_follower(b"".join([batch.data for batch in left]), leader_epoch=left[-1].epoch)
         self._log.write_pending(is_forced=True)
+        self._unwritten = ()
 
     async def truncate_to(self, offset: Offset) -> None:
         """See RaftLog.truncate_to."""
@@ -291,7 +372,15 @@ class MetadataLog:
         """Before a cut, for a crash in between must not make a loss of what was cut on purpose. Nor may `settle`, a task of its
         own, note in between what is about to go."""
         self._is_cutting = True
-        await self._disk.flush([self._marks.note(mark)])
+        await self._disk.flush([await self._noted(mark)])
+
+    async def _noted(self, mark: FlushMark) -> File:
+        """The file with the mark. The waiting is for room."""
+        while True:
+            try:
+                return self._marks.note(mark)
+            except OSError as error:
+                await self._await_room(error)
 
     async def flush(self) -> Offset:
         """See RaftLog.flush."""
@@ -299,23 +388,25 @@ class MetadataLog:
         end_offset = self._log.written_end_offset
         if files:
             begun = LogEnd(max(self._log.leader_epochs.latest, Epoch(0)), end_offset)
+            marked = await self._mark(begun)
             try:
-                await self._disk.flush([*files, *self._mark(begun)])
+                await self._disk.flush([*files, *marked])
             except OSError as error:
                 self._log.fail(error)
                 raise
         self._log.mark_flushed(end_offset)
         return end_offset
 
-    def _mark(self, begun: LogEnd) -> list[File]:
+    async def _mark(self, begun: LogEnd) -> list[File]:
         """The file with the mark of the flush that is about to begin; none while the log is being opened."""
         last = self._marks.last
         if last is None or not self._marks.is_begun:
             return []
         if self._marks.is_long:
             # Inline, some milliseconds once in many thousand flushes: a cut may want to write its mark meanwhile.
-            self._marks.begin_anew(last)
-        return [self._marks.note(FlushMark(self._log.flushed_end_offset, begun, self._lost_end))]
+            with contextlib.suppress(OSError):  # a full disk: it grows on
+                self._marks.begin_anew(last)
+        return [await self._noted(FlushMark(self._log.flushed_end_offset, begun, self._lost_end))]
 
     async def settle(self) -> None:
         """See RaftLog.settle."""
@@ -324,9 +415,10 @@ class MetadataLog:
         if last is None or not self._marks.is_begun or self._is_cutting:
             return
         if last.flushed_end < flushed_end:
-            await self._disk.flush(
-                [self._marks.note(FlushMark(flushed_end, self._end_at(flushed_end), self._lost_end))]
-            )
+            mark = FlushMark(flushed_end, self._end_at(flushed_end), self._lost_end)
+            await self._disk.flush([await self._noted(mark)])
+        if not self._reserve.is_held:
+            await self._disk.run(self._reserve.take)  # it was used; where there is room again it is kept again
 
     def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Sequence[StoredBatch]:
         """See RaftLog.read."""

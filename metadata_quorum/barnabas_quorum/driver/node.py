@@ -24,6 +24,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import NamedTuple, Protocol
 
@@ -539,7 +540,7 @@ class QuorumNode:
             logger.info("cutting the metadata log from %d to %d", log.end_offset, ready.truncate_to)
             await log.truncate_to(ready.truncate_to)
         for part in ready.snapshot_parts:
-            log.write_snapshot_part(part.snapshot_id, part.position, part.data)
+            await log.when_there_is_room(partial(log.write_snapshot_part, part.snapshot_id, part.position, part.data))
             self._downloading = part.snapshot_id
         if ready.install is not None:
             await self._install(ready.install)
@@ -547,6 +548,7 @@ class QuorumNode:
             batches = [batch for append in ready.appends for batch in self._batches_of(append)]
             started_s = self._now_s()
             log.append(batches)
+            await log.written()
             self.stats.append_s.observe(self._now_s() - started_s)
             self.stats.batches_written += len(batches)
             self.stats.bytes_written += sum(len(batch.data) for batch in batches)

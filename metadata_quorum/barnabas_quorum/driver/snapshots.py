@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from barnabas_quorum.config import QuorumConfig
@@ -184,7 +185,7 @@ class SnapshotWriter:
             voters=self._voters_before(snapshot_id.end_offset),
         )
         for data in batches:
-            self._log.write_snapshot_part(snapshot_id, position, data)
+            await self._log.when_there_is_room(partial(self._log.write_snapshot_part, snapshot_id, position, data))
             position += len(data)
             await asyncio.sleep(SLICE_PAUSE_S)
         while self._refusal(snapshot_id) is None and self._flushed_end() < snapshot_id.end_offset:

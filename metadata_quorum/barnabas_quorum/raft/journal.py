@@ -8,7 +8,7 @@ Read next:  ../driver/node.py, which drives it; broker/node/metadata_log.py, whi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas_quorum.raft.damage import LogEnd
@@ -76,6 +76,15 @@ class RaftLog(Protocol):
 
     def append(self, batches: Sequence[StoredBatch]) -> None:
         """Write batches that continue the log. Not durable yet."""
+        ...
+
+    async def written(self) -> None:
+        """Returns once all that was appended is written: at once, or when a full disk has room again."""
+        ...
+
+    async def when_there_is_room(self, work: Callable[[], None]) -> None:
+        """Do what writes to the page cache; again when there is room, where it finds none. Raises what `work` raises for any
+        other reason."""
         ...
 
     async def truncate_to(self, offset: Offset) -> None:
