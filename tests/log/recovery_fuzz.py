@@ -35,7 +35,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from barnabas_log.manager import LogManager
+from barnabas_log.checkpoints import RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.manager import LogManager, LogManagerConfig
 from barnabas_log.producer_state import ProducerState, snapshot_path
 from barnabas_log.recovery import note_producer
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
@@ -55,6 +57,8 @@ from tests.log.memory_disk import Inode, MemoryDisk
 ORDERS, TOPIC_ID = TopicPartition("orders", 0), Uuid(b"t" * 16)
 DATA = "data"
 LOG = f"{DATA}/{ORDERS}"
+RESERVE_BYTES = 64
+"""It is a file like any other here: every length of it is an image."""
 FAILURES_MAX = 200
 """After so many it stops looking, and prints one of each kind."""
 AGAIN_SHARE = 0.15
@@ -201,7 +205,13 @@ class _Author:
 
 def _manager(disk: MemoryDisk, settings: Mapping[str, int]) -> LogManager:
     config = make_config(**settings)
-    return LogManager(disk=disk, directories=[DATA], default_config=config, clock_ms=lambda: NOW_MS)
+    return LogManager(
+        disk=disk,
+        directories=[DATA],
+        default_config=config,
+        clock_ms=lambda: NOW_MS,
+        config=LogManagerConfig(reserve_bytes=RESERVE_BYTES),
+    )
 
 
 def _places(files: Files) -> dict[str, list[tuple[int, int]]]:
@@ -291,6 +301,17 @@ class Image(NamedTuple):
     log: DamagedLater
     damaged: dict[str, int]
     """Of each damaged log file the first damaged byte."""
+
+    @property
+    def recovery_point(self) -> int:
+        """As its file says; 0 where that cannot be read."""
+        with suppress(CorruptCheckpoint):
+            return read_offsets(_disk_of(self.files), f"{DATA}/{RECOVERY_POINTS_FILE}").get(ORDERS, Offset(0))
+        return 0
+
+    def is_in_damaged_file(self, base: int) -> bool:
+        """Whether the batch was in a log file that is damaged."""
+        return any(base == each for path in self.damaged for _, each in self.log.places[path])
 
     def batch_start(self, path: str) -> int:
         """Where the batch begins that holds the first damaged byte of a damaged log file."""
@@ -417,10 +438,13 @@ def _judge_damaged_batch(image: Image, path: str, position: int, data: bytes) ->
 
 
 def _judge_what_is_there(image: Image, log: UnifiedLog, found: dict[int, bytes]) -> None:
-    sure_end = image.sure_end
+    sure_end, recovery_point = image.sure_end, image.recovery_point
     for base, batch in image.log.batches.items():
         if image.log.start_offset < batch.next_offset <= sure_end and base not in found:
             raise LawBroken(f"the batch at {base} was synced, and lies before the damage: it is gone")
+        is_kept = image.log.start_offset < batch.next_offset <= recovery_point
+        if is_kept and not image.is_in_damaged_file(base) and base not in found:
+            raise LawBroken(f"the batch at {base}, below the recovery point and in a file without damage, is gone")
     if log.log_start_offset > image.log.start_offset and not image.damaged:
         raise LawBroken(f"the log starts at {log.log_start_offset}, not at {image.log.start_offset}")
     # Below the start that was written down nothing is owed, also where that file is lost and some is there again.
