@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from barnabas_log.manager import LogManager
 from barnabas_quorum.records import PartitionChangeRecord
+from barnabas_replication import manager as replica_manager
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
@@ -48,7 +50,7 @@ class Broker:
         self.controller = MemoryController()
         self.controller.tells = False
         self.epoch, _, _ = [self.controller.register(broker) for broker in (1, 2, 3)]
-        disk = MemoryDisk()
+        disk = self.disk = MemoryDisk()
         for directory in ("data", "other"):
             disk.make_directory(directory)
         self.logs = LogManager(
@@ -133,3 +135,20 @@ async def test_a_disk_that_fails_while_metadata_is_taken_in_stops_no_broker(
             await live(faults)
         seen = faults.seen
     assert nth > 40
+
+
+async def test_logs_that_find_no_descriptor_are_opened_when_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_manager, "OPEN_RETRY_S", 0.001)
+    broker = Broker(Faults(nth=0, is_dead=False))
+    await broker.logs.load()
+    broker.controller.create("led", partitions=3)
+    broker.disk.is_short_of_descriptors = True
+    broker.take_in()
+    await asyncio.sleep(0.01)
+    assert list(broker.manager.partitions()) == [] and len(broker.logs.online_directories) == 2
+    broker.disk.is_short_of_descriptors = False
+    async with asyncio.timeout(30):
+        while len(list(broker.manager.partitions())) < 3:
+            await asyncio.sleep(0.001)
+    broker.append()
+    assert all(partition.log.log_end_offset == 2 for partition in broker.manager.partitions())

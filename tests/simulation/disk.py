@@ -55,6 +55,7 @@ class SimulatedFile(MemoryFile):
 
     def append(self, parts: Sequence[Buffer]) -> int:
         """See File.append. What has room is written, as a short write leaves it."""
+        self._need_descriptor()
         if self._disk.takes(self.path, sum(map(len, parts))):
             with self._disk.judged():
                 return super().append(parts)

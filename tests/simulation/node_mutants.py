@@ -366,10 +366,6 @@ def _want_of_descriptors_is_taken_for_a_dead_disk(patch: pytest.MonkeyPatch) -> 
         patch.setattr(module, "is_out_of_descriptors", lambda error: False)
 
 
-def _log_that_found_no_descriptor_is_never_opened(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicaManager, "_open_later", lambda self, topic_partition, error: None)
-
-
 def _what_found_no_room_counts_as_written(patch: pytest.MonkeyPatch) -> None:
     original = UnifiedLog._write
 
@@ -580,7 +576,6 @@ MUTANTS = (
     NodeMutant("a failed directory is not told", _failed_directory_is_not_told),
     NodeMutant("a failed directory is used on", _failed_directory_is_used_on),
     NodeMutant("want of descriptors is taken for a dead disk", _want_of_descriptors_is_taken_for_a_dead_disk, 7008),
-    NodeMutant("a log that found no descriptor is never opened", _log_that_found_no_descriptor_is_never_opened),
     NodeMutant("what found no room counts as written", _what_found_no_room_counts_as_written),
     NodeMutant("a full directory is never used again", _full_directory_is_never_used_again),
     NodeMutant("a follower with room again is forgotten", _follower_with_room_again_is_forgotten),
