@@ -22,6 +22,8 @@ class Place(NamedTuple):
     topic: str
     partition: int
     offset: int
+    """-1: the acknowledgement named none, as librdkafka's where a later batch of the producer was acknowledged and this one's own
+    answer was lost: then it must be in the log, wherever."""
 
 
 class Verdict(NamedTuple):
@@ -78,7 +80,11 @@ def judge(
     return Verdict(
         lost=sorted(record_id for record_id in acknowledged if copies[record_id] == 0),
         duplicated=sorted(record_id for record_id, count in copies.items() if count > 1) if is_idempotent else [],
-        misplaced=sorted(record_id for record_id, place in acknowledged.items() if where.get(place) != record_id),
+        misplaced=sorted(
+            record_id
+            for record_id, place in acknowledged.items()
+            if place.offset >= 0 and where.get(place) != record_id
+        ),
         reordered=reordered if is_idempotent else [],
         invented=sorted(record_id for record_id in copies if record_id not in known),
         acknowledged=len(acknowledged),

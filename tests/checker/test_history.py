@@ -50,3 +50,9 @@ def test_an_earlier_record_after_a_later_one_is_reordered() -> None:
 
 def test_a_record_that_nobody_sent_is_invented() -> None:
     assert broken_laws(judge(sent=[1, 2], acknowledged={}, log=CLEAN)) == {"invented"}
+
+
+def test_an_acknowledgement_that_names_no_offset_is_held_to_the_record_being_there() -> None:
+    unplaced = ACKED | {3: Place("t", 1, -1)}
+    assert judge(sent=[1, 2, 3], acknowledged=unplaced, log=CLEAN).is_clean
+    assert broken_laws(judge(sent=[1, 2, 3], acknowledged=unplaced, log=CLEAN | {("t", 1): []})) == {"lost"}

@@ -98,7 +98,8 @@ class UniqueProducer:
             if error is not None:
                 self.failed[record_id] = str(error)
                 return
-            self.acknowledged[record_id] = Place(message.topic(), message.partition(), message.offset())
+            offset = message.offset()
+            self.acknowledged[record_id] = Place(message.topic(), message.partition(), -1 if offset is None else offset)
             if record_id < self._first_after_kill:
                 return  # handed over before the kill: its report may have waited in the client
             begun = self._waiting.pop(message.partition(), None)
