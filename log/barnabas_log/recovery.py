@@ -294,8 +294,10 @@ def _check_clean(
             end_offset = header.next_offset
         if last is not None and end_offset <= active.base_offset + last[0]:
             raise CorruptCheckpoint(f"{active.offset_index.path} names offsets after the end {end_offset}")
-        if end_offset < recovery_point:
-            raise CorruptCheckpoint(f"{active.file.path} ends at offset {end_offset}, flushed was {recovery_point}")
+        if end_offset < recovery_point or 0 < recovery_point < end_offset:  # 0: there is no checkpoint
+            raise CorruptCheckpoint(
+                f"{active.file.path} ends at offset {end_offset}, it was stopped at {recovery_point}"
+            )
         truncated_bytes = 0
     except (CorruptCheckpoint, CorruptBatch, FileNotFoundError) as error:
         logger.warning("%s after a clean stop: %s; making its indexes again", active.file.path, error)

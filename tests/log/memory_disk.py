@@ -19,6 +19,8 @@ class Inode:
     def __init__(self) -> None:
         self.content = bytearray()
         self.durable = b""
+        self.rot: dict[int, int] = {}
+        """Bits that flipped on the disk: position -> which of the byte. Seen by readers of a simulated disk."""
 
 
 class MemoryFile:
@@ -63,6 +65,8 @@ class MemoryFile:
         assert self._inode is not None and self.holders > 0, f"{self.path} cannot be written"
         self._disk.may_fail("append", self.path)
         self._inode.content[position : position + len(data)] = data
+        for place in range(position, position + len(data)):
+            self._inode.rot.pop(place, None)
         durable = bytearray(self._inode.durable)
         if position <= len(durable):
             durable[position : position + len(data)] = data
@@ -71,6 +75,8 @@ class MemoryFile:
     def truncate(self, size_bytes: int) -> None:
         assert self._inode is not None and size_bytes <= len(self._inode.content)
         del self._inode.content[size_bytes:]
+        if self._inode.rot:
+            self._inode.rot = {place: bits for place, bits in self._inode.rot.items() if place < size_bytes}
 
     def sync(self) -> None:
         self._disk.may_fail("sync", self.path)
@@ -268,6 +274,7 @@ class MemoryDisk:
             inode = after.names[path] = Inode()
             inode.content += _survive(bytes(survivor.content), survivor.durable, random)
             inode.durable = bytes(inode.content)
+            inode.rot = {place: bits for place, bits in survivor.rot.items() if place < len(inode.content)}
         after.durable_names = dict(after.names)
         return after
 

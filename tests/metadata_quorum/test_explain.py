@@ -369,7 +369,7 @@ def test_a_partition_and_the_reason_of_its_last_change(name: str) -> None:
                 "faults": (FaultyReplica(BrokerId(1), CORRUPT),),
             },
             "under-replicated",
-            ["broker 1 is corrupt", "log verify t-0", "from {2,3}"],
+            ["broker 1 is corrupt", "log verify LOG_DIR/t-0", "from {2,3}"],
         ),
         (
             {"isr": (BrokerId(1),), "faults": (FaultyReplica(BrokerId(1), NO_ROOM),)},

@@ -182,6 +182,22 @@ async def test_a_restart_knows_what_was_damaged_and_repairs_it(tmp_path: Path) -
         await eventually(lambda: is_well(cluster))
 
 
+async def test_a_bit_that_flips_while_its_broker_is_stopped_cleanly_is_found_by_the_scrub_alone(tmp_path: Path) -> None:
+    """It rejoined the ISR, might lead, and nobody knew."""
+    async with marked_cluster(tmp_path) as marks:
+        cluster = marks.cluster
+        whole = cluster[1].bytes_of("t")
+        await cluster[2].stop()
+        path = segment_files(cluster[2])[1]
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 16
+        path.write_bytes(data)
+        await cluster[2].start()
+        marks.listen(cluster[2])
+        await eventually(lambda: path.read_bytes() != bytes(data) and is_well(cluster))
+        assert cluster[2].bytes_of("t") == whole
+
+
 async def test_a_replica_that_the_cluster_takes_for_corrupt_is_read_whole_before_it_is_cleared(tmp_path: Path) -> None:
     async with marked_cluster(tmp_path) as marks:
         cluster = marks.cluster

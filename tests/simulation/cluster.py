@@ -46,6 +46,9 @@ IN_SYNC_S = 20.0
 START_S = 30.0
 WALL_START_MS = 1_700_000_000_000
 CLEAN_UP_ROUNDS = 10
+ROT_SEED = 0x726F74
+ROT_SHARE = 0.12
+"""Of the seeds, in how many bits flip in the logs of nodes that are stopped, and all nodes scrub theirs."""
 
 
 @dataclass(slots=True)
@@ -76,6 +79,8 @@ class Figures:
     """Full ones that their broker has met, and waited for room in."""
     """Of these, how many the broker has met: then it gave up what was in them."""
     descriptor_shortages: int = 0
+    bits_flipped: int = 0
+    """In logs of nodes that were stopped."""
     hashes_compared: int = 0
     acknowledged: int = 0
     elections: int = 0
@@ -109,6 +114,9 @@ class Cluster:
         self.seed = seed
         self.fault_list = fault_list or FaultList(only_count=True)
         self.random = Random(seed)
+        self.rot = Random(seed ^ ROT_SEED)
+        """Draws what rots, and nothing else: seeds in which nothing does are what they were."""
+        self.has_rot = self.rot.random() < ROT_SHARE
         self.figures = Figures()
         self.loop = VirtualLoop()
         self.swarm = self.draw_swarm()

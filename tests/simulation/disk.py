@@ -69,6 +69,17 @@ class SimulatedFile(MemoryFile):
         if not self._disk.is_lying_at(self.path):
             super().sync()
 
+    def read(self, position: int, size: int) -> bytes:
+        """See File.read. With the bits that flipped, unless the judge reads."""
+        data = super().read(position, size)
+        if self._inode is not None and self._inode.rot and not self._disk.is_judged:
+            flipped = bytearray(data)
+            for place, bits in self._inode.rot.items():
+                if position <= place < position + len(data):
+                    flipped[place - position] ^= bits
+            data = bytes(flipped)
+        return data
+
     def sync_to(self, size_bytes: int) -> None:
         """A flush that was asked for when the file was that long: what was written since is not durable by it."""
         assert self._inode is not None, "names are flushed by their directory"
@@ -93,18 +104,26 @@ class SimulatedDisk(MemoryDisk):
         """errno of what fails in a directory and below: EIO is everything, ENOSPC only what needs room, until there is again."""
         self.spare: dict[str, int] = {}
         """By directory: bytes that a full one takes all the same, because as many were removed of it (its reserve)."""
-        self._is_judged = False
+        self.is_judged = False
 
     def need_descriptor(self, path: str) -> None:
         """See MemoryDisk. The metadata log lives on the spares of a disk of its own."""
-        if LOGS in path and not self._is_judged:
+        if LOGS in path and not self.is_judged:
             super().need_descriptor(path)
+
+    @property
+    def has_rot(self) -> bool:
+        """Whether bits of a log that is in use are flipped."""
+        return any(
+            inode.rot and LOGS in path and path.endswith(".log") and "-delete/" not in path and "-stray/" not in path
+            for path, inode in self.names.items()
+        )
 
     # -- broken directories ----------------------------------------------------------------------------------------
 
     def may_fail(self, operation: str, path: str) -> None:
         """See MemoryDisk. Raises OSError where the directory is broken."""
-        if self.broken and not self._is_judged:
+        if self.broken and not self.is_judged:
             code = self._code_at(path)
             if code == errno.EIO or (code == errno.ENOSPC and operation in NO_ROOM_FOR):
                 raise OSError(code, f"simulated {operation} error", path)
@@ -151,11 +170,11 @@ class SimulatedDisk(MemoryDisk):
     @contextmanager
     def judged(self) -> Iterator[None]:
         """The judge reads what a broken directory holds: nothing is lost of it yet."""
-        self._is_judged = True
+        self.is_judged = True
         try:
             yield
         finally:
-            self._is_judged = False
+            self.is_judged = False
 
     # -- the rest of Disk ------------------------------------------------------------------------------------------
 
@@ -296,4 +315,5 @@ def _copy(inode: Inode) -> Inode:
     copy = Inode()
     copy.content += inode.content
     copy.durable = inode.durable
+    copy.rot = dict(inode.rot)
     return copy

@@ -21,6 +21,8 @@ from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
 from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
+from barnabas_wire.records.batch import CRC_START, iterate_batches
+from tests.simulation.disk import LOGS
 from tests.simulation.swarm import Swarm
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ ROOM_AGAIN_SHARE = 0.7
 """Of the directories that are full, how many have room again while their broker runs, without a stop."""
 LATE_S = 3.0
 LATE_STEP_S = 0.01
+ROT_EVERY_S = 1.5
+ROT_BITS_MAX = 3
 ROLLED_S = 0.1
 """Most time between a new segment and a crash for it."""
 STALLED_SHARE = 0.15
@@ -66,6 +70,8 @@ class Faults:
         """A follower that lost its disk, and the partition of whose leader will hear of its former life once more."""
         self._in_repair: tuple[SimulatedNode, str] | None = None
         """A node that is stopped, and the directory of it that works again when it starts."""
+        self._to_rot: SimulatedNode | None = None
+        """A node that is being stopped, for bits to flip in its logs."""
         self._works_again = asyncio.Event()
         """Set when a directory does without having been mended."""
 
@@ -91,6 +97,8 @@ class Faults:
         stalls = Random(f"stalls of {self._cluster.seed}")
         if stalls.random() < STALLED_SHARE:
             self._trouble.append(asyncio.ensure_future(self._stall_now_and_then(stalls)))
+        if self._cluster.has_rot:
+            self._trouble.append(asyncio.ensure_future(self._rot_now_and_then()))
 
     async def _stall_now_and_then(self, random: Random) -> None:
         """The machine stands still, every node of it."""
@@ -132,6 +140,9 @@ class Faults:
 
     def _crash(self, node: SimulatedNode, replaced: Collection[str]) -> None:
         figures = self._cluster.figures
+        if self._to_rot is node:
+            # After a crash, damage above the recovery point looks like a write that was torn, and is cut.
+            self._to_rot = None
         figures.crashes += 1
         figures.wipes += bool(replaced)
         self._cluster.note("wipe" if replaced else "crash", node.id, node.life)
@@ -159,6 +170,8 @@ class Faults:
     def _may_wipe(self, node: SimulatedNode) -> bool:
         """Whether what it holds is safe elsewhere, and stays so until everybody knows that it lost it."""
         nodes = self._cluster.nodes
+        if self._to_rot is not None or any(other.disk.has_rot for other in nodes):
+            return False
         if self._cluster.network.cut_links or not all(other.is_up and self._is_known(other) for other in nodes):
             return False
         if self._cluster.operators.is_asking or any(other.is_leaving for other in nodes):
@@ -194,7 +207,37 @@ class Faults:
         self._cluster.note("stopped", node.id, node.life)
         if all(path in node.disk.broken for path in node.directory_ids):
             node.disk.broken.clear()
+        if self._to_rot is node:
+            self._to_rot = None
+            self._flip_bits(node)
         self._start_later(node)
+
+    async def _rot_now_and_then(self) -> None:
+        """One node is stopped cleanly, and bits of its logs flip while it is down. The others are spared until it is whole
+        again: three replicas and min ISR 2 can bear one bad copy, not a second or a lost disk beside it."""
+        cluster = self._cluster
+        while True:
+            await asyncio.sleep(cluster.rot.expovariate(1 / ROT_EVERY_S))
+            if self._to_rot is None and not any(node.disk.has_rot for node in cluster.nodes):
+                node = cluster.rot.choice(cluster.nodes)
+                if not node.is_leaving and self._may_strike(node, "rot"):
+                    self._to_rot = node
+                    self._stop(node)
+
+    def _flip_bits(self, node: SimulatedNode) -> None:
+        """In what the checksums cover, so that clients can refuse it: what lies before (offset, length, epoch) they believe."""
+        cluster = self._cluster
+        found = [
+            (inode, position, header.size_bytes)
+            for path, inode in sorted(node.disk.names.items())
+            if LOGS in path and path.endswith(".log")
+            for position, header in iterate_batches(bytes(inode.content))
+        ]
+        for _ in range(cluster.rot.randint(1, ROT_BITS_MAX) if found else 0):
+            inode, position, size = cluster.rot.choice(found)
+            inode.rot[position + cluster.rot.randrange(CRC_START, size)] = 1 << cluster.rot.randrange(8)
+            cluster.figures.bits_flipped += 1
+            cluster.note("bit flipped", node.id, node.life)
 
     async def _stop_now_and_then(self) -> None:
         while True:

@@ -21,7 +21,7 @@ from barnabas_quorum.image.topics import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState, ReplicaFault
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
-from barnabas_wire.records.batch import iterate_batches
+from barnabas_wire.records.batch import crc_is_valid, iterate_batches
 from tests.checker.history import judge
 from tests.simulation.bootstrap_clients import BootstrapClients
 from tests.simulation.partition_model import FollowedLog, LawBroken, PartitionModel
@@ -425,6 +425,8 @@ class Invariants:
         is_whole = registered.has_leader and len(registered.isr) == len(registered.replicas) and not registered.faults
         if not is_whole or is_reassigning(registered):
             return f"{name}: {registered}"
+        if not self._is_sound(name, registered):
+            return f"{name} is damaged somewhere, or taken for damaged: {registered}"
         ends = set()
         owed = self._cluster.operators.owed_settings.get(topic_id)
         for node in self._cluster.nodes:
@@ -441,6 +443,22 @@ class Invariants:
                 return f"{name} on node {node.id} allows {allowed} bytes, set were {sorted(owed)}"
             ends |= {partition.log.log_end_offset, partition.high_watermark}
         return f"the ends and high watermarks of {name} differ: {sorted(ends)}" if len(ends) != 1 else None
+
+    def _is_sound(self, name: TopicPartition, registered: PartitionRegistration) -> bool:
+        """Whether no bit is flipped above the log start of any replica, and nobody believes that one is."""
+        for replica in registered.replicas:
+            partition = self._cluster.network.nodes[replica].replicas.partition(name)
+            if partition is None:
+                continue
+            if any(damage.end_offset > partition.log.log_start_offset for damage in partition.log.damage):
+                return False
+            for segment in partition.log._segments:
+                data = segment.file.read(0, segment.file.size_bytes)
+                for position, header in iterate_batches(data):
+                    is_kept = header.next_offset > partition.log.log_start_offset
+                    if is_kept and not crc_is_valid(data, position, header):
+                        return False
+        return all(fault is not ReplicaFault.CORRUPT for _, fault in registered.faults)
 
     def judge_histories(self) -> None:
         """At the end: every producer's history is clean, every reader saw what is there, replicas are equal. What retention

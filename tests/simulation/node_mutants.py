@@ -36,7 +36,7 @@ import pytest
 
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
-from barnabas_log import checkpoints, flush, recovery, unified_log
+from barnabas_log import batch_run, checkpoints, flush, recovery, unified_log
 from barnabas_log import manager as log_manager
 from barnabas_log.config import LogConfig
 from barnabas_log.errors import NoRoom
@@ -51,6 +51,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import loader as image_loader
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import fetcher, isr, partition
 from barnabas_replication.isr import IsrState
 from barnabas_replication.log_placement import refusal_of_new_log
@@ -517,6 +518,36 @@ def _silent_follower_counts_as_about_to_join(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "_is_about_to_join", is_about_to_join)
 
 
+def _follower_takes_what_its_leader_sends_unproved(patch: pytest.MonkeyPatch) -> None:
+    class Anything:
+        def __ne__(self, other: object) -> bool:
+            return False
+
+    patch.setattr(batch_run, "crc32c", lambda data: Anything())
+
+
+def _damage_is_cleared_and_not_repaired(patch: pytest.MonkeyPatch) -> None:
+    async def replace_damaged(self: LogManager, log: UnifiedLog, damage: Any, batches: bytes) -> bool:
+        log.set_damage(damage.segment, [])
+        return True
+
+    patch.setattr(LogManager, "replace_damaged", replace_damaged)
+
+
+def _corrupt_leader_goes_on_leading(patch: pytest.MonkeyPatch) -> None:
+    original = ReplicaManager.set_fault
+
+    def set_fault(self: ReplicaManager, topic_partition: Any, fault: ReplicaFault | None) -> None:
+        if fault is not ReplicaFault.CORRUPT:
+            original(self, topic_partition, fault)
+
+    patch.setattr(ReplicaManager, "set_fault", set_fault)
+
+
+def _what_a_scrub_finds_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UnifiedLog, "set_damage", lambda self, base_offset, damages: False)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug. test_seed: where the tests begin to search; None leaves it to `make sim-mutants`."""
@@ -585,6 +616,10 @@ MUTANTS = (
     NodeMutant("of two logs of a name the wrong one serves", _of_two_logs_the_wrong_one_serves),
     NodeMutant("a log is begun for what was new long ago", _log_is_begun_for_what_an_older_image_calls_new),
     NodeMutant("a snapshot loads without configs", _snapshot_loads_without_configs),
+    NodeMutant("a follower takes damaged batches", _follower_takes_what_its_leader_sends_unproved),
+    NodeMutant("damage is cleared and not repaired", _damage_is_cleared_and_not_repaired),
+    NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading),
+    NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten),
 )
 
 

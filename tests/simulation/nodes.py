@@ -68,6 +68,8 @@ QUORUM = QuorumConfig(retention_bytes=4_000, fetch_snapshot_bytes_max=300)
 QUORUM_SEGMENT_BYTES = 1_200
 PROPERTIES = {"min.insync.replicas": "2", "log.retention.ms": "-1"}
 FILE_DELETE_DELAY_MS = 300
+SCRUB_BYTES_PER_SECOND = 1_000_000
+"""Where bits flip; elsewhere there is no scrub, whose steps would be most of a run."""
 FREE_CHECK_MS = 100
 RESERVE_BYTES = 8_192
 """Of each directory: small, for every crash copies it."""
@@ -278,7 +280,7 @@ class SimulatedNode:
             clock_ms=clock_ms,
             config=LogManagerConfig(
                 recovery_point_checkpoint_interval_ms=checkpoint_ms,
-                scrub_bytes_per_second_max=0,
+                scrub_bytes_per_second_max=SCRUB_BYTES_PER_SECOND if self._cluster.has_rot else 0,
                 free_check_interval_ms=FREE_CHECK_MS,
                 reserve_bytes=RESERVE_BYTES,
             ),

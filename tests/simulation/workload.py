@@ -18,7 +18,7 @@ from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, De
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
-from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
+from barnabas_wire.records.batch import Record, build_batch, crc_is_valid, iterate_batches, iterate_records
 from tests.checker.history import Place
 from tests.simulation.network import Cut
 from tests.simulation.partition_model import LawBroken
@@ -198,7 +198,10 @@ class Client:
             if answer.error is not None:
                 at = max(at, answer.log_start_offset)  # retention was faster
                 continue
-            for offset, record_id in ids_of(read_out(answer)):
+            data = read_out(answer)
+            if not all(crc_is_valid(data, position, header) for position, header in iterate_batches(data)):
+                continue  # as clients do: they refuse it, and ask again
+            for offset, record_id in ids_of(data):
                 if offset >= at:
                     self._remember(offset, record_id)
                     at = offset + 1

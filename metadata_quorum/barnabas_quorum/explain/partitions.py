@@ -470,7 +470,12 @@ def _steps_against_faults(name: PartitionName, partition: PartitionRegistration)
             )
             if not others:
                 purpose = f"see what is damaged on broker {replica}; no other replica has these records"
-            steps.append(NextStep(purpose=purpose, command=f"barnabas log verify {name}"))
+            steps.append(
+                NextStep(
+                    purpose=f"{purpose} (on its host, LOG_DIR of its log.dirs)",
+                    command=f"barnabas log verify LOG_DIR/{name}",
+                )
+            )
     return steps
 
 
