@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from barnabas_wire.kafka.primitives import write_uvarint
+from barnabas_wire.kafka.primitives import STRING_BYTES_MAX, write_uvarint
 from barnabas_wire.kafka.schema import FieldSpec, fields_of
 
 DISTINCT = "distinct"
@@ -25,7 +25,6 @@ DISTINCT = "distinct"
 NUMBERS: tuple[int | str, ...] = (0, 2, 4, DISTINCT)
 _CODES = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q"}
 _DIGITS = "abcdefghijklmnopqrstuvwxyz0123456789"
-_STRING_BYTES_MAX = 32_767
 _SPARE_BYTES = 16
 """For counts and lengths that grow with what they count."""
 
@@ -140,8 +139,7 @@ class _Body:
         return write_uvarint(length + 1) if self._shape.is_flexible else struct.pack(f">{legacy}", length)
 
     def _long(self, kind: str) -> bytes:
-        is_short = kind == "string" and not self._shape.is_flexible
-        count = min(self._count, _STRING_BYTES_MAX) if is_short else self._count
+        count = min(self._count, STRING_BYTES_MAX) if kind == "string" else self._count
         return self._length(count, "h" if kind == "string" else "i") + b"x" * count
 
     def _scalar(self, kind: str, is_nullable: bool) -> bytes:

@@ -14,6 +14,7 @@ retry, in place of OFFSET_NOT_AVAILABLE (KIP-207).
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Mapping
 
@@ -38,6 +39,7 @@ EARLIEST_PENDING_UPLOAD = -6
 SPECIAL_SINCE = {-3: 7, -4: 8, -5: 9, -6: 11}
 """First version in which a special timestamp means something."""
 OFFSET_NOT_AVAILABLE_SINCE = 5
+SEARCHED_PER_TURN = 256
 
 
 def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
@@ -49,7 +51,7 @@ def _error(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsRespons
     versions=(1, 11),
     on_error=_error,
     request_bytes_max=PARTITIONS_BYTES_MAX,
-    elements_max=PARTITION_ELEMENTS_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX // 2,
 )
 def list_offsets(
     services: BrokerServices, context: RequestContext, request: ListOffsetsRequest
@@ -82,6 +84,8 @@ async def _search(
                 )
             except KafkaError as error:
                 searched[topic_partition] = error
+            if len(searched) % SEARCHED_PER_TURN == 0:
+                await asyncio.sleep(0)  # one that is refused at once does not wait for a thread
     return _respond(services, context, request, searched)
 
 

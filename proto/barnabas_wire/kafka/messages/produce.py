@@ -270,7 +270,7 @@ def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str 
         malformed("ProduceRequest.topic_data", -1)
     entries: list[ProduceEntry] = []
     topic: str | Uuid
-    left = REQUEST_ELEMENTS_MAX - topic_count
+    left = REQUEST_ELEMENTS_MAX + 1 - topic_count
     for _ in range(topic_count - 1):
         if version >= 13:
             stop = p + 16
@@ -292,7 +292,7 @@ def _parse_flexible(view: memoryview, position: int, version: int) -> tuple[str 
             partition_count, p = read_uvarint_tail(view, p, partition_count)
         if not partition_count:
             malformed("TopicProduceData.partition_data", -1)
-        left -= partition_count
+        left -= partition_count - 1
         if left < 0:
             too_many("TopicProduceData.partition_data", partition_count)
         for _ in range(partition_count - 1):
