@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 RESERVED_DESCRIPTORS = 160
 """For the metadata log, the quorum's and the other brokers' connections, gRPC, metrics, listeners, and connections on their way
-to be refused. An idle node of a cluster of three has about 60 (measured)."""
+to be refused."""
 FILES_SHARE = 3
 """One in so many of the rest stays for log files, whatever max.connections says."""
 FILES_MIN = 32
