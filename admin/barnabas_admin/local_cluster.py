@@ -330,6 +330,18 @@ class LocalCluster:
         self._signal(self.nodes[node_id], signal.SIGCONT)
         self.nodes[node_id].is_paused = False
 
+    def heal(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Start every node that does not run, resume those that are paused, and wait until the cluster is healthy.
+
+        Raises LocalClusterError as wait_until_healthy does.
+        """
+        for node in self.nodes.values():
+            if not node.is_running:
+                self.start_node(node.id)
+            elif node.is_paused:
+                self.resume(node.id)
+        self.wait_until_healthy(timeout_s=timeout_s)
+
     def wait_until(self, condition: Callable[[], bool], *, timeout_s: float = READY_TIMEOUT_S, what: str) -> None:
         """Poll `condition` until it holds; LocalClusterError naming `what` when it does not in time."""
         deadline = time.monotonic() + timeout_s

@@ -1,43 +1,179 @@
-"""The `barnabas_cluster` fixture: a real cluster of three nodes for the tests of any project that has Barnabas installed.
+"""Fixtures for the tests of any project that has Barnabas installed: real clusters, topics with names of their own.
 
-May touch:  pytest; LocalCluster when the fixture is used.   Must not touch: anything at import, for every pytest run loads this.
-Invariants: one cluster per test session, stopped at its end, its directory below pytest's own temporary one.
-Read next:  local_cluster.py.
+May touch:  pytest; LocalCluster when a fixture is used.   Must not touch: anything at import, for every pytest run loads this.
+Invariants: a test begins with a whole cluster, whatever the one before did to it; nothing outlives the run; xdist workers share
+            neither clusters nor ports.
+Read next:  cluster_pool.py, which keeps the clusters.
 
-    def test_orders(barnabas_cluster):
+    def test_orders(barnabas_cluster, barnabas_topic):
         producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers})
+        producer.produce(barnabas_topic, b"order")
+
+    @pytest.mark.barnabas(nodes=1, properties={"log.retention.ms": 1000})     # another cluster, shared by all who ask for the same
+    @pytest.mark.barnabas(scope="function")                                  # one that nobody else gets
+    @pytest.mark.barnabas_topic(partitions=6, replicas=2, configs={"retention.ms": 1000})
+
+A test may `kill(2)`, `restart(2)`, `stop_node(2)`, `pause(2)`, `resume(2)` nodes of its cluster: they are mended after it. What the
+nodes logged during a test is shown when it fails.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import os
+import re
+import secrets
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from barnabas_admin.cluster_pool import ClusterPool
     from barnabas_admin.local_cluster import LocalCluster
+
+NODES_DEFAULT = 3
+TOPIC_NAME_LENGTH_MAX = 60
+"""Of the part of a topic's name that comes from its test."""
+_clusters_key = pytest.StashKey["dict[LocalCluster, dict[int, int]]"]()
+"""Clusters of a test, with how long their nodes' logs were when it began."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """--barnabas-nodes."""
-    group = parser.getgroup("barnabas")
-    group.addoption(
+    parser.getgroup("barnabas").addoption(
         "--barnabas-nodes",
         type=int,
-        default=3,
+        default=NODES_DEFAULT,
         help="nodes of the barnabas_cluster fixture, each broker and controller",
     )
 
 
-@pytest.fixture(scope="session")
-def barnabas_cluster(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LocalCluster]:
-    """A healthy cluster: `.bootstrap_servers` for Kafka clients, `.admin_addresses` for gRPC, `.kill(node_id)` to break it."""
-    from barnabas_admin.local_cluster import LocalCluster, find_base_port
+def pytest_configure(config: pytest.Config) -> None:
+    """The markers."""
+    config.addinivalue_line(
+        "markers",
+        "barnabas(nodes=3, scope='session', properties={}, roles='combined'): the cluster that this test gets; scope is session, "
+        "module or function",
+    )
+    config.addinivalue_line(
+        "markers",
+        "barnabas_topic(partitions=1, replicas=None, configs={}): how the barnabas_topic of this test is made",
+    )
 
-    directory = tmp_path_factory.mktemp("barnabas")
-    nodes = request.config.getoption("--barnabas-nodes")
-    with LocalCluster(directory, nodes=nodes, base_port=find_base_port()) as cluster:
-        yield cluster
+
+@pytest.fixture(scope="session")
+def barnabas_clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterPool]:
+    """Every cluster of the run; for session fixtures of your own: `barnabas_clusters.get(ClusterSpec(nodes=3))`."""
+    from barnabas_admin.cluster_pool import ClusterPool
+
+    worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0)
+    pool = ClusterPool(lambda: tmp_path_factory.mktemp("barnabas"), worker=worker)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def barnabas_cluster(request: pytest.FixtureRequest, barnabas_clusters: ClusterPool) -> Iterator[LocalCluster]:
+    """A healthy cluster: `.bootstrap_servers` for Kafka clients, `.admin_addresses` for gRPC, `.kill(node_id)` to break it.
+
+    Shared with every test that asks for one of the same kind, unless the marker `barnabas` says otherwise.
+    """
+    from barnabas_admin.cluster_pool import ClusterSpec
+
+    wanted = _arguments(request, "barnabas", nodes=None, scope="session", properties={}, roles="combined")
+    scope = wanted["scope"]
+    if scope not in ("session", "module", "function"):
+        raise pytest.UsageError(f"barnabas(scope={scope!r}): use session, module or function")
+    spec = ClusterSpec.of(
+        nodes=wanted["nodes"] or request.config.getoption("--barnabas-nodes"),
+        roles=wanted["roles"],
+        properties=wanted["properties"],
+        owner=str(request.path) if scope == "module" else "",
+    )
+    if scope == "function":
+        cluster = barnabas_clusters.start(spec)
+    else:
+        cluster = barnabas_clusters.get(spec)
+        module = request.node.getparent(pytest.Module)
+        if scope == "module" and module is not None:
+            module.addfinalizer(lambda: barnabas_clusters.stop(cluster))
+    _show_logs_of(request, cluster)
+    yield cluster
+    if scope == "function":
+        barnabas_clusters.stop(cluster)
+    else:
+        barnabas_clusters.mend(cluster)
+
+
+@pytest.fixture
+def barnabas_factory(
+    request: pytest.FixtureRequest, barnabas_clusters: ClusterPool
+) -> Iterator[Callable[..., LocalCluster]]:
+    """`barnabas_factory(nodes=1, properties={...}, roles="combined")` starts a cluster for this test alone; any number of them."""
+    from barnabas_admin.cluster_pool import ClusterSpec
+
+    started = []
+
+    def start(*, nodes: int = 1, properties: dict[str, object] | None = None, roles: Any = "combined") -> LocalCluster:
+        cluster = barnabas_clusters.start(ClusterSpec.of(nodes=nodes, roles=roles, properties=properties or {}))
+        started.append(cluster)
+        _show_logs_of(request, cluster)
+        return cluster
+
+    yield start
+    for cluster in started:
+        barnabas_clusters.stop(cluster)
+
+
+@pytest.fixture
+def barnabas_topic(request: pytest.FixtureRequest, barnabas_cluster: LocalCluster) -> Iterator[str]:
+    """Name of a topic that only this test has, made as the marker `barnabas_topic` says; deleted after the test."""
+    from barnabas_admin.client import AdminClient, error_from_detail
+
+    wanted = _arguments(request, "barnabas_topic", partitions=1, replicas=None, configs={})
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:TOPIC_NAME_LENGTH_MAX]
+    name = f"{stem}-{secrets.token_hex(4)}"
+    with AdminClient(barnabas_cluster.admin_addresses, timeout_s=30) as admin:
+        (made,) = admin.create_topics(
+            [name],
+            partitions=wanted["partitions"],
+            replication_factor=wanted["replicas"] or -1,
+            configs={key: str(value) for key, value in wanted["configs"].items()},
+        )
+        if made.HasField("error"):
+            raise error_from_detail(made.error)
+        yield name
+    barnabas_cluster.heal()  # a test may leave no quorum behind
+    with AdminClient(barnabas_cluster.admin_addresses, timeout_s=30) as admin:
+        admin.delete_topics([name])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Show with a failure what the nodes of the test's clusters have logged since it began."""
+    report = yield
+    if report.failed and _clusters_key in item.stash:
+        from barnabas_admin.cluster_pool import logs_since
+
+        for cluster, ends in item.stash[_clusters_key].items():
+            for node_id, text in logs_since(cluster, ends).items():
+                report.sections.append((f"barnabas node {node_id} of {cluster.directory.name}", text))
+    return report
+
+
+def _show_logs_of(request: pytest.FixtureRequest, cluster: LocalCluster) -> None:
+    from barnabas_admin.cluster_pool import log_ends
+
+    request.node.stash.setdefault(_clusters_key, {})[cluster] = log_ends(cluster)
+
+
+def _arguments(request: pytest.FixtureRequest, marker: str, **defaults: Any) -> dict[str, Any]:
+    """The marker's arguments, those of the closest first; raises UsageError for one that it does not have."""
+    found = dict(defaults)
+    for mark in reversed(list(request.node.iter_markers(marker))):
+        unknown = sorted(mark.kwargs.keys() - defaults.keys())
+        if mark.args or unknown:
+            what = f"no argument {unknown[0]}" if unknown else "no arguments without a name"
+            raise pytest.UsageError(f"{marker} has {what}; use {', '.join(defaults)}")
+        found |= mark.kwargs
+    return found

@@ -67,7 +67,7 @@ class Cli:
         return [json.loads(line) for line in self.run("topic", "consume", *arguments, "-o", "json").stdout.splitlines()]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def commands(barnabas_cluster: LocalCluster) -> Cli:
     return Cli(barnabas_cluster.admin_addresses)
 
@@ -301,6 +301,17 @@ def test_every_brokers_directories_tell_their_disks_and_replicas(commands: Cli) 
     assert b"broker 9 is not registered" in commands.run("broker", "logdirs", "9", status=3).stderr
 
 
+@pytest.mark.barnabas_topic(partitions=3, replicas=3)
+def test_orders_survive_a_broker(barnabas_cluster: LocalCluster, barnabas_topic: str) -> None:
+    """The example of docs/testing.md."""
+    producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers, "enable.idempotence": True})
+    producer.produce(barnabas_topic, b"first")
+    assert producer.flush(10) == 0
+    barnabas_cluster.kill(2)
+    producer.produce(barnabas_topic, b"second")
+    assert producer.flush(30) == 0
+
+
 def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: LocalCluster) -> None:
     assert commands.json("cluster", "health")["healthy"]
     barnabas_cluster.kill(3)
@@ -315,8 +326,7 @@ def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: Loc
 
     barnabas_cluster.wait_until(is_noticed, what="the death of node 3 being noticed")
     assert json.loads(reasons)["brokers_fenced"] == [3]
-    barnabas_cluster.start_node(3)
-    barnabas_cluster.wait_until_healthy()
+    barnabas_cluster.heal()
     commands.run("cluster", "health")
 
 
