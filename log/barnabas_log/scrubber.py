@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import logging
 import struct
@@ -29,10 +28,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
 from barnabas_log.offset_index import OffsetIndex
 from barnabas_log.recovery import rebuild_segment
+from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange, SegmentCheck, SegmentName, is_time_index_sound, pause_s, plan_pass
 from barnabas_log.segment import REPAIR_SUFFIX, LogSegment
 from barnabas_log.time_index import TimeIndex
@@ -47,7 +48,6 @@ SAVE_EVERY_S: Final = 10.0
 RETRY_S: Final = 1.0
 """After a shortage of descriptors."""
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
-_SHORTAGE = (errno.EMFILE, errno.ENFILE)
 
 
 @dataclass(slots=True)
@@ -213,7 +213,7 @@ class Scrubber:
         except StorageFailed:
             return  # the log has told its listener
         except OSError as error:
-            if error.errno in _SHORTAGE:
+            if is_out_of_descriptors(error):
                 await asyncio.sleep(RETRY_S)
             elif not log.is_failed:
                 self._on_failed(error)
@@ -227,12 +227,20 @@ class Scrubber:
     # -- across restarts -------------------------------------------------------------------------------------------
 
     async def save(self) -> None:
-        """Write position and known damage, if they have changed. Raises OSError."""
+        """Write position and known damage, if they have changed. On a full disk that waits: then a crash would only make the
+        next run find the damage anew. Raises OSError."""
         async with self._saving:
             content = self._encode()
-            if content != self._saved:
+            if content == self._saved:
+                return
+            try:
                 await self._disk.run(self._disk.write_file_atomically, self._path, content)
-                self._saved = content
+            except OSError as error:
+                if not (is_no_room(error) or is_out_of_descriptors(error)):
+                    raise
+                logger.info("%s is written later: %s", self._path, error)
+                return
+            self._saved = content
 
     def load(self) -> None:
         """Take up what the last run left, blocking: its position, and damage, which is checked first of all."""
