@@ -21,6 +21,7 @@ Not obvious:
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE
@@ -41,7 +42,7 @@ from barnabas_log.segment import (
     segment_path,
 )
 from barnabas_log.segments import Segments
-from barnabas_wire.kafka.ids import NO_OFFSET, Offset
+from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 from barnabas_wire.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
 from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.tuples import new_tuple
@@ -252,13 +253,28 @@ def _load_epochs(disk: Disk, path: str, segments: list[LogSegment]) -> LeaderEpo
         logger.warning("%s; epochs are taken from the batches", error)
         epochs = LeaderEpochs(disk, path)
     if not epochs.entries:
-        for segment in segments:
-            try:
+        for number, segment in enumerate(segments):
+            found: list[tuple[Epoch, Offset]] = []
+            with suppress(
+                CorruptBatch
+            ):  # rot, or a torn tail: the proof judges that, but of sealed segments it proves few
                 for _, header in segment.headers():
-                    epochs.assign(header.partition_leader_epoch, header.base_offset)
-            except CorruptBatch:
-                continue  # rot, or a torn tail: the proof judges that, but of sealed segments it proves few
+                    if not found or header.partition_leader_epoch != found[-1][0]:
+                        found.append((header.partition_leader_epoch, header.base_offset))
+            # No CRC covers an epoch. One that rose by rot would make every later batch fall, and the proof cut the log there.
+            latest = _first_epoch(segments[number + 1]) if number + 1 < len(segments) else None
+            for epoch, start in found:
+                if epoch <= (found[-1][0] if latest is None else latest):
+                    epochs.assign(epoch, start)
     return epochs
+
+
+def _first_epoch(segment: LogSegment) -> Epoch | None:
+    """Of its first batch; None where there is none that can be read."""
+    try:
+        return segment.header_at(0).partition_leader_epoch
+    except CorruptBatch:
+        return None
 
 
 def _start_empty(

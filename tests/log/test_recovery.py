@@ -227,6 +227,18 @@ def test_epochs_behind_rot_are_still_taken_from_the_batches_where_the_file_is_lo
     assert again.leader_epochs.entries == entries
 
 
+def test_an_epoch_that_rose_by_rot_costs_nothing_behind_it_where_the_file_is_lost() -> None:
+    disk = MemoryDisk()
+    log = filled(disk)
+    before, entries, bases = content(log), log.leader_epochs.entries, log.base_offsets
+    log.close()
+    disk.names[path(bases[0], ".log")].content[14] ^= 4  # the leader epoch of the first batch, outside of its CRC
+    disk.remove(f"{DIRECTORY}/leader-epoch-checkpoint")
+    again = open_log(disk, recovery_point=Offset(bases[-1]))
+    assert len(content(again)) == len(before)
+    assert again.leader_epochs.entries[1:] == entries[1:]
+
+
 def test_garbage_behind_a_sealed_segment_costs_nothing_of_the_next_ones() -> None:
     disk = MemoryDisk()
     log = filled(disk)
