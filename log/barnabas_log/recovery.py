@@ -84,8 +84,12 @@ def recover_log(
     recovery_point: Offset,
     log_start_offset: Offset,
     is_clean_shutdown: bool,
+    keeps_damage: bool = True,
 ) -> RecoveredLog:
     """Open the partition directory, which exists; an empty one becomes an empty log at `log_start_offset`.
+
+    keeps_damage: what is not sound below the recovery point stays as damage, to be repaired from another replica; else the log
+    ends before it.
 
     Blocks; raises OSError when the disk fails.
     """
@@ -97,8 +101,9 @@ def recover_log(
     if is_clean_shutdown:
         end_offset, report = _check_clean(segments, epochs, recovery_point)
     else:
-        end_offset, report = _prove(disk, directory, segments, epochs, recovery_point)
-    if end_offset < recovery_point and end_offset >= log_start_offset and report.is_flushed_data_lost:
+        kept_end = recovery_point if keeps_damage else Offset(0)
+        end_offset, report = _prove(disk, directory, segments, epochs, recovery_point, kept_end=kept_end)
+    if keeps_damage and end_offset < recovery_point and end_offset >= log_start_offset and report.is_flushed_data_lost:
         # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
         _note_damaged_tail(segments[-1], end_offset, recovery_point)
         segments[-1].become_inactive()
@@ -326,9 +331,16 @@ def _check_clean(
 
 
 def _prove(
-    disk: Disk, directory: str, segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: Offset
+    disk: Disk,
+    directory: str,
+    segments: list[LogSegment],
+    epochs: LeaderEpochs,
+    recovery_point: Offset,
+    *,
+    kept_end: Offset,
 ) -> tuple[Offset, RecoveryReport]:
-    """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut."""
+    """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut. Below `kept_end`
+    nothing is cut."""
     # Strictly below: data that was flushed up to a base may have been flushed before the roll, so without the indexes.
     first = max(0, sum(segment.base_offset < recovery_point for segment in segments) - 1)
     epochs.truncate_from_end(segments[first].base_offset)
@@ -351,13 +363,13 @@ def _prove(
         if segment.base_offset != end_offset:
             break
         scanned_bytes += segment.file.size_bytes
-        end_offset = rebuild_segment(segment, epochs, flushed_end=recovery_point)
+        end_offset = rebuild_segment(segment, epochs, flushed_end=kept_end)
         number += 1
         following = segments[number].base_offset if number < len(segments) else NO_OFFSET
-        if end_offset < following <= recovery_point:
+        if end_offset < following <= kept_end:
             _note_damaged_tail(segment, end_offset, following)
             end_offset = following
-        elif end_offset < recovery_point:
+        elif end_offset < kept_end:
             # Damaged to the end of what was flushed; its bytes stay, later segments cannot hold anything flushed.
             break
         cut_bytes = _cut_tail(segment)

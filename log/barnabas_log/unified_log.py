@@ -259,9 +259,10 @@ class UnifiedLog:
         log_start_offset: Offset = _OFFSET_ZERO,
         high_watermark: Offset = _OFFSET_ZERO,
         is_clean_shutdown: bool = False,
+        keeps_damage: bool = True,
         listener: LogListener | None = None,
     ) -> UnifiedLog:
-        """Open the partition directory, making it if it is not there; see recovery.py for what that does.
+        """Open the partition directory, making it if it is not there; see recovery.py for what that and `keeps_damage` do.
 
         topic_id: ZERO_UUID takes the one on disk. Raises InconsistentTopicId when both are known and differ, OSError.
         """
@@ -280,6 +281,7 @@ class UnifiedLog:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             is_clean_shutdown=is_clean_shutdown,
+            keeps_damage=keeps_damage,
         )
         log = cls(
             disk=disk,

@@ -202,6 +202,7 @@ class MetadataLog:
             now_ms=now_ms,
             recovery_point=snapshots.ids[-1].end_offset if snapshots.ids else Offset(0),
             log_start_offset=start,
+            keeps_damage=False,  # a log that ends before its newest snapshot is one that the snapshot replaces, or judged above
         )
         report = log.recovery_report
         if report.truncated_bytes:
