@@ -14,10 +14,11 @@ unclean starts in between; then it is stopped cleanly, killed, or its power is c
   - pairs of these, drawn
 
 The law: LogManager.load raises nothing, and no directory goes offline. What is read is what was written, at its offset; but a
-batch whose bytes were damaged may be given as it is where the start does not prove batches (below the recovery point, or
-after a clean stop: then its CRC is wrong, and the reader sees that) and reading may raise CorruptBatch there. Every synced
-batch before the first damaged byte of the log is there; where no log file was damaged, every synced batch is. Epochs and
-producers are what the batches say. A second start finds the same, and the log can be appended to.
+batch whose bytes were damaged may be given as it is where the start does not prove batches (below the recovery point, or after
+a clean stop: then its CRC is wrong, and the reader sees that) and reading may raise CorruptBatch there. Every synced batch
+before the first damaged byte of the log is there; where no log file was damaged, every synced batch is. Epochs and producers
+are what the batches say; not epochs where both their file and a log file are damaged. A second start finds the same, and the
+log can be appended to.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
-from barnabas_log.checkpoints import RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE, read_offsets
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.manager import LogManager, LogManagerConfig
 from barnabas_log.producer_state import ProducerState, snapshot_path
@@ -467,7 +468,9 @@ def _judge_what_is_there(image: Image, log: UnifiedLog, found: dict[int, bytes])
             return
         raise LawBroken(f"read up to {expected}, but the log ends at {log.log_end_offset}")
     known = _from(start, log.leader_epochs.entries)
-    if epochs and known != _from(start, epochs):
+    epochs_file = f"{LOG}/{LEADER_EPOCHS_FILE}"
+    is_epoch_lost = bool(image.damaged) and image.files.get(epochs_file) != image.log.files.get(epochs_file)
+    if epochs and not is_epoch_lost and known != _from(start, epochs):
         raise LawBroken(f"leader epochs are {known}, the batches say {_from(start, epochs)}")
     remembered = {each.producer_id: each.last for each in log.producers if each.last.last_offset >= start}
     written = {each.producer_id: each.last for each in producers if each.last.last_offset >= start}
