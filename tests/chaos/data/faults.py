@@ -30,6 +30,8 @@ SLOW_FLUSH_MS = 300
 FLIPS = 3
 REPAIRED_WITHIN_S = 90.0
 CLOCK_JUMP_S = 3600
+FRAMES_MIN = 100
+"""A relay that passed fewer was beside the way."""
 
 Undo = Callable[[], None]
 
@@ -185,9 +187,8 @@ def _relay(stage: Stage, *, delay_s: float, jitter_s: float, loss: float) -> Und
     def undo() -> None:
         counts = {node_id: stage.cluster.network.undelay(node_id) for node_id in ids}
         stage.note(f"frames passed and lost: {counts}")
-        if not all(passed > 100 for passed, _ in counts.values()) or (
-            loss and not all(lost for _, lost in counts.values())
-        ):
+        passed, lost = (sum(each) for each in zip(*counts.values(), strict=True))
+        if passed < FRAMES_MIN or (loss and not lost):
             stage.ineffective.append(f"the relay passed and lost {counts}")
 
     return undo
@@ -212,7 +213,8 @@ def _clock_file(node: ChaosNode) -> Path:
 
 
 def prepare_clocks(nodes: Sequence[ChaosNode]) -> None:
-    """Every node gets a wall clock of its own, that its file shifts."""
+    """Every node gets a wall clock of its own, that its file shifts. (time.sleep fails under libfaketime where the monotonic
+    clock is left alone; a node that serves does not call it.)"""
     for node in nodes:
         node.directory.mkdir(parents=True, exist_ok=True)
         _clock_file(node).write_text("+0\n")
