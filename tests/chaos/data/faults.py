@@ -213,15 +213,16 @@ def _clock_file(node: ChaosNode) -> Path:
 
 
 def prepare_clocks(nodes: Sequence[ChaosNode]) -> None:
-    """Every node gets a wall clock of its own, that its file shifts. (time.sleep fails under libfaketime where the monotonic
-    clock is left alone; a node that serves does not call it.)"""
+    """Every node gets a wall clock of its own, that its file shifts within a second. (Read at every look, the file made nodes
+    stand still for seconds. time.sleep fails under libfaketime where the monotonic clock is left alone; a node that serves
+    does not call it.)"""
     for node in nodes:
         node.directory.mkdir(parents=True, exist_ok=True)
         _clock_file(node).write_text("+0\n")
         node.environment |= {
             "LD_PRELOAD": LIBFAKETIME,
             "FAKETIME_TIMESTAMP_FILE": str(_clock_file(node)),
-            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_CACHE_DURATION": "1",
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 
