@@ -66,6 +66,7 @@ from tests.checker.data_history import (
 )
 
 FLUSH_TIMEOUT_S = 60.0
+FATAL_FLUSH_S = 5.0
 DRAIN_TIMEOUT_S = 60.0
 QUIET_S = 3.0
 """Readers stop when nothing came for this long after the writers have stopped."""
@@ -84,6 +85,7 @@ class Clients:
         self._seed = seed
         self._is_over = threading.Event()
         self._writers_left = len(CONFLUENT_WRITERS)
+        self._lock = threading.Lock()
 
     def run(self) -> None:
         """Work until standard input ends, then end in order."""
@@ -113,15 +115,18 @@ class Clients:
     def _write(self, writer: Writer) -> None:
         random = Random(f"{self._seed}{writer.client}")
         life = 0
-        while True:
-            producer = _Writing(self._bootstrap, self._history, writer, f"{writer.client}#{life}")
-            producer.run(random, self._is_over)
-            if producer.fatal is None:
-                break
-            # A client that is told so may do nothing but begin anew; the cluster must not have told it.
-            self._history.write(Fault(who=producer.name, what=f"a fatal error: {producer.fatal}"))
-            life += 1
-        self._writers_left -= 1
+        try:
+            while True:
+                producer = _Writing(self._bootstrap, self._history, writer, f"{writer.client}#{life}")
+                producer.run(random, self._is_over)
+                if producer.fatal is None:
+                    break
+                # A client that is told so may do nothing but begin anew; the cluster must not have told it.
+                self._history.write(Fault(who=producer.name, what=f"a fatal error: {producer.fatal}"))
+                life += 1
+        finally:
+            with self._lock:
+                self._writers_left -= 1
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -261,7 +266,16 @@ class _Writing:
         )
 
     def run(self, random: Random, is_over: threading.Event) -> None:
-        """Write at the writer's rate until it is over, then flush."""
+        """Write at the writer's rate until it is over, or a fatal error ends this producer, then flush."""
+        try:
+            self._write(random, is_over)
+            self._producer.flush(FLUSH_TIMEOUT_S if self.fatal is None else FATAL_FLUSH_S)
+        except KafkaException as error:  # librdkafka raises a fatal error out of whatever is called next
+            self.fatal = self.fatal or str(error)
+        for (key, sequence), (value, since) in list(self._open.items()):
+            self._note(key, sequence, value, since, INFO, UNKNOWN_OFFSET, "no report")
+
+    def _write(self, random: Random, is_over: threading.Event) -> None:
         begun = time.monotonic()
         number = 0
         while not is_over.is_set() and self.fatal is None:
@@ -272,9 +286,6 @@ class _Writing:
             while (ahead := begun + number / self._writer.per_second - time.monotonic()) > 0 and not is_over.is_set():
                 self._producer.poll(min(ahead, 0.5))
             self._producer.poll(0)
-        self._producer.flush(FLUSH_TIMEOUT_S if self.fatal is None else 5.0)
-        for (key, sequence), (value, since) in list(self._open.items()):
-            self._note(key, sequence, value, since, INFO, UNKNOWN_OFFSET, "no report")
 
     def _send(self, random: Random, number: int) -> None:
         writer = self._writer
