@@ -218,15 +218,15 @@ class ChaosCluster:
         self._signal(node_id, signal.SIGTERM)
         return time.monotonic()
 
-    async def finish_stop(self, node_id: int) -> None:
+    async def finish_stop(self, node_id: int, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Wait until a node that was told to stop has; one that does not is a death, and killed."""
         node = self.nodes[node_id]
         assert node.process is not None
-        deadline = time.monotonic() + STOP_TIMEOUT_S
+        deadline = time.monotonic() + timeout_s
         while node.process.poll() is None and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         if node.process.poll() is None:
-            self.deaths.append(f"node {node_id} did not stop within {STOP_TIMEOUT_S:.0f} s of SIGTERM")
+            self.deaths.append(f"node {node_id} did not stop within {timeout_s:.0f} s of SIGTERM")
         elif node.process.returncode != 0:
             self.deaths.append(f"node {node_id} {describe_exit(node.process.returncode)} when told to stop")
         self._end(node, signal.SIGKILL)

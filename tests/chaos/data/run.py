@@ -34,6 +34,8 @@ WARM_UP_S = 4.0
 STEADY_S = 4.0
 SETTLE_S = 6.0
 """Load goes on for as long after everything is in sync again: who reads must be shown everything within 5 s."""
+STOPPED_WITHIN_S = 60.0
+"""The last of combined nodes waits for a quorum that has stopped before it, to hand over what it leads."""
 CLIENTS_END_WITHIN_S = 150.0
 OVERRIDES = {
     "default.replication.factor": str(REPLICATION_FACTOR),
@@ -228,7 +230,7 @@ def _end_nodes(stage: Stage) -> None:
             for node_id in running:
                 cluster.begin_stop(node_id)
             for node_id in running:
-                asyncio.run(cluster.finish_stop(node_id))
+                asyncio.run(cluster.finish_stop(node_id, timeout_s=STOPPED_WITHIN_S))
     cluster.kill([node.id for node in cluster.nodes.values() if node.process is not None])
 
 
