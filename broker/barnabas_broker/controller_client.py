@@ -125,16 +125,22 @@ REPEATED = (
 """Requests that may be carried out twice without harm: each names what it replaces, asks for something new, or only asks."""
 NOT_CONNECTED = "failed to connect to all addresses"
 """gRPC's words for a call that found no connection, and so never left."""
+REFUSED = "Connection refused"
+"""The system's words, which gRPC hands on, for a host on which nobody listens at the port."""
 
 T = TypeVar("T")
 
 
 class ControllerUnreachable(ConnectionError):
-    """A controller could not be reached, or the connection broke before it answered (`is_sent`: it may have got the call)."""
+    """A controller could not be reached, or the connection broke before it answered.
 
-    def __init__(self, message: str, *, is_sent: bool = True) -> None:
+    `is_sent`: it may have got the call. `is_refused`: its host answers, but no process listens there.
+    """
+
+    def __init__(self, message: str, *, is_sent: bool = True, is_refused: bool = False) -> None:
         super().__init__(message)
         self.is_sent = is_sent
+        self.is_refused = is_refused
 
 
 class HeartbeatStream(Protocol):
@@ -390,11 +396,19 @@ class ControllerClient:
         hint = self._leader_hint()
         if hint is not None and hint in self._controllers and hint != avoid:
             return hint
-        candidates = [controller for controller in self._controllers if controller != avoid] or list(self._controllers)
+        candidates = tuple(self._controllers)
         if not candidates:
             return NO_BROKER  # a controller that has not heard yet who votes: nobody is reachable under this id
+        if avoid in candidates:
+            # The one behind it: chosen among the others alone, two that fail could send us from one to the other for ever.
+            return candidates[(candidates.index(avoid) + 1) % len(candidates)]
         self._next += 1
         return candidates[self._next % len(candidates)]
+
+    @property
+    def controller_ids(self) -> tuple[BrokerId, ...]:
+        """The voters, as far as this node knows. Control lane only."""
+        return tuple(self._controllers)
 
     def note_active(self, controller_id: BrokerId | None) -> None:
         """Remember who is active (None: nobody known). Control lane only."""
@@ -587,4 +601,6 @@ class GrpcHeartbeatStream:
 
     def _broken(self, error: Exception) -> ControllerUnreachable:
         detail = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-        return ControllerUnreachable(f"heartbeat stream to controller {self._controller_id}: {detail}")
+        return ControllerUnreachable(
+            f"heartbeat stream to controller {self._controller_id}: {detail}", is_refused=REFUSED in str(detail)
+        )

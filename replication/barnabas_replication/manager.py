@@ -1021,6 +1021,16 @@ class ReplicaManager:
         """See PartitionHost."""
         return self._heard_ms.get(broker_id, LONG_AGO_MS)
 
+    def is_left_alone(self, silence_ms: int) -> bool:
+        """Whether this broker leads partitions with other in-sync replicas, and no broker has fetched for `silence_ms`.
+
+        While one fetches, it has heard of no other leader; a broker that was fenced leads nothing.
+        """
+        since_ms = self.now_ms() - silence_ms
+        if any(heard_ms > since_ms for heard_ms in self._heard_ms.values()):
+            return False
+        return any(partition.is_leader and len(partition.isr.committed) > 1 for partition in self.partitions())
+
     def propose_isr(self, partition: Partition, item: AlterPartitionItem) -> None:
         """See PartitionHost."""
         self._proposals.propose(partition, item)

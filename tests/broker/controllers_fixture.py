@@ -48,7 +48,7 @@ class DirectTransport:
 
     def check_up(self, controller_id: int) -> None:
         if controller_id in self.down:
-            raise ControllerUnreachable(f"controller {controller_id} is down", is_sent=False)
+            raise ControllerUnreachable(f"controller {controller_id} is down", is_sent=False, is_refused=True)
 
     def cut_streams(self) -> None:
         """Every heartbeat stream breaks, as when the process at the other end is killed."""

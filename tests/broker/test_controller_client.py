@@ -100,6 +100,16 @@ async def test_without_any_hint_everybody_is_asked_in_turn() -> None:
 
 
 @on_virtual_time
+async def test_two_controllers_that_fail_do_not_hide_the_third() -> None:
+    controllers = Controllers()
+    failed, asked = None, set()
+    for _ in range(6):
+        failed = controllers.client.choose_controller(avoid=failed)
+        asked.add(failed)
+    assert asked == {1, 2, 3}
+
+
+@on_virtual_time
 async def test_a_controller_that_is_down_or_stopped_is_left_for_another() -> None:
     controllers = Controllers()
     controllers.elect(1)

@@ -81,7 +81,9 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         for asked in request.partitions:
             partitions.append(new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])))
     spec = _spec_of(request, version)
-    if not partitions and spec.replica_id < 0:
+    if spec.replica_id >= 0:
+        slot.note_broker()
+    elif not partitions:
         answer.respond([])
         return
     if answer.refused:
@@ -126,6 +128,8 @@ def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Pol
         topic = known.name
     asked = (topic, topic_id, index, leader_epoch, offset, fetched_epoch, start, most, flushed)
     answer = _Answer(services, slot, version, spec.is_read_committed, answers)
+    if spec.replica_id >= 0:
+        slot.note_broker()
     cancel = services.replica_manager.fetch_one(spec, asked, answer.respond)
     if not slot.is_done:
         slot.cancel = cancel

@@ -5,11 +5,14 @@ Invariants: it asks to be unfenced only when the node is ready and its own regis
             while the data lane moves; one incarnation id per process; the broker epoch never falls.
 Read next:  ../controller_client.py; barnabas_quorum/controller/brokers.py for what the controller makes of it.
 
-Belongs to the control lane. `broker_epoch`, `state` and `is_fenced` are plain fields that any lane may read.
+Belongs to the control lane. `broker_epoch`, `state`, `is_fenced`, `answered_ms` and `may_quorum_stand` are plain fields that
+any lane may read.
 
 Not obvious
 - Applied means applied on the data lane: the node calls `on_metadata_published` when replicas and coordinators have taken
   their roles. Unfenced any earlier, the broker would be a leader that answers NOT_LEADER_OR_FOLLOWER.
+- `answered_ms` is when the newest answered heartbeat was *sent*: a session counted from there ends no later than the
+  controller's own. Heartbeats of one stream are answered in their order.
 - A data lane that hangs keeps its connections open and its control lane heartbeating: without the check of its last tick
   such a broker would lead for ever.
 """
@@ -19,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from enum import Enum
@@ -26,6 +30,7 @@ from typing import Any
 
 from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable, HeartbeatStream
 from barnabas_broker.metadata.config import LifecycleConfig
+from barnabas_broker.metadata.cut_off import may_quorum_stand
 from barnabas_quorum.controller.requests import (
     NO_BROKER_EPOCH,
     BrokerHeartbeat,
@@ -117,6 +122,8 @@ class BrokerLifecycle:
         self.broker_epoch = NO_BROKER_EPOCH
         self.state = BrokerState.NOT_RUNNING
         self.is_fenced = True
+        self.answered_ms: int | None = None
+        self.may_quorum_stand = True
         self.stats = LifecycleStats()
         self._identity = identity
         self._config = config
@@ -133,6 +140,10 @@ class BrokerLifecycle:
         """Of log directories, those without a readable id among them."""
         self._holds_back = False
         """The data lane stands still."""
+        self._unanswered: deque[int] = deque()
+        """When the heartbeats of this stream were sent that wait for their answer; the patience of `_receive` bounds them."""
+        self._leaderless: set[BrokerId] = set()
+        """Controllers whose last word was that they know no leader, or that refuse connections."""
         self._connected_to: BrokerId | None = None
         self._beat_now = asyncio.Event()
         self._reconnect = asyncio.Event()
@@ -281,17 +292,21 @@ class BrokerLifecycle:
                 failed = None
             except NotActiveController as error:
                 failed = controller_id
-                self._client.note_active(error.leader_id if error.leader_id != controller_id else None)
+                leader_id = error.leader_id if error.leader_id != controller_id else None
+                self._client.note_active(leader_id)
+                self._note_word(controller_id, is_leaderless=leader_id is None)
             except KafkaError as error:
                 if error.code in _STALE_CODES:
                     logger.warning("broker %d must register again: %s", self._identity.broker_id, error)
                     return
                 logger.warning("controller %d refused a heartbeat: %s", controller_id, error)
                 failed = controller_id
+                self._note_word(controller_id, is_leaderless=True)  # it replaces nobody, being held
             except ControllerUnreachable as error:
                 logger.info("the heartbeat stream to controller %d broke: %s", controller_id, error)
                 failed = controller_id
                 self._client.note_active(None)
+                self._note_word(controller_id, is_leaderless=error.is_refused)
             finally:
                 self._connected_to = None
             if self.stats.heartbeats_sent - answers_before > 1:
@@ -300,9 +315,21 @@ class BrokerLifecycle:
                 await asyncio.sleep(backoff_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, RECONNECT_BACKOFF_MS_MAX)
 
+    def _note_word(self, controller_id: BrokerId, *, is_leaderless: bool) -> None:
+        if is_leaderless:
+            self._leaderless.add(controller_id)
+        else:
+            self._leaderless.discard(controller_id)
+        self.may_quorum_stand = may_quorum_stand(
+            broker_id=self._identity.broker_id,
+            voters=self._client.controller_ids,
+            leaderless=self._leaderless,
+        )
+
     async def _converse(self, controller_id: BrokerId) -> None:
         """One stream, until it breaks, its controller falls silent or says an error, or another controller is active."""
         self.stats.streams_opened += 1
+        self._unanswered.clear()
         stream = await self._client.open_heartbeats(controller_id)
         ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
@@ -342,6 +369,7 @@ class BrokerLifecycle:
         while True:
             self._beat_now.clear()
             if self._data_lane_moves():
+                self._unanswered.append(self._clock_ms())
                 await stream.send(self._heartbeat())
                 self.stats.heartbeats_sent += 1
                 interval_ms = SHUTDOWN_HEARTBEAT_MS if self._wants_shutdown else self._config.heartbeat_interval_ms
@@ -364,6 +392,7 @@ class BrokerLifecycle:
                 raise ControllerUnreachable(f"no answer for {patience_ms} ms") from error
             self._take_reply(reply)
             self._client.note_active(controller_id)
+            self._leaderless.discard(controller_id)
 
     def _data_lane_moves(self) -> bool:
         silent_ms = self._clock_ms() - self._data_lane_last_tick_ms()
@@ -396,6 +425,8 @@ class BrokerLifecycle:
             if self._metadata_offset >= reply.report_offset:
                 self._beat_now.set()
             return
+        if self._unanswered:
+            self.answered_ms = self._unanswered.popleft()
         if self.is_fenced != reply.is_fenced:
             logger.info("broker %d is %s", self._identity.broker_id, "fenced" if reply.is_fenced else "unfenced")
         self.is_fenced = reply.is_fenced

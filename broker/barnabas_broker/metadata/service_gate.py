@@ -2,8 +2,8 @@
 
 May touch:  asyncio.                  Must not touch: sockets, gRPC, logs.
 Invariants: judged by metadata that is applied on the data lane, and by the registration of this process: what an earlier
-    process of the same id was says nothing; the gate opens once and stays open.
-Read next:  publisher.py, which shows it every image; ../network/listener.py, which waits for it.
+    process of the same id was says nothing; the gate opens once, and afterwards only cut_off.py shuts it.
+Read next:  publisher.py, which shows it every image; ../network/listener.py, which waits for it; cut_off.py.
 
 Why: a client asks the first broker that accepts its connection. One that has not read the metadata yet would name no
 brokers, no controller and no topics, and some clients (librdkafka) believe that for good. Kafka serves once the broker has
@@ -30,23 +30,29 @@ class ServiceGate:
 
     def __init__(self, *, broker_id: BrokerId, incarnation_id: Uuid, on_registered: Callable[[], None]) -> None:
         """`on_registered` is called once, when this process's registration is applied here."""
-        self.is_open = False
-        """Any lane may read it."""
+        self.is_cut_off = False
+        """Clients are shut out for now; kept by cut_off.py."""
+        self._has_opened = False
         self._broker_id = broker_id
         self._incarnation_id = incarnation_id
         self._on_registered = on_registered
         self._is_registered = False
         self._opened = asyncio.Event()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether clients are served. Any lane may read it."""
+        return self._has_opened and not self.is_cut_off
+
     def look(self, image: MetadataImage) -> None:
         """The data lane has applied this image."""
-        if self.is_open:
+        if self._has_opened:
             return
         if not self._is_registered and is_registered(image, self._broker_id, self._incarnation_id):
             self._is_registered = True
             self._on_registered()
         if is_in_service(image, self._broker_id, self._incarnation_id):
-            self.is_open = True
+            self._has_opened = True
             self._opened.set()
 
     async def wait_open(self) -> None:

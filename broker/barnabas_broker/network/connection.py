@@ -98,6 +98,11 @@ class ResponseSlot:
         self.cancel = None
         connection.slot_filled(size_bytes)
 
+    def note_broker(self) -> None:
+        """Another broker sent this request."""
+        if self.connection is not None:
+            self.connection.is_of_broker = True
+
     def skip(self) -> None:
         """No answer is due (acks=0)."""
         self.fill((), 0)
@@ -141,6 +146,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "client_host",
         "is_dirty",
+        "is_of_broker",
         "is_on_probation",
         "last_active",
     )
@@ -169,7 +175,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_exclusive = False
         self.is_dirty = False
         self.is_on_probation = False
-        """Whether it took a connection of the brokers' reserve and has not yet shown that it is one of them."""
+        """Whether only a broker may have this connection and it has not yet shown that it is one."""
+        self.is_of_broker = False
+        """Whether another broker fetched over it."""
         self.client_host = ""
         self.last_active = 0.0
 
@@ -419,7 +427,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse_oversized(kind, len(frame))
             return
         if self.is_on_probation and not self._is_of_broker(api, version, frame):
-            self.close("limit")
+            self.close(listener.probation_reason)
             return
         listener.stats.requests[kind] += 1
         try:
@@ -518,7 +526,7 @@ class Connection(asyncio.BufferedProtocol):
     def end_probation(self) -> None:
         """The time is up: a connection that did not show that it is a broker's is closed."""
         if self.is_on_probation and not self._is_closed:
-            self.close("limit")
+            self.close(self._listener.probation_reason)
 
     def _refuse_oversized(self, kind: int, frame_bytes: int) -> None:
         """Close the connection if a frame is larger than its API takes. What is served by no API may have the usual size."""

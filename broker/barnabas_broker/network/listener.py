@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 IDLE_SCAN_S_MAX = 10.0
 PROBATION_S = 5.0
 """How long a connection may take of the brokers' reserve without a request that only brokers send."""
+CUT_OFF = "cut_off"
+"""Why clients' connections are closed while this broker is cut off."""
 GREEDY_LINE_INTERVAL_S = 60.0
 """Between two lines about requests of one API that were too large: a client may send them as fast as it can connect."""
 ACCEPTED_AT_ONCE = 16
@@ -62,6 +64,8 @@ class KafkaServer:
         self.stats = stats if stats is not None else NetworkStats()
         self.buffers = ReceiveBuffers()
         self.connections: set[Connection] = set()
+        self.is_for_brokers_only = False
+        """Set by `serve_clients`."""
         self.bound: dict[str, tuple[str, int]] = {}
         """Listener name -> (host, port) really bound; filled by start."""
         self._addresses = tuple(addresses)
@@ -130,6 +134,22 @@ class KafkaServer:
         """Whether clients can connect on every listener."""
         return bool(self._servers) and all(server.is_serving() for server in self._servers)
 
+    def serve_clients(self, is_wanted: bool) -> None:
+        """Close what is not another broker's connection, and from now on take only brokers'; or take clients again.
+
+        A new connection is accepted first, for a broker shows itself by its requests: it is closed at a client's first one
+        after ApiVersions. librdkafka would take one that is closed before that for a Kafka of ten years ago.
+        """
+        self.is_for_brokers_only = not is_wanted
+        if is_wanted:
+            if len(self.connections) <= self.config.max_connections:
+                for connection in self.connections:
+                    connection.is_on_probation = False
+            return
+        for connection in tuple(self.connections):
+            if not connection.is_of_broker:
+                connection.close(CUT_OFF)
+
     async def close(self) -> None:
         """Stop accepting and close every connection."""
         for server in self._servers:
@@ -176,6 +196,7 @@ class KafkaListener:
         self.frame_bytes_max = server.config.socket_request_max_bytes
         self.in_flight_max = server.config.in_flight_requests_max
         self.queued_bytes_max = server.config.queued_response_bytes_max
+        self._server = server
         self._connections = server.connections
         self._connections_max = server.config.max_connections
         self._reserved = server.config.inter_broker_connections_reserved
@@ -207,10 +228,11 @@ class KafkaListener:
         """Count a new connection; False when the node has as many as it may.
 
         Beyond max.connections the reserve of the other brokers is left: who takes of it must show in time that it is one.
+        So must everybody while this broker is cut off.
         """
         self.stats.connections_accepted += 1
         count = len(self._connections)
-        if count >= self._connections_max:
+        if count >= self._connections_max or self._server.is_for_brokers_only:
             if count >= self._connections_max + self._reserved:
                 return False
             connection.is_on_probation = True
@@ -218,6 +240,11 @@ class KafkaListener:
         self._connections.add(connection)
         self.stats.connections += 1
         return True
+
+    @property
+    def probation_reason(self) -> str:
+        """Why a connection that is no broker's may not stay."""
+        return CUT_OFF if self._server.is_for_brokers_only else "limit"
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""

@@ -40,6 +40,7 @@ from barnabas_broker.inspection_rpc import InspectionService
 from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
+from barnabas_broker.metadata.cut_off import CutOffWatch
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
@@ -288,6 +289,14 @@ class Node:
             settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
         gate = ServiceGate(broker_id=config.server.id, incarnation_id=self._incarnation_id, on_registered=server.listen)
+        watch = CutOffWatch(
+            contact=lifecycle,
+            gate=gate,
+            is_left_alone=replicas.is_left_alone,
+            serve_clients=server.serve_clients,
+            session_timeout_ms=config.lifecycle.session_timeout_ms,
+            clock_ms=monotonic_ms,
+        )
         publisher = BrokerMetadataPublisher(
             broker_id=config.server.id,
             replicas=replicas,
@@ -316,12 +325,14 @@ class Node:
             placing = tasks.create_task(placements.run())
             reporting = tasks.create_task(faults.run())
             coordinating = tasks.create_task(groups.run())
+            watching = tasks.create_task(watch.run())
             listening = tasks.create_task(server.run(wait_open=gate.wait_open))
             serving = tasks.create_task(self._control.call(control.run()))
             await self._control.call(control.announce_ready())
             await _first_of(stop, serving)
             logger.info("broker %d leaves the cluster", config.server.id)
             await self._control.call(control.leave())
+            watching.cancel()
             placing.cancel()
             reporting.cancel()
             for task in (listening, coordinating, replicating):
