@@ -51,6 +51,7 @@ OWN_KEYS = {
     ),
     *("broker.data.lane.timeout.ms", "broker.disconnect.grace.ms", "controlled.shutdown.timeout.ms"),
     *("log.scrub.bytes.per.second.max", "replica.fetch.silence.time.max.ms"),
+    *("log.dir.free.bytes.min", "log.dir.free.bytes.resume", "log.dir.free.check.interval.ms", "log.dir.reserve.bytes"),
     *("broker.replicas.max", "cluster.partitions.max", "topic.partitions.max"),
     *("connection.in.flight.requests.max", "connection.queued.response.bytes.max", "inter.broker.connections.reserved"),
     *("leader.imbalance.elections.max", "leader.imbalance.settle.ms"),
