@@ -38,8 +38,8 @@ PARTITION_ELEMENTS_MAX = 32_768
 """Array elements of a request that names partitions."""
 CALLS_PER_TURN_MAX = 400_000
 """Python and C calls that the greediest request allowed may take in one turn of either loop, 40 to 80 ms."""
-MEMORY_BYTES_MAX = 48 * 1024 * 1024
-"""Memory that the greediest request allowed may take at any moment, its answer included."""
+MEMORY_BYTES_MAX = 64 * 1024 * 1024
+"""Sixty-four times the largest request of most APIs. Memory that the greediest request allowed may take at any moment, its answer included."""
 
 Handler = Callable[[BrokerServices, RequestContext, Any], Any | Awaitable[Any]]
 ErrorResponse = Callable[[Any, KafkaError], Any]

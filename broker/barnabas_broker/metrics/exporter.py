@@ -481,6 +481,11 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     stats = logs.stats
     yield counter("log_recovered", "Logs opened after an unclean stop.", [({}, stats.logs_recovered)])
     yield counter("log_dir_failures", "Log directories that failed while in use.", [({}, stats.directories_failed)])
+    yield counter(
+        "log_dir_fillings",
+        "Times that a log directory ran out of room and took no more records.",
+        [({}, stats.directories_filled)],
+    )
     yield counter("log_recovery_scanned_bytes", "Bytes read by recovery.", [({}, stats.recovery_scanned_bytes)])
     yield counter("log_recovery_truncated_bytes", "Bytes cut by recovery.", [({}, stats.recovery_truncated_bytes)])
     yield counter(
