@@ -39,7 +39,7 @@ PARTITION_ELEMENTS_MAX = 32_768
 CALLS_PER_TURN_MAX = 400_000
 """Python and C calls that the greediest request allowed may take in one turn of either loop, 40 to 80 ms."""
 MEMORY_BYTES_MAX = 64 * 1024 * 1024
-"""Sixty-four times the largest request of most APIs. Memory that the greediest request allowed may take at any moment, its answer included."""
+"""Sixty-four times the largest request of most APIs: memory that the greediest request allowed takes at any moment, with its answer."""
 
 Handler = Callable[[BrokerServices, RequestContext, Any], Any | Awaitable[Any]]
 ErrorResponse = Callable[[Any, KafkaError], Any]
