@@ -153,6 +153,8 @@ class _Directory:
         self.saved_log_starts: dict[TopicPartition, Offset] = {}
         self.saved_high_watermarks: dict[TopicPartition, Offset] = {}
         """All three as the files have them."""
+        self.rising_log_starts: dict[UnifiedLog, Offset] = {}
+        """Log starts that the file has, or is about to have, before the logs move there."""
         self.saving = threading.Lock()
         """Held while they are written: by a disk thread each minute, by the loop when an entry would be wrong."""
         self.error: OSError | None = None
@@ -597,6 +599,7 @@ class LogManager:
         directory = self._homes.get(log)
         if directory is None:
             return
+        directory.rising_log_starts.pop(log, None)
         with directory.saving:
             for name, saved, offset in (
                 (checkpoints.RECOVERY_POINTS_FILE, directory.saved_recovery_points, log.flushed_end_offset),
@@ -796,38 +799,84 @@ class LogManager:
                 try:
                     await self._disk.run(self._write_directory_checkpoints, directory, ends)
                 except OSError as error:
-                    if is_out_of_descriptors(error):  # a later recovery point costs a crash time, not data
-                        logger.warning(
-                            "the checkpoints of %s are written at the next interval: %s", directory.path, error
-                        )
-                    elif is_no_room(error) and self.stays_when_full():
-                        self._lose_room(directory, str(error))  # the files stay as they were: recovery reads more
-                    else:
-                        self._fail_directory(directory, error)
+                    self._on_checkpoint_error(directory, error)
 
-    def _ends(self, directory: _Directory) -> list[tuple[UnifiedLog, Offset, Offset]]:
-        """What a checkpoint is to say, taken on the loop: (log, flushed end, log start)."""
-        return [(log, log.flushed_end_offset, log.log_start_offset) for log in directory.logs.values()]
+    def _on_checkpoint_error(self, directory: _Directory, error: OSError) -> None:
+        if is_out_of_descriptors(error):  # a later recovery point costs a crash time, not data
+            logger.warning("the checkpoints of %s are written at the next interval: %s", directory.path, error)
+        elif is_no_room(error) and self.stays_when_full():
+            self._lose_room(directory, str(error))  # the files stay as they were: recovery reads more
+        else:
+            self._fail_directory(directory, error)
 
-    def _write_directory_checkpoints(
-        self, directory: _Directory, ends: Sequence[tuple[UnifiedLog, Offset, Offset]]
-    ) -> None:
+    async def raise_log_starts(self, starts: Mapping[UnifiedLog, Offset]) -> frozenset[UnifiedLog]:
+        """Move the start of each log up, at most to its high watermark, once the checkpoint file of its directory says so.
+
+        Returns the logs for which that could not be done; a log that is truncated meanwhile is none of them.
+        """
+        failed = {log for log in starts if (home := self._homes.get(log)) is None or home.error is not None}
+        for directory in self._directories:
+            here = {log: offset for log, offset in starts.items() if self._homes.get(log) is directory}
+            if not here or directory.error is not None:
+                continue
+            rising = directory.rising_log_starts
+            for log, offset in here.items():
+                rising[log] = max(offset, rising.get(log, offset))
+            try:
+                await self._disk.run(self._save_log_starts, directory, tuple(here))
+            except OSError as error:
+                failed.update(here)
+                self._on_checkpoint_error(directory, error)
+            for log, offset in here.items():
+                risen = rising.get(log)
+                if risen is None or log in failed:
+                    continue
+                log.delete_records_before(min(offset, log.high_watermark))
+                if risen == offset:
+                    del rising[log]
+            for log in failed:
+                rising.pop(log, None)
+        return frozenset(failed)
+
+    def _save_log_starts(self, directory: _Directory, logs: Sequence[UnifiedLog]) -> None:
+        """In a disk thread."""
+        with directory.saving:
+            starts = dict(directory.saved_log_starts)
+            for log in logs:
+                start = directory.rising_log_starts.get(log)
+                if start is not None and log in self._homes:
+                    starts[log.topic_partition] = max(start, starts.get(log.topic_partition, start))
+            if starts != directory.saved_log_starts:
+                self._write_offsets(directory, checkpoints.LOG_START_OFFSETS_FILE, starts)
+                directory.saved_log_starts = starts
+
+    def _ends(self, directory: _Directory) -> list[tuple[UnifiedLog, Offset]]:
+        """What a checkpoint is to say, taken on the loop: (log, flushed end)."""
+        return [(log, log.flushed_end_offset) for log in directory.logs.values()]
+
+    def _write_directory_checkpoints(self, directory: _Directory, ends: Sequence[tuple[UnifiedLog, Offset]]) -> None:
         """In a disk thread, while the loop goes on: logs may be truncated or deleted meanwhile."""
-        for log, _, _ in ends:
+        for log, _ in ends:
             try:
                 log.leader_epochs.save()
             except FileNotFoundError:
                 continue  # deleted meanwhile: its directory has another name
         with directory.saving:
             # min: a truncation since the ends were taken; one from here on waits for the lock and writes after us. So below.
-            here = [(log, end, start) for log, end, start in ends if log in self._homes]
+            here = [(log, end) for log, end in ends if log in self._homes]
             points = {}
-            for log, end, _ in here:
+            for log, end in here:
                 # Behind again: the log may have been cut and refilled since its file, which is believed below the point.
                 if log.leader_epochs.is_dirty:
                     end = min(end, directory.saved_recovery_points.get(log.topic_partition, Offset(0)))
                 points[log.topic_partition] = min(end, log.flushed_end_offset)
-            starts = {log.topic_partition: min(start, log.log_start_offset) for log, _, start in here if start > 0}
+            # As they are now: one that has risen since the ends were taken may be saved and told already.
+            rising = directory.rising_log_starts
+            starts = {
+                log.topic_partition: start
+                for log, _ in here
+                if (start := max(rising.get(log, Offset(0)), log.log_start_offset)) > 0
+            }
             for name, offsets in (
                 (checkpoints.RECOVERY_POINTS_FILE, points),
                 (checkpoints.LOG_START_OFFSETS_FILE, starts),

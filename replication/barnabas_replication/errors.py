@@ -52,6 +52,12 @@ class RequestTimedOut(KafkaError):
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
+class DeletionTimedOut(KafkaError):
+    """A live replica has not moved its log start in time; the leader has, and the replica will."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+
+
 class OffsetNotAvailable(KafkaError):
     """A new leader's high watermark has not reached its epoch yet (KIP-207): ask again shortly."""
 

@@ -43,6 +43,7 @@ from barnabas_quorum.records import ReplicaFault
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
+from barnabas_replication.deletion import delete_records
 from barnabas_replication.errors import (
     InternalTopic,
     InvalidRequiredAcks,
@@ -174,6 +175,8 @@ class ReplicaManager:
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at_ms = _NEVER_MS
         self._to_push: dict[Partition, None] = {}
+        self._starts_to_raise: dict[Partition, Offset] = {}
+        self._start_to_raise = asyncio.Event()
         self._postponed: dict[TopicPartition, None] = {}
         self._time_searches = asyncio.Semaphore(TIME_SEARCHES_MAX)
         self._opening: asyncio.TimerHandle | None = None
@@ -584,6 +587,35 @@ class ReplicaManager:
                 if not parked.is_done and sent.get(parked.request.replica_id, -1) < partition.high_watermark:
                     self.stats.high_watermark_pushes += 1
                     self._expire_fetch(parked)
+
+    # ------------------------------------------------------------------ log starts
+
+    async def delete_records(
+        self, asked: Sequence[tuple[TopicPartition, Offset]], *, timeout_ms: int
+    ) -> list[Offset | KafkaError]:
+        """See deletion.py."""
+        return await delete_records(
+            asked, host=self, raise_log_starts=self._logs.raise_log_starts, timeout_ms=timeout_ms
+        )
+
+    def answer_followers(self, partition: Partition) -> None:
+        """See DeletionHost."""
+        for parked in partition.follower_fetches.fetches():
+            if not parked.is_done:
+                self._expire_fetch(parked)
+
+    def raise_log_start(self, partition: Partition, offset: Offset) -> None:
+        """See PartitionHost."""
+        self._starts_to_raise[partition] = offset
+        self._start_to_raise.set()
+
+    async def _raise_log_starts(self) -> None:
+        """Those that are told while a file is written go together into the next."""
+        while True:
+            await self._start_to_raise.wait()
+            self._start_to_raise.clear()
+            due, self._starts_to_raise = self._starts_to_raise, {}
+            await self._logs.raise_log_starts({partition.log: offset for partition, offset in due.items()})
 
     # ------------------------------------------------------------------ other requests
 
@@ -1133,6 +1165,7 @@ class ReplicaManager:
                 tasks.create_task(self._proposals.run())
                 tasks.create_task(self._repairs.run())
                 tasks.create_task(self._watch_isrs())
+                tasks.create_task(self._raise_log_starts())
                 tasks.create_task(self._checkpoint_high_watermarks())
                 for fetcher in self._fetchers.values():
                     tasks.create_task(fetcher.run())

@@ -148,6 +148,10 @@ class PartitionHost(Protocol):
         """A follower does not take what our log holds at `offset`: it may be damaged."""
         ...
 
+    def raise_log_start(self, partition: Partition, offset: Offset) -> None:
+        """Move the start of a follower's log up, once that is saved: what it tells its leader must not fall again."""
+        ...
+
     def on_high_watermark_advance(self, partition: Partition) -> None:
         """A leader's HW moved: followers that hear nothing else shall be told soon."""
         ...
@@ -454,8 +458,8 @@ class Partition:
             batches, leader_epoch=self.leader_epoch, now_ms=clock_ms, is_internal=is_internal
         )
 
-    def delete_records(self, offset: Offset) -> Offset:
-        """Move the leader's log start up to `offset`, -1 for the high watermark; returns where the log begins now.
+    def deletion_offset(self, offset: Offset) -> Offset:
+        """Where the log shall begin when the records before `offset` are deleted; -1 means before the high watermark.
 
         Raises check_leader's errors, and OffsetOutOfRange past the high watermark.
         """
@@ -464,8 +468,16 @@ class Partition:
             offset = self.high_watermark
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(f"{offset} is not between 0 and the high watermark {self.high_watermark}")
-        self.log.delete_records_before(offset)
-        return self.log.log_start_offset
+        return offset
+
+    def low_watermark(self, is_live: Callable[[BrokerId], bool]) -> Offset:
+        """The lowest log start of the leader and those of its followers that live or may be elected, as their fetches told."""
+        starts = [
+            replica.log_start_offset
+            for replica in self.remotes.values()
+            if replica.broker_id in self.isr.maximal or is_live(replica.broker_id)
+        ]
+        return min([self.log.log_start_offset, *starts])
 
     def on_durable_end_advance(self, *, now_ms: int) -> None:
         """The leader's own log is durable further than before."""
@@ -596,6 +608,8 @@ class Partition:
         return error.code not in _AWAIT_IMAGE
 
     def _expand_isr(self, replica: RemoteReplica) -> None:
+        if replica.log_start_offset < self.log.log_start_offset:
+            return  # elected, it would bring back what was deleted; it moves with its next fetches
         if rules.may_join(
             self.isr,
             replica,
@@ -907,8 +921,8 @@ class Partition:
             self._set_high_watermark(following)
             if self.consumer_fetches:
                 self.consumer_fetches.wake()
-        if log_start_offset > log.log_start_offset:
-            log.delete_records_before(min(log_start_offset, self.high_watermark))
+        if log_start_offset > log.log_start_offset and self.high_watermark > log.log_start_offset:
+            self._host.raise_log_start(self, min(log_start_offset, self.high_watermark))
         return has_grown
 
     def _begin_where_its_first_batch_does(self, batches: Buffer) -> None:

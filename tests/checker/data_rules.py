@@ -254,7 +254,7 @@ def marks_that_go_back(history: History) -> Iterator[str]:
 
 
 def deleted_records_that_return(history: History) -> Iterator[str]:
-    """E13d: a log starts before an offset up to which DeleteRecords had been acknowledged; a leader change explains it."""
+    """E13d: a log starts before an offset up to which DeleteRecords had been acknowledged."""
     for deletion in history.deletions:
         if deletion.outcome == OK:
             later = [e for e in history.listed if e.key == deletion.key and e.begun >= deletion.ended]
@@ -405,7 +405,7 @@ RULES = (
     Rule("E10", "an acknowledged record is never served", unseen_writes),
     Rule("E12", "a reader is not shown an acknowledged record", stale_reads),
     Rule("E13", "a log's end, start or epoch goes back", marks_that_go_back),
-    Rule("E13d", "deleted records are back", deleted_records_that_return, is_error=False),
+    Rule("E13d", "deleted records are back", deleted_records_that_return),
     Rule("E13l", "an epoch goes back within a log", epochs_that_go_back),
     Rule("E14", "a partition has two owners", two_owners),
     Rule("E14c", "a committed offset goes back", commits_that_go_back),

@@ -197,6 +197,14 @@ BAD: dict[str, tuple[str, list[Event]]] = {
     "the end goes back within an epoch": ("E13", [*clean(), listed(7.0, 0, 3)]),
     "the start goes back within an epoch": ("E13", [*without(ListOffsets), listed(6.0, 1, 4), listed(7.0, 0, 4)]),
     "the leader epoch goes back": ("E13", [*clean(), listed(7.0, 0, 4, epoch=2)]),
+    "deleted records return with a new leader": (
+        "E13d",
+        [
+            *clean(),
+            DeleteRecords(client="o", key=K, before=2, begun=6.5, ended=6.6, outcome=OK, log_start=2),
+            listed(7.0, 1, 4, epoch=4),
+        ],
+    ),
     "the leader epoch falls within a log": ("E13l", changed(Batch, lambda e: e.base == 2, leader_epoch=2)),
     "a producer's epoch falls within a log": ("E13l", changed(Batch, lambda e: e.base == 0, producer_epoch=1)),
     "two members of one generation own a partition": (
@@ -252,13 +260,6 @@ def test_a_doubled_record_of_a_producer_that_is_not_idempotent_is_reported_only(
     doubled = [*changed(Send, lambda e: True, is_idempotent=False), poll(10.2, (4, "p3"), how=FINAL, client="last")]
     findings = judge(History(doubled))
     assert {finding.rule for finding in findings} == {"E2r"}
-    assert errors(findings) == []
-
-
-def test_deleted_records_that_return_with_a_new_leader_are_reported_only() -> None:
-    deleted = DeleteRecords(client="o", key=K, before=2, begun=6.5, ended=6.6, outcome=OK, log_start=2)
-    findings = judge(History([*clean(), deleted, listed(7.0, 1, 4, epoch=4)]))
-    assert {finding.rule for finding in findings} == {"E13d"}
     assert errors(findings) == []
 
 

@@ -98,6 +98,9 @@ class PlainHost:
     def suspect(self, partition: Partition, offset: Offset) -> None:
         self.suspected.append(offset)
 
+    def raise_log_start(self, partition: Partition, offset: Offset) -> None:
+        partition.log.delete_records_before(offset)
+
     def on_high_watermark_advance(self, partition: Partition) -> None:
         self.advanced += 1
 

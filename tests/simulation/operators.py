@@ -204,8 +204,9 @@ class Operators:
                 )
                 model.let_go_below = max(model.let_go_below, end if offset == HIGH_WATERMARK else offset)
                 cluster.figures.deletions += 1
-                start = partition.delete_records(offset)
-                cluster.note(f"{partition.topic_partition} begins at {start}", node.id, -1)
+                wanted = partition.deletion_offset(offset)
+                node.replicas.raise_log_start(partition, wanted)
+                cluster.note(f"{partition.topic_partition} shall begin at {wanted}", node.id, -1)
 
     # -- voters ----------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,11 @@
 """DescribeLogDirs v1-5 and DeleteRecords v0-2: how much a partition holds, and shortening it from the front.
 
-May touch:  the replica manager's partitions and their logs; asks the system how full a volume is.    Must not touch: files.
+May touch:  the replica manager, its partitions and their logs; asks the system how full a volume is.    Must not touch: files.
 Invariants: every partition of a request is answered once; nothing above the high watermark is deleted.
-Read next:  barnabas_log/unified_log.py.
+Read next:  barnabas_replication/deletion.py.
 
-Behaviour: -1 in DeleteRecords means everything committed. Differences from Kafka: DeleteRecords answers when the leader
-has moved its log start (followers learn it with their next fetch), not when every replica has. DescribeLogDirs names a directory
+Behaviour: -1 in DeleteRecords means everything committed; it answers when every live replica has moved its log start, or with
+REQUEST_TIMED_OUT. Difference from Kafka: the log starts are durable by then. DescribeLogDirs names a directory
 that has failed with KAFKA_STORAGE_ERROR, as Kafka does (KIP-113), and how big and how full its volume is (KIP-827);
 no directory is ever cordoned (v5).
 """
@@ -107,29 +107,45 @@ def _delete_error(request: DeleteRecordsRequest, error: KafkaError) -> DeleteRec
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=PARTITION_ELEMENTS_MAX,
 )
-def delete_records(
+async def delete_records(
     services: BrokerServices, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """Move the log start of partitions that this broker leads."""
+    asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
+    known = services.metadata.image.topics
+    refused = {
+        name: InternalTopic(f"{name} is the cluster's own: its records stay")
+        for name in {name for name, _ in asked}
+        if name in INTERNAL_TOPICS and known.get(name) is not None
+    }
+    results = iter(
+        await services.replica_manager.delete_records(
+            [
+                (TopicPartition(name, partition.partition_index), Offset(partition.offset))
+                for name, partition in asked
+                if name not in refused
+            ],
+            timeout_ms=request.timeout_ms,
+        )
+    )
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(services, topic.name, asked) for asked in topic.partitions]
+                name=topic.name,
+                partitions=[
+                    _result(partition, refused[topic.name] if topic.name in refused else next(results))
+                    for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
     )
 
 
-def _delete(services: BrokerServices, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-    try:
-        if topic in INTERNAL_TOPICS and services.metadata.image.topics.get(topic) is not None:
-            raise InternalTopic(f"{topic} is the cluster's own: its records stay")
-        partition = services.replica_manager.leader_partition(TopicPartition(topic, asked.partition_index))
-        low_watermark = partition.delete_records(Offset(asked.offset))
-    except KafkaError as error:
-        return _kept(asked, error)
-    return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=low_watermark)
+def _result(asked: DeleteRecordsPartition, result: Offset | KafkaError) -> DeleteRecordsPartitionResult:
+    if isinstance(result, KafkaError):
+        return _kept(asked, result)
+    return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=result)
 
 
 def _kept(asked: DeleteRecordsPartition, error: KafkaError) -> DeleteRecordsPartitionResult:

@@ -1,0 +1,111 @@
+"""DeleteRecords on the leader: move the log start, and wait until every live replica has moved its own.
+
+May touch:  asyncio, the logs' manager, partitions.      Must not touch: network, files.
+Invariants: what is answered as deleted is deleted on every live replica, and in the checkpoint files of all of them: no election
+            and no kill brings it back; nothing above the high watermark is deleted.
+Read next:  partition.py; barnabas_log/manager.py, `raise_log_starts`.
+
+As in Kafka, a follower learns the leader's log start with a fetch answer and tells its own with a later fetch. Unlike Kafka's,
+ours writes its checkpoint first: Kafka writes it once a minute, so records come back after a kill of all brokers.
+
+While a deletion waits, the followers' log starts, which the leader keeps anyway, are looked at now and then: a fetch costs no
+step more. This also sees brokers that are fenced meanwhile, for which nobody waits; they move when they fetch again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from barnabas_log.errors import StorageFailed
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_replication.errors import DeletionTimedOut
+from barnabas_replication.partition import Partition
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
+
+LOOK_MS = 20
+LOOK_MS_PER_PARTITION = 0.1
+"""Longer between two looks while many partitions wait, so that looking takes a few percent of the loop at most."""
+
+
+class DeletionHost(Protocol):
+    """What deletions need of the broker around them."""
+
+    def leader_partition(self, topic_partition: TopicPartition, current_leader_epoch: Epoch = ...) -> Partition:
+        """The partition if this broker leads it (in that epoch); raises KafkaError if not."""
+        ...
+
+    def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
+        """Epoch of a broker that serves, None for any other."""
+        ...
+
+    def answer_followers(self, partition: Partition) -> None:
+        """Answer the parked fetches of its followers now, so that they hear of the new log start."""
+        ...
+
+
+class _Waiting(NamedTuple):
+    offset: Offset
+    leader_epoch: Epoch
+
+
+async def delete_records(
+    asked: Sequence[tuple[TopicPartition, Offset]],
+    *,
+    host: DeletionHost,
+    raise_log_starts: Callable[[Mapping[UnifiedLog, Offset]], object],
+    timeout_ms: int,
+) -> list[Offset | KafkaError]:
+    """Delete the records before each offset (-1: before the high watermark).
+
+    Args:
+        raise_log_starts: see LogManager.raise_log_starts.
+    Returns, in the order asked: the lowest log start of the live replicas, or why it is not known to be there.
+    """
+    results: list[Offset | KafkaError] = [Offset(0)] * len(asked)
+    waiting: dict[int, _Waiting] = {}
+    deadline_s = asyncio.get_running_loop().time() + max(0, timeout_ms) / 1000
+    starts: dict[UnifiedLog, Offset] = {}
+    for index, (topic_partition, offset) in enumerate(asked):
+        try:
+            partition = host.leader_partition(topic_partition)
+            wanted = partition.deletion_offset(offset)
+        except KafkaError as error:
+            results[index] = error
+            continue
+        waiting[index] = _Waiting(wanted, partition.leader_epoch)
+        starts[partition.log] = max(wanted, starts.get(partition.log, wanted))
+    failed: Collection[UnifiedLog] = await raise_log_starts(starts)  # type: ignore[misc]
+    for index in tuple(waiting):
+        try:
+            partition = host.leader_partition(asked[index][0], waiting[index].leader_epoch)
+            if partition.log in failed:
+                raise StorageFailed(f"{partition.topic_partition}: its log start could not be saved")
+            host.answer_followers(partition)
+        except KafkaError as error:
+            results[index] = error
+            del waiting[index]
+    while True:
+        for index in tuple(waiting):
+            offset, epoch = waiting[index]
+            try:
+                partition = host.leader_partition(asked[index][0], epoch)
+            except KafkaError as error:
+                results[index] = error
+                del waiting[index]
+                continue
+            low = partition.low_watermark(lambda broker_id: host.registered_broker_epoch(broker_id) is not None)
+            if low >= offset:
+                results[index] = low
+                del waiting[index]
+        left_s = deadline_s - asyncio.get_running_loop().time()
+        if not waiting or left_s <= 0:
+            break
+        await asyncio.sleep(min(left_s, max(LOOK_MS, len(waiting) * LOOK_MS_PER_PARTITION) / 1000))
+    for index in waiting:
+        results[index] = DeletionTimedOut(
+            f"{asked[index][0]}: not every live replica has deleted the records yet; they go when it fetches"
+        )
+    return results
