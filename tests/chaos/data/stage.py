@@ -84,9 +84,17 @@ class Stage:
     # -- waits -----------------------------------------------------------------------------------------------------
 
     def why_not_in_sync(self) -> str | None:
-        """None when every partition has a leader and all its replicas in sync."""
+        """None when every partition has a leader and all its replicas in sync, as every node that runs says: one that was cut off a
+        moment ago still says what was so before."""
+        for node in self.running:
+            why = self._why_not_in_sync(f"{node.address}:{ADMIN_PORT}")
+            if why is not None:
+                return f"node {node.id}: {why}"
+        return None
+
+    def _why_not_in_sync(self, address: str) -> str | None:
         try:
-            with self.admin() as admin:
+            with AdminClient(address, timeout_s=_CALL_TIMEOUT_S) as admin:
                 names = [topic.name for topic in admin.list_topics(include_internal=True)]
                 topics = admin.describe_topics(names)
         except AdminError as error:
