@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from barnabas_quorum.controller.requests import BrokerHeartbeat
-from barnabas_quorum.image.features import METADATA_VERSION
+from barnabas_quorum.controller.result import ControllerResult
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_REPLICA_FAULTS, SUPPORTED_FEATURES
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     FeatureRange,
     LeaderRecoveryState,
     PartitionChangeRecord,
@@ -282,3 +284,24 @@ def test_the_last_broker_can_leave_too() -> None:
     assert not cluster.heartbeat(1, want_shutdown=True).should_shutdown
     assert (cluster.partition("t").leader, cluster.partition("t").elr) == (-1, (1,))
     assert cluster.heartbeat(1, want_shutdown=True).should_shutdown
+
+
+def test_a_broker_of_the_former_version_keeps_the_session_that_its_slow_heartbeats_need() -> None:
+    """It heartbeats every 2 s: against a session of 3 s one late heartbeat would fence it in the middle of an upgrade."""
+    former = tuple(
+        feature._replace(max_level=METADATA_VERSION_REPLICA_FAULTS - 1) if feature.name == METADATA_VERSION else feature
+        for feature in SUPPORTED_FEATURES
+    )
+    cluster = DecidedCluster()
+    level = FeatureLevelRecord(name=METADATA_VERSION, level=METADATA_VERSION_REPLICA_FAULTS - 1)
+    cluster.commit(ControllerResult(records=[level], response=None))
+    cluster.start_broker(1, features=former)
+    cluster.start_broker(2)
+    cluster.now_ms = 1000
+    cluster.heartbeat(1)
+    cluster.heartbeat(2)
+    assert cluster.controller.stale_broker(now_ms=9_999) == 2
+    cluster.fence(2)
+    assert cluster.controller.next_deadline_ms() == 10_000
+    assert cluster.controller.stale_broker(now_ms=9_999) is None
+    assert cluster.controller.stale_broker(now_ms=10_000) == 1

@@ -14,7 +14,7 @@ Not obvious
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import singledispatchmethod
 from random import Random
@@ -72,7 +72,7 @@ from barnabas_quorum.controller.requests_partitions import (
     UnregisterBrokerReply,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.controller.sessions import BrokerSessions
+from barnabas_quorum.controller.sessions import BrokerSessions, least_session_ms
 from barnabas_quorum.errors import UnreplayableDecision
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import (
@@ -176,12 +176,14 @@ class Controller:
 
     @decide.register
     def _(self, request: RegisterBroker, *, now_ms: int) -> ControllerResult[RegisterBrokerReply]:
+        registered = self.pending.cluster.broker(request.broker_id)
+        least_ms = 0 if registered is None else least_session_ms(registered.features)
         return brokers.register_broker(
             self.pending,
             request,
             cluster_id=self._cluster_id,
             next_offset=self.next_offset,
-            has_live_session=self.sessions.is_live(request.broker_id, now_ms=now_ms),
+            has_live_session=self.sessions.is_live(request.broker_id, now_ms=now_ms, at_least_ms=least_ms),
             rules=self.partition_rules,
         )
 
@@ -342,23 +344,21 @@ class Controller:
 
     def stale_broker(self, *, now_ms: int) -> BrokerId | None:
         """The unfenced broker that has been dead for longest, or None."""
-        stale = [
-            (deadline, broker.id)
-            for broker in self.pending.cluster.sorted_brokers()
-            if not broker.is_fenced
-            and (deadline := self.sessions.deadline_ms(broker.id)) is not None
-            and deadline <= now_ms
-        ]
+        stale = [found for found in self._deadlines() if found[0] <= now_ms]
         return min(stale)[1] if stale else None
 
     def next_deadline_ms(self) -> int | None:
         """When the next unfenced broker is dead unless it is heard of before."""
-        deadlines = [
-            self.sessions.deadline_ms(broker.id)
-            for broker in self.pending.cluster.sorted_brokers()
-            if not broker.is_fenced
-        ]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        return min((deadline for deadline, _ in self._deadlines()), default=None)
+
+    def _deadlines(self) -> Iterator[tuple[int, BrokerId]]:
+        """When each unfenced broker is dead unless it is heard of before."""
+        for broker in self.pending.cluster.sorted_brokers():
+            if broker.is_fenced:
+                continue
+            deadline = self.sessions.deadline_ms(broker.id, at_least_ms=least_session_ms(broker.features))
+            if deadline is not None:
+                yield deadline, broker.id
 
     def balance_leaders(self, *, now_ms: int) -> ControllerResult[int]:
         """Hand partitions back to preferred leaders that have settled; answers how many."""

@@ -11,6 +11,9 @@ brokers: their heartbeats came and were not read. It is given back to every sess
 When is a broker dead?  An open connection that falls silent: after the session time-out. A connection that broke: after the
 disconnect grace, if it does not come back, or at once when a probe finds its listener closed. A broker that never
 connected to this controller (it was just elected): after the session time-out, or when the probe says so.
+
+Brokers of before metadata.version 4 send a heartbeat every 2 s by default, where the session was 9 s: of one of 3 s a single late
+heartbeat would fence them. While versions are mixed, they keep what they were made for (`least_session_ms`).
 """
 
 from __future__ import annotations
@@ -18,7 +21,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from barnabas_quorum.image.features import METADATA_VERSION, METADATA_VERSION_REPLICA_FAULTS
+from barnabas_quorum.records import FeatureRange
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
+
+SLOW_HEARTBEAT_SESSION_MS = 9000
+"""The default session of the versions whose default heartbeat is every 2 s."""
+
+
+def least_session_ms(features: Iterable[FeatureRange]) -> int:
+    """The shortest session a broker of these features is made for; 0 where the configured one stands. The registration names no
+    release, but these versions do not serve metadata.version 4."""
+    highest = next(
+        (feature.max_level for feature in features if feature.name == METADATA_VERSION), METADATA_VERSION_REPLICA_FAULTS
+    )
+    return SLOW_HEARTBEAT_SESSION_MS if highest < METADATA_VERSION_REPLICA_FAULTS else 0
 
 
 @dataclass(slots=True)
@@ -123,24 +140,25 @@ class BrokerSessions:
         """The registration ended."""
         self._sessions.pop(broker_id, None)
 
-    def is_live(self, broker_id: BrokerId, *, now_ms: int) -> bool:
-        """Whether a process heartbeats as this broker right now: connected and not silent."""
+    def is_live(self, broker_id: BrokerId, *, now_ms: int, at_least_ms: int = 0) -> bool:
+        """Whether a process heartbeats as this broker right now: connected and not silent. `at_least_ms` as in deadline_ms."""
         session = self._sessions.get(broker_id)
-        return (
-            session is not None and session.connections > 0 and now_ms - session.contact_ms < self._session_timeout_ms
-        )
+        if session is None or session.connections == 0:
+            return False
+        return now_ms - session.contact_ms < max(self._session_timeout_ms, at_least_ms)
 
     def is_absent(self, broker_id: BrokerId) -> bool:
         """Whether the broker has a session but no open stream: the case for a probe."""
         session = self._sessions.get(broker_id)
         return session is not None and session.connections == 0
 
-    def deadline_ms(self, broker_id: BrokerId) -> int | None:
-        """When the broker is dead unless it is heard of before; None when it has no session."""
+    def deadline_ms(self, broker_id: BrokerId, *, at_least_ms: int = 0) -> int | None:
+        """When the broker is dead unless it is heard of before; None when it has no session. `at_least_ms`: its session is no
+        shorter (least_session_ms)."""
         session = self._sessions.get(broker_id)
         if session is None:
             return None
-        deadline = session.contact_ms + self._session_timeout_ms
+        deadline = session.contact_ms + max(self._session_timeout_ms, at_least_ms)
         if session.connections == 0 and session.lost_ms is not None:
             deadline = min(deadline, session.lost_ms + self._disconnect_grace_ms)
         return deadline
