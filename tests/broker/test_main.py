@@ -155,3 +155,37 @@ def test_no_node_runs_where_linux_is_not(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setattr(sys, "platform", "darwin")
     assert main(["-c", "nowhere.properties"]) == EXIT_USAGE
     assert "barnabas-server: a node needs Linux (sendfile, fdatasync); this is darwin" in capsys.readouterr().err
+
+
+REFUSED_NODE = """
+import sys
+from barnabas_broker.main import main
+from barnabas_broker.node.node import Node
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+async def be_refused(node, stop):
+    refusal = KafkaError.of(ErrorCode[sys.argv[2]], "the cluster runs metadata.version=9, broker 1 serves 1 to 4")
+    raise ExceptionGroup("lanes", [ExceptionGroup("tasks", [refusal])])
+
+Node.run = be_refused
+sys.exit(main(["-c", sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "is_refusal"),
+    [("UNSUPPORTED_VERSION", True), ("INCONSISTENT_CLUSTER_ID", True), ("UNKNOWN_SERVER_ERROR", False)],
+)
+def test_a_node_that_its_cluster_refuses_says_so_in_one_line(code: str, is_refusal: bool, tmp_path: Path) -> None:
+    """Such as one of an older version on a cluster of a newer level. What nobody expects keeps its traceback."""
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        "process.roles=broker\nnode.id=1\nlisteners=PLAINTEXT://127.0.0.1:9092\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:9093\nlog.dirs={tmp_path / 'data'}\n"
+    )
+    command = [sys.executable, "-c", REFUSED_NODE, str(properties), code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = "the cluster runs metadata.version=9, broker 1 serves 1 to 4"
+    assert done.returncode != 0 and told in done.stderr
+    assert (done.stderr.splitlines()[-1] == f"barnabas-server: {told}") == is_refusal
+    assert ("Traceback" in done.stderr) != is_refusal

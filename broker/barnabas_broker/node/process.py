@@ -21,7 +21,7 @@ from barnabas_broker.node.descriptor_budget import DescriptorBudget, claim_descr
 from barnabas_broker.node.node import Node
 from barnabas_broker.node.storage import StorageError
 from barnabas_log.disk import RealDisk
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ async def _run(config: NodeConfig, descriptors: DescriptorBudget, open_disk: Cal
     except KafkaError:
         raise
     except ExceptionGroup as failures:
-        refusal = failures.subgroup(StorageError)
+        refusal = failures.subgroup(_is_refusal)
         if refusal is not None:
             raise _first(refusal) from None  # said in one line, as at the start
         logger.exception("node %d stops because of an error", config.server.node_id)
@@ -78,6 +78,21 @@ async def _run(config: NodeConfig, descriptors: DescriptorBudget, open_disk: Cal
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)  # by default the last moments would end as a death by signal
     return 0
+
+
+_REFUSED_FOR_GOOD = {
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+    ErrorCode.INVALID_REGISTRATION,
+}
+"""A cluster refuses to register a node: it runs a level that this version does not serve, it is another cluster, the id is taken,
+the properties do not fit."""
+
+
+def _is_refusal(failure: BaseException) -> bool:
+    """Whether an operator must act, and a traceback would only hide what to do."""
+    return isinstance(failure, StorageError) or (isinstance(failure, KafkaError) and failure.code in _REFUSED_FOR_GOOD)
 
 
 def _first(failures: BaseExceptionGroup) -> BaseException:
