@@ -466,7 +466,7 @@ class LocalCluster:
         running = []
         for node in self.controllers:
             command = [
-                *server_command("format", "-c", str(node.properties_file)),
+                *_command(node, "format", "-c", str(node.properties_file)),
                 *("--cluster-id", self.cluster_id, "--initial-controllers", voters, "--ignore-formatted"),
             ]
             process = subprocess.Popen(
@@ -504,7 +504,7 @@ class LocalCluster:
         assert self._lock is not None and self._lifeline is not None, "the directory is locked before a node starts"
         with node.stdout_file.open("ab") as stdout, node.stderr_file.open("ab") as stderr:
             node.process = subprocess.Popen(
-                server_command("-c", str(node.properties_file), "--until-stdin-ends"),
+                _command(node, "-c", str(node.properties_file), "--until-stdin-ends"),
                 stdin=self._lifeline[0],
                 stdout=stdout,
                 stderr=stderr,
@@ -602,6 +602,11 @@ def _new_identity(*, nodes: int, roles: Roles) -> _Identity:
         roles=roles,
         directory_ids=tuple(random_uuid() for _ in range(nodes)),
     )
+
+
+def _command(node: LocalNode, *arguments: str) -> list[str]:
+    """The command line of a node's `barnabas-server`."""
+    return [*node.server, *arguments] if node.server else server_command(*arguments)
 
 
 def random_uuid() -> Uuid:

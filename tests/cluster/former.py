@@ -1,0 +1,62 @@
+"""A former version of this project from the repository's own history, made to run beside this one.
+
+May touch:  a directory it is given, git (reading).   Must not touch: this tree, its environment, the network.
+Invariants: the former code comes first on the path of its interpreter; third-party packages are those of this environment.
+Read next:  versions.py, which mixes it with this version.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sysconfig
+import tarfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class NotInThisCloneError(Exception):
+    """The commit is not in this repository."""
+
+
+def make_former(commit: str, directory: Path) -> Path:
+    """The interpreter of an environment that runs the code of a commit.
+
+    Args:
+        commit: of this repository.
+        directory: empty; keeps the tree and the environment.
+
+    Raises:
+        NotInThisCloneError: the clone is shallow or no clone at all, with the command that mends it.
+    """
+    known = subprocess.run(
+        ["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if known.returncode != 0:
+        raise NotInThisCloneError(f"commit {commit} is not in this clone; fetch it with `git fetch --unshallow`")
+    archive = directory / "tree.tar"
+    subprocess.run(["git", "archive", "--output", str(archive), commit], cwd=ROOT, check=True)
+    tree = directory / "tree"
+    with tarfile.open(archive) as packed:
+        packed.extractall(tree, filter="data")
+    archive.unlink()
+    environment = directory / "venv"
+    venv.create(environment, symlinks=True, with_pip=False)
+    (site,) = environment.glob("lib/python*/site-packages")
+    rooms = sorted(room for room in tree.iterdir() if any(room.glob("barnabas_*/__init__.py")))
+    # This environment's packages are a plain directory here: its .pth files, which name this tree, are not read.
+    places = [*rooms, *dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))]
+    (site / "former.pth").write_text("".join(f"{place}\n" for place in places), encoding="utf-8")
+    return environment / "bin" / "python"
+
+
+def server_of(python: Path) -> tuple[str, ...]:
+    """The command line of `barnabas-server` under an interpreter. -P: the working directory is not on its path."""
+    return (str(python), "-P", "-m", "barnabas_broker.main")
+
+
+def home_of(python: Path) -> Path:
+    """Where an interpreter finds the broker's code."""
+    words = [str(python), "-P", "-c", "import barnabas_broker; print(barnabas_broker.__file__)"]
+    return Path(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()).parents[1]
