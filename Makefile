@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz bench bench-metadata compat-oracle clean help
+.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-metadata compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -53,6 +53,12 @@ power-loss: ## cut the power of real nodes whose disk remembers what was not flu
 
 recovery-fuzz: ## open log directories damaged in every small way: IMAGES= SEED=
 	@$(PY) -m tests.log.recovery_fuzz --images $(or $(IMAGES),100000) --seed $(SEED)
+
+roll-versions: ## roll a cluster from a former commit to this tree and back under load: FORMER=COMMIT SEED=
+	@$(PY) -m tests.cluster.versions --commit $(or $(FORMER),2374175) --seed $(SEED)
+
+soak: ## churn of connections, topics, groups and producer ids; memory, descriptors and tasks must return: HOURS= (0.1 is enough to try) SEED=
+	@$(PY) -m tests.soak --hours $(or $(HOURS),1) --seed $(SEED)
 
 bench: ## produce and fetch against a floor measured in the same run
 	@$(PY) -m tests.bench

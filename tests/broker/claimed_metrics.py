@@ -97,6 +97,7 @@ CLAIMED = {
         connections_total                        counter result
         purgatory_size                           gauge op
         loop_lag_seconds                         histogram lane
+        event_loop_tasks                         gauge lane
         topic_records_in_total                   counter topic
         topic_bytes_total                        counter topic direction
         topic_errors_total                       counter topic op

@@ -442,7 +442,13 @@ def test_what_is_claimed_is_told_with_its_type_and_labels() -> None:
     network.time_of(ApiKey.FETCH).observe(0.3)
     admin.requests["CreateTopics", "NONE"] = 1
     admin.seconds["CreateTopics"] = lag
-    parts = {"network": network, "admin": admin, "lanes": {"data": lag}, "loader": MetadataLoader()}
+    parts = {
+        "network": network,
+        "admin": admin,
+        "lanes": {"data": lag},
+        "tasks": {"data": int},
+        "loader": MetadataLoader(),
+    }
     body, _ = render(make_sources(**parts, **stand_ins()))
     page = told(body.decode())
     assert {name: page.get(name) for name in CLAIMED} == CLAIMED
@@ -459,6 +465,21 @@ def test_names_follow_the_rules() -> None:
             assert re.fullmatch(r"[a-z_]+", sample.name)
             assert family.type != "counter" or sample.name.endswith("_total") or sample.name.startswith("process_")
             assert not sample.name.endswith(("_ms", "_millis"))
+
+
+async def test_the_tasks_of_a_lane_are_counted_from_another_thread() -> None:
+    probe = LaneProbe(clock_ms=lambda: 0)
+    assert probe.count_tasks() == 0
+    gate = asyncio.Event()
+    tasks = [asyncio.ensure_future(probe.run()), *(asyncio.ensure_future(gate.wait()) for _ in range(5))]
+    try:
+        await asyncio.sleep(0)
+        page = await asyncio.to_thread(scrape, make_sources(tasks={"data": probe.count_tasks}))
+        assert value(page, "event_loop_tasks", lane="data") == len(asyncio.all_tasks()) >= 6
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_lane_probe_sees_a_blocked_loop() -> None:

@@ -95,6 +95,11 @@ def node_families(sources: NodeSources) -> Iterator[Metric]:
         "How late a timer of the lane's event loop fires.",
         [({"lane": lane}, lag) for lane, lag in sources.lanes.items()],
     )
+    yield gauge(
+        "event_loop_tasks",
+        "Tasks of the lane's event loop that are not done.",
+        [({"lane": lane}, count()) for lane, count in sources.tasks.items()],
+    )
 
 
 def quorum_families(sources: NodeSources) -> Iterator[Metric]:

@@ -1,4 +1,4 @@
-"""How late one lane is: the delay of a timer on its event loop, and when the loop last turned.
+"""How late one lane is: the delay of a timer on its event loop, when the loop last turned, and how many tasks it has.
 
 May touch:  asyncio timers, the CPU clock of its thread.   Must not touch: the lane's work.
 Invariants: `last_tick_ms` is written by its own lane only and may be read from any thread.
@@ -31,20 +31,25 @@ def choose_period_s(*, cpu_s: float, elapsed_s: float) -> float:
 class LaneProbe:
     """Lateness of one lane's timers (`lag`, seconds) and the time of its last turn (`last_tick_ms`)."""
 
-    __slots__ = ("_clock_ms", "lag", "last_tick_ms")
+    __slots__ = ("_clock_ms", "_loop", "lag", "last_tick_ms")
 
     def __init__(self, *, clock_ms: Callable[[], int]) -> None:
         """`clock_ms` must be the clock that readers of `last_tick_ms` compare with."""
         self._clock_ms = clock_ms
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.lag = Histogram()
         self.last_tick_ms = clock_ms()
+
+    def count_tasks(self) -> int:
+        """Tasks of the loop that are not done; 0 before run(). From any thread: asyncio copies its set until that succeeds."""
+        return 0 if self._loop is None else len(asyncio.all_tasks(self._loop))
 
     async def run(self) -> None:
         """Probe the running loop until cancelled; one task of the lane's task group.
 
         The probe is a bare timer: waking a task for it would be a second turn of an idle loop, each time.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         broken: asyncio.Future[None] = loop.create_future()
         seen = (loop.time(), time.thread_time())
         timer: asyncio.TimerHandle

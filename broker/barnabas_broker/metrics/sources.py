@@ -66,6 +66,8 @@ class NodeSources:
     admin: AdminStats | None = None
     lanes: Mapping[str, Histogram] = field(default_factory=dict)
     """Lane name (control, data) -> how late its timers are, in seconds."""
+    tasks: Mapping[str, Callable[[], int]] = field(default_factory=dict)
+    """Lane name -> how many tasks its loop has."""
     lag_times: LagTimes = field(default_factory=LagTimes)
     """The scrapes' own memory."""
 

@@ -734,6 +734,7 @@ class _ControlSide:
             lifecycle=None if self._lifecycle is None else self._lifecycle.stats,
             admin=self._edge.stats,
             lanes={"control": self._probe.lag, "data": self._node.data_probe.lag},
+            tasks={"control": self._probe.count_tasks, "data": self._node.data_probe.count_tasks},
             **self._broker_parts,
         )
 
