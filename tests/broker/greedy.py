@@ -331,9 +331,11 @@ async def greedy_client(directory: Path) -> AsyncIterator[GreedyClient]:
     assert server_main(["format", "-c", str(path), "--cluster-id", cluster_id, "--standalone"]) == 0
     control, stop = ControlLane(), asyncio.Event()
     running = asyncio.create_task(
-        Node(node_config(properties), control=control, descriptors=split_descriptors(1024, connections_wanted=10)).run(
-            stop
-        )
+        Node(
+            node_config(properties),
+            control=control,
+            descriptors=split_descriptors(1024, connections_wanted=10, reserve_wanted=32),
+        ).run(stop)
     )
     client = GreedyClient(kafka, control)
     try:

@@ -38,7 +38,7 @@ async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_told(
         }
     )
     control, stop = ControlLane(), asyncio.Event()
-    descriptors = split_descriptors(1024, connections_wanted=10)
+    descriptors = split_descriptors(1024, connections_wanted=10, reserve_wanted=32)
     try:
         running = asyncio.create_task(Node(config, control=control, descriptors=descriptors).run(stop))
         await asyncio.wait_for(is_asked.wait(), 30)

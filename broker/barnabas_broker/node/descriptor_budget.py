@@ -26,6 +26,8 @@ to be refused."""
 FILES_SHARE = 3
 """One in so many of the rest stays for log files, whatever max.connections says."""
 FILES_MIN = 32
+RESERVE_SHARE = 4
+"""The other brokers' reserve is at most one in so many of the connections."""
 CONNECTION_DESCRIPTORS = 2
 """The socket, and its duplicate for writing."""
 LIMIT_MIN = 256
@@ -41,10 +43,12 @@ class DescriptorBudget(NamedTuple):
     """Log files that stay open without being used."""
     connections_max: int
     """Client connections, at most max.connections."""
+    connections_reserved: int
+    """Of the other brokers beside those, at most inter.broker.connections.reserved."""
 
 
-def split_descriptors(limit: int, *, connections_wanted: int) -> DescriptorBudget:
-    """Share `limit` descriptors among log files and client connections. Raises KafkaError when they are too few to run."""
+def split_descriptors(limit: int, *, connections_wanted: int, reserve_wanted: int) -> DescriptorBudget:
+    """Share `limit` descriptors among log files, clients' and brokers' connections. Raises KafkaError when they are too few to run."""
     if limit < LIMIT_MIN:
         raise KafkaError.of(
             ErrorCode.INVALID_CONFIG,
@@ -53,8 +57,11 @@ def split_descriptors(limit: int, *, connections_wanted: int) -> DescriptorBudge
         )
     rest = limit - RESERVED_DESCRIPTORS
     files_min = max(FILES_MIN, rest // FILES_SHARE)
-    connections_max = min(connections_wanted, (rest - files_min) // CONNECTION_DESCRIPTORS)
-    return DescriptorBudget(limit, rest - connections_max * CONNECTION_DESCRIPTORS, connections_max)
+    connections = (rest - files_min) // CONNECTION_DESCRIPTORS
+    reserved = min(reserve_wanted, connections // RESERVE_SHARE)
+    connections_max = min(connections_wanted, connections - reserved)
+    spent = (connections_max + reserved) * CONNECTION_DESCRIPTORS
+    return DescriptorBudget(limit, rest - spent, connections_max, reserved)
 
 
 def raise_descriptor_limit() -> int:
@@ -67,9 +74,11 @@ def raise_descriptor_limit() -> int:
     return UNLIMITED if soft == resource.RLIM_INFINITY else soft
 
 
-def claim_descriptors(*, connections_wanted: int) -> DescriptorBudget:
+def claim_descriptors(*, connections_wanted: int, reserve_wanted: int) -> DescriptorBudget:
     """Raise the limit as far as it goes and share it. Raises KafkaError when it is too low for a node."""
-    budget = split_descriptors(raise_descriptor_limit(), connections_wanted=connections_wanted)
+    budget = split_descriptors(
+        raise_descriptor_limit(), connections_wanted=connections_wanted, reserve_wanted=reserve_wanted
+    )
     if budget.connections_max < connections_wanted:
         logger.info(
             "the limit of %d open files allows %d client connections, fewer than max.connections=%d: raise it (ulimit -n), or "

@@ -248,7 +248,11 @@ class Node:
         )
         server = KafkaServer(
             addresses=[ListenAddress(p.listener, p.host, p.port) for p in config.server.kafka_endpoints()],
-            config=replace(config.network, max_connections=self._descriptors.connections_max),
+            config=replace(
+                config.network,
+                max_connections=self._descriptors.connections_max,
+                inter_broker_connections_reserved=self._descriptors.connections_reserved,
+            ),
             services=BrokerServices(
                 node_id=config.server.id,
                 cluster_id=storage.cluster_id,

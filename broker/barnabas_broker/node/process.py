@@ -35,7 +35,10 @@ def run_node(config: NodeConfig, *, open_disk: Callable[[], RealDisk] = RealDisk
 
     open_disk: makes each Disk that the node uses; a proof of power loss brings one that remembers what was not flushed.
     """
-    descriptors = claim_descriptors(connections_wanted=config.network.max_connections)
+    descriptors = claim_descriptors(
+        connections_wanted=config.network.max_connections,
+        reserve_wanted=config.network.inter_broker_connections_reserved,
+    )
     return asyncio.run(_run(config, descriptors, open_disk))
 
 
