@@ -443,7 +443,8 @@ class CoordinatorRuntime(Generic[S]):
                 raise CoordinatorNotAvailable(
                     f"partition {hosted.partition} ends at {end} but has no batch at {offset}"
                 )
-        await self._replay_last(hosted, last)
+        if last:
+            await self._replay_last(hosted, last)
         # Polled: the HW moves on the hot path of every produce, which shall not know of coordinators.
         while hosted.state is not ShardState.CLOSED and self._log.ends(hosted.partition).high_watermark < end:
             await asyncio.sleep(HIGH_WATERMARK_POLL_S)

@@ -42,6 +42,9 @@ from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 30.0
 FETCH_BYTES_MAX = 0x7FFF_FFFF
+_COORDINATOR_CODES = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
 _SINGLE_COORDINATOR_VERSION_MAX = 3
 
 Answer = TypeVar("Answer")
@@ -175,7 +178,8 @@ class ClusterClient:
         return await self._retry(attempt)
 
     async def call_coordinator(self, group_id: str, request: Any) -> Any:
-        """Send a declared request to the coordinator of a group; error codes inside are the caller's to read."""
+        """Send a declared request to the coordinator of a group; error codes inside are the caller's to read, but for those that say
+        that the coordinator loads or is another: it is looked for and asked again until the time is up."""
 
         async def attempt(schedule: RetrySchedule) -> Any:
             connection = await self._any_connection(schedule)
@@ -186,7 +190,12 @@ class ClusterClient:
             if found.error_code:
                 raise KafkaError.of(known_code(found.error_code), f"coordinator of group {group_id}")
             coordinator = Broker(BrokerId(found.node_id), found.host, found.port, None)
-            return await self._call(coordinator, request, schedule)
+            answer = await self._call(coordinator, request, schedule)
+            for answered in (answer, *getattr(answer, "groups", ())):
+                code = known_code(getattr(answered, "error_code", 0))
+                if code in _COORDINATOR_CODES:
+                    raise KafkaError.of(code, f"coordinator of group {group_id}")
+            return answer
 
         return await self._retry(attempt)
 
