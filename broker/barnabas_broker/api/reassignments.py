@@ -51,7 +51,7 @@ PartitionName = tuple[str, int]
     versions=(0, 1),
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=PARTITION_ELEMENTS_MAX,
-    calls_max=500_000,  # the controller weighs each partition alone, in one turn: all of a request is one change
+    calls_max=800_000,  # the controller weighs each partition alone, in one turn: all of a request is one change
 )
 async def alter_partition_reassignments(
     services: BrokerServices, context: RequestContext, request: AlterPartitionReassignmentsRequest

@@ -64,6 +64,7 @@ ASSIGNMENT_ELEMENTS_MAX = 16_384
     versions=(2, 7),
     request_bytes_max=PARTITIONS_BYTES_MAX,
     elements_max=ASSIGNMENT_ELEMENTS_MAX,
+    calls_max=800_000,  # on the control lane: deciding and loading thousands of topics may fall into one turn, as one change does
     on_error=lambda request, error: CreateTopicsResponse(
         topics=[_not_created(name, error) for name in dict.fromkeys(topic.name for topic in request.topics)]
     ),
