@@ -30,7 +30,17 @@ from aiokafka.errors import (
 )
 
 from tests.chaos.data.confluent import DRAIN_TIMEOUT_S, FLUSH_TIMEOUT_S, QUIET_S, pad, unpad
-from tests.chaos.data.plan import AIO_GROUP, AIO_WRITERS, KEPT, KEYS, MEMBERS, PARTITIONS, Writer, key_of
+from tests.chaos.data.plan import (
+    AIO_GROUP,
+    AIO_WRITERS,
+    KEPT,
+    KEYS,
+    MEMBERS,
+    PARTITIONS,
+    Writer,
+    key_of,
+    outcome_of_refused_commit,
+)
 from tests.checker.data_history import (
     ASSIGNED,
     FAIL,
@@ -305,7 +315,7 @@ class _Member(ConsumerRebalanceListener):
         try:
             await self._consumer.commit(wanted)
         except _NOT_COMMITTED as error:
-            outcome, words = FAIL, repr(error)
+            outcome, words = outcome_of_refused_commit(took_s=time.monotonic() - begun), repr(error)
         except KafkaError as error:
             outcome, words = INFO, repr(error)
         if generation != self._generation:

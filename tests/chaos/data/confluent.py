@@ -45,6 +45,7 @@ from tests.chaos.data.plan import (
     PRUNED,
     Writer,
     key_of,
+    outcome_of_refused_commit,
 )
 from tests.checker.data_history import (
     ASSIGNED,
@@ -428,9 +429,10 @@ class _Member:
                 errors[place.partition] = place.error
         except KafkaException as broken:
             errors = dict.fromkeys(self._positions, broken.args[0])
+        refused = outcome_of_refused_commit(took_s=time.monotonic() - begun)
         for place in wanted:
             error = errors.get(place.partition)
-            outcome = OK if error is None else FAIL if error.code() in _NOT_COMMITTED else INFO
+            outcome = OK if error is None else refused if error.code() in _NOT_COMMITTED else INFO
             self._history.write(
                 Commit(
                     client=self._name,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tests.checker.data_history import FAIL, INFO
+
 FLOOR_OPS_PER_S = 500.0
 """Operations (acknowledged records, polls, commits, requests) a second before the first fault; below, a run is void."""
 KEPT = "kept"
@@ -16,6 +18,8 @@ LOOSE = "loose"
 PRUNED = "pruned"
 IDLE = "idle"
 """Written in bursts, and emptied by DeleteRecords in between: leaders change while a log's start is its end."""
+RETRY_BACKOFF_S = 0.08
+"""The shortest pause of either client before it asks again: 100 ms, which librdkafka shortens by a fifth at the most."""
 MAX_MESSAGE_BYTES = 20_000
 """Of LOOSE: what is larger is refused, so that there are records that certainly were not written."""
 
@@ -67,3 +71,9 @@ AIO_WRITERS = (Writer("aio-idempotent", KEPT, 150, True, 200), Writer("aio-plain
 def key_of(topic: str, partition: int) -> str:
     """The history's key of a partition."""
     return f"{topic}-{partition}"
+
+
+def outcome_of_refused_commit(*, took_s: float) -> str:
+    """FAIL where a coordinator's refusal answers the only attempt; INFO where the client may have asked before and lost the answer,
+    as both clients do after their pause for retries: that attempt may have committed."""
+    return FAIL if took_s < RETRY_BACKOFF_S else INFO
