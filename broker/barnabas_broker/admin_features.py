@@ -7,20 +7,16 @@ Read next:  admin_rpc.py, which serves these; metadata_quorum/controller/feature
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
-
 from barnabas_broker.admin_errors import detail_of
 from barnabas_broker.admin_quorum import make_change
 from barnabas_broker.feature_updates import carry_out
 from barnabas_broker.quorum_view import LeaderView
-from barnabas_quorum.controller.requests import ControllerRequest
+from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests_cluster import (
     FeatureUpdate,
     FeatureUpgrade,
     UnregisterController,
-    UnregisterControllerReply,
     UpdateFeatures,
-    UpdateFeaturesReply,
 )
 from barnabas_quorum.image.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataImage
@@ -28,16 +24,6 @@ from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.rpc import admin_pb2
-
-T = TypeVar("T")
-
-
-class AskingChannel(Protocol):
-    """What is forwarded to the active controller."""
-
-    async def ask(self, request: ControllerRequest, reply_type: type[T], *, timeout_ms: int) -> T:
-        """Answered once committed; raises KafkaError when refused whole or when no controller answered in time."""
-        ...
 
 
 async def describe_features(image: MetadataImage, voters: VoterSet) -> admin_pb2.DescribeFeaturesResponse:
@@ -73,7 +59,7 @@ async def describe_features(image: MetadataImage, voters: VoterSet) -> admin_pb2
 
 
 async def update_features(
-    controller: AskingChannel,
+    controller: ActiveController,
     quorum: LeaderView,
     request: admin_pb2.UpdateFeaturesRequest,
     image: MetadataImage,
@@ -94,7 +80,7 @@ async def update_features(
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, "no feature is named; name one as --feature NAME=LEVEL")
     reply = await carry_out(
         UpdateFeatures(updates=updates, validate_only=request.validate_only),
-        ask=lambda wanted: controller.ask(wanted, UpdateFeaturesReply, timeout_ms=timeout_ms),
+        ask=lambda wanted: controller.ask(wanted, timeout_ms=timeout_ms),
         change_voters=lambda change: make_change(quorum, change),
     )
     return admin_pb2.UpdateFeaturesResponse(
@@ -111,14 +97,11 @@ async def update_features(
 
 
 async def unregister_controller(
-    controller: AskingChannel, request: admin_pb2.UnregisterControllerRequest, *, timeout_ms: int
+    controller: ActiveController, request: admin_pb2.UnregisterControllerRequest, *, timeout_ms: int
 ) -> admin_pb2.UnregisterControllerResponse:
     """Forget a controller that is gone for good."""
-    await controller.ask(
-        UnregisterController(controller_id=BrokerId(request.controller_id)),
-        UnregisterControllerReply,
-        timeout_ms=timeout_ms,
-    )
+    wanted = UnregisterController(controller_id=BrokerId(request.controller_id))
+    await controller.ask(wanted, timeout_ms=timeout_ms)
     return admin_pb2.UnregisterControllerResponse()
 
 

@@ -22,8 +22,6 @@ import grpc.aio
 from barnabas_broker import admin_features, admin_partitions, admin_quorum
 from barnabas_broker.admin_edge import AdminEdge
 from barnabas_broker.admin_errors import detail_of
-from barnabas_broker.admin_features import AskingChannel
-from barnabas_broker.admin_partitions import PartitionChannel
 from barnabas_broker.metrics.census import (
     CORRUPT,
     LEADERLESS,
@@ -38,15 +36,16 @@ from barnabas_broker.metrics.census import (
 )
 from barnabas_broker.quorum_health import bears_no_loss, present_observers, voters_down
 from barnabas_broker.quorum_view import LeaderView, quorum_to_message
+from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests import (
-    AlteredConfig,
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
     CreatableTopic,
-    CreatedTopic,
-    DeletedTopic,
-    GrownTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    IncrementalAlterConfigs,
     TopicGrowth,
     TopicReference,
 )
@@ -129,40 +128,13 @@ class NodeView(Protocol):
         ...
 
 
-class ControllerChannel(PartitionChannel, AskingChannel, Protocol):
-    """What is forwarded to the active controller (controller_client.py). Each is answered once committed, and raises
-    KafkaError when no controller answered in time."""
-
-    async def create_topics(
-        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
-    ) -> Sequence[CreatedTopic]:
-        """One outcome per topic, in order."""
-        ...
-
-    async def delete_topics(self, topics: Sequence[TopicReference], *, timeout_ms: int) -> Sequence[DeletedTopic]:
-        """One outcome per topic, in order."""
-        ...
-
-    async def create_partitions(
-        self, topics: Sequence[TopicGrowth], *, validate_only: bool, timeout_ms: int
-    ) -> Sequence[GrownTopic]:
-        """One outcome per topic, in order."""
-        ...
-
-    async def incremental_alter_configs(
-        self, resources: Sequence[ConfigAlteration], *, validate_only: bool, timeout_ms: int
-    ) -> Sequence[AlteredConfig]:
-        """One outcome per resource, in order."""
-        ...
-
-
 class AdminService(admin_pb2_grpc.AdminServicer):
     """Answers for one node. `clock_ms` is wall time."""
 
     def __init__(
         self,
         node: NodeView,
-        controller: ControllerChannel,
+        controller: ActiveController,
         quorum: LeaderView,
         *,
         edge: AdminEdge,
@@ -441,8 +413,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             )
             for topic in request.topics
         )
-        outcomes = await self._controller.create_topics(
-            topics, validate_only=request.validate_only, timeout_ms=remaining_ms(context)
+        reply = await self._controller.ask(
+            CreateTopics(topics=topics, validate_only=request.validate_only), timeout_ms=remaining_ms(context)
         )
         return admin_pb2.CreateTopicsResponse(
             topics=[
@@ -454,7 +426,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 )
                 if topic.error is None
                 else admin_pb2.TopicOutcome(name=topic.name, error=detail_of(topic.error))
-                for topic in outcomes
+                for topic in reply.topics
             ]
         )
 
@@ -463,7 +435,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.DeleteTopicsResponse:
         _check_count(request.names)
         topics = tuple(TopicReference(name=name) for name in request.names)
-        outcomes = await self._controller.delete_topics(topics, timeout_ms=remaining_ms(context))
+        reply = await self._controller.ask(DeleteTopics(topics=topics), timeout_ms=remaining_ms(context))
         return admin_pb2.DeleteTopicsResponse(
             topics=[
                 admin_pb2.TopicOutcome(
@@ -471,7 +443,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                     id="" if topic.topic_id == ZERO_UUID else str(topic.topic_id),
                     error=detail_of(topic.error),
                 )
-                for topic in outcomes
+                for topic in reply.topics
             ]
         )
 
@@ -479,9 +451,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.AddPartitionsRequest, context: Any
     ) -> admin_pb2.AddPartitionsResponse:
         growth = TopicGrowth(name=request.name, partition_count=request.total)
-        (outcome,) = await self._controller.create_partitions(
-            (growth,), validate_only=request.validate_only, timeout_ms=remaining_ms(context)
+        reply = await self._controller.ask(
+            CreatePartitions(topics=(growth,), validate_only=request.validate_only), timeout_ms=remaining_ms(context)
         )
+        (outcome,) = reply.topics
         if outcome.error is not None:
             raise outcome.error
         return admin_pb2.AddPartitionsResponse(
@@ -502,9 +475,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         alteration = ConfigAlteration(
             resource_type=_resource_type(request.type), resource_name=request.name, changes=changes
         )
-        (outcome,) = await self._controller.incremental_alter_configs(
-            (alteration,), validate_only=request.validate_only, timeout_ms=remaining_ms(context)
+        reply = await self._controller.ask(
+            IncrementalAlterConfigs(resources=(alteration,), validate_only=request.validate_only),
+            timeout_ms=remaining_ms(context),
         )
+        (outcome,) = reply.resources
         if outcome.error is not None:
             raise outcome.error
         return admin_pb2.AlterConfigsResponse()

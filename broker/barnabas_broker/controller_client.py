@@ -3,10 +3,10 @@
 May touch:  asyncio, the controller's request types, gRPC (GrpcControllerTransport alone).   Must not touch: images, logs.
 Invariants: every request is carried out on the control lane, from whichever lane it was asked; every call has a
             deadline; an answer of a controller that was not active is never taken for the cluster's.
-Read next:  metadata/lifecycle.py, which keeps the heartbeats going; barnabas_quorum/driver/controller_service.py, the
-            other end.
+Read next:  metadata/lifecycle.py, which keeps the heartbeats going; metadata/own_requests.py, what a broker asks for itself;
+            barnabas_quorum/driver/controller_service.py, the other end.
 
-Not obvious: a request that was cut off may have been carried out. What a broker asks for itself (REPEATED) is asked again:
+Not obvious: a request that was cut off may have been carried out. What a node asks for itself (Request.is_nodes_own) is asked again:
 the second answer is then an INVALID_UPDATE_VERSION, or a producer id block that nobody uses. A change that somebody else
 asked for is not, unlike Kafka's forwarding: its second answer could be TOPIC_ALREADY_EXISTS for the topic that it made
 itself, and a deletion carried out twice could take a topic that another client made in between. The asker is told that
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -26,61 +26,8 @@ import grpc
 import grpc.aio
 
 from barnabas_broker.metadata.applied import AppliedOffset
-from barnabas_broker.producer_ids import ProducerIdBlock
-from barnabas_quorum.controller.requests import (
-    AllocateProducerIds,
-    AllocateProducerIdsReply,
-    AlteredConfig,
-    AlterPartition,
-    AlterPartitionReply,
-    BrokerHeartbeat,
-    BrokerHeartbeatReply,
-    ConfigAlteration,
-    ControllerReply,
-    ControllerRequest,
-    CreatableTopic,
-    CreatedTopic,
-    CreatePartitions,
-    CreatePartitionsReply,
-    CreateTopics,
-    CreateTopicsReply,
-    DeletedTopic,
-    DeleteTopics,
-    DeleteTopicsReply,
-    GrownTopic,
-    IncrementalAlterConfigs,
-    IncrementalAlterConfigsReply,
-    IsrMemberEpoch,
-    NotActiveController,
-    PartitionAlteration,
-    RegisterBroker,
-    RegisterBrokerReply,
-    TopicGrowth,
-    TopicReference,
-)
-from barnabas_quorum.controller.requests_cluster import RegisterController
-from barnabas_quorum.controller.requests_partitions import (
-    AlterPartitionReassignments,
-    AlterPartitionReassignmentsReply,
-    AlterReplicaFaults,
-    AlterReplicaFaultsReply,
-    AssignReplicasToDirectories,
-    AssignReplicasToDirectoriesReply,
-    ElectedPartition,
-    ElectionType,
-    ElectLeaders,
-    ElectLeadersReply,
-    ListPartitionReassignments,
-    ListPartitionReassignmentsReply,
-    OngoingReassignment,
-    PartitionReassignment,
-    PlacedReplica,
-    ReassignedPartition,
-    ReplicaFaultReport,
-    ReplicaPlacement,
-    UnregisterBroker,
-    UnregisterBrokerReply,
-)
+from barnabas_quorum.controller.request import Request
+from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply, NotActiveController
 from barnabas_quorum.driver.controller_codec import (
     COMMITTED_OFFSET_KEY,
     VERB_BY_REQUEST,
@@ -90,16 +37,14 @@ from barnabas_quorum.driver.controller_codec import (
     write_call,
     write_heartbeat,
 )
-from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Offset
+from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Offset
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
 
 logger = logging.getLogger(__name__)
 
-ANONYMOUS = "User:ANONYMOUS"
 ADMIN_TIMEOUT_MS = 30_000
 """How long an administrative request may take in all, over all controllers tried (Kafka's request.timeout.ms)."""
 BROKER_TIMEOUT_MS = 5_000
@@ -113,21 +58,12 @@ APPLIED_TIMEOUT_MS = 2_000
 HINTS_FOLLOWED_MAX = 2
 """Hints followed without a pause: during an election two controllers may point at each other."""
 
-REPEATED = (
-    RegisterBroker,
-    AlterPartition,
-    AllocateProducerIds,
-    AlterReplicaFaults,
-    AssignReplicasToDirectories,
-    RegisterController,
-    ListPartitionReassignments,
-)
-"""Requests that may be carried out twice without harm: each names what it replaces, asks for something new, or only asks."""
 NOT_CONNECTED = "failed to connect to all addresses"
 """gRPC's words for a call that found no connection, and so never left."""
 REFUSED = "Connection refused"
 """The system's words, which gRPC hands on, for a host on which nobody listens at the port."""
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -160,9 +96,7 @@ class HeartbeatStream(Protocol):
 class ControllerTransport(Protocol):
     """How a controller is spoken to; simulation replaces it."""
 
-    async def call(
-        self, controller_id: BrokerId, request: ControllerRequest, *, principal: str, timeout_ms: int
-    ) -> ControllerReply:
+    async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
         """Ask one controller once. Raises the KafkaError it answers with, ControllerUnreachable when it did not answer
         and the connection broke, TimeoutError after `timeout_ms`."""
 
@@ -183,7 +117,7 @@ class ControllerClientStats:
 
 
 class ControllerClient:
-    """Typed requests to whichever controller is active. May be awaited from the control loop and from any other."""
+    """ActiveController: asks whichever controller is active. May be awaited from the control loop and from any other."""
 
     def __init__(
         self,
@@ -191,200 +125,24 @@ class ControllerClient:
         *,
         loop: asyncio.AbstractEventLoop,
         controllers: Collection[BrokerId],
-        broker_id: BrokerId,
-        broker_epoch: Callable[[], int],
         leader_hint: Callable[[], BrokerId | None],
     ) -> None:
-        """`loop` is the control lane; `controllers` are all voters, and may change; `broker_epoch` is the lifecycle's; `leader_hint` is
-        the leader that this node's own quorum member knows, or None."""
+        """`loop` is the control lane; `controllers` are all voters, and may change; `leader_hint` is the leader that this node's
+        own quorum member knows, or None."""
         self.stats = ControllerClientStats()
         self._transport = transport
         self._loop = loop
         self._controllers = controllers
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
         self._leader_hint = leader_hint
         self._active: BrokerId | None = None
         self._elected = asyncio.Event()
         self._next = 0
 
-    # --- what a broker asks for itself ----------------------------------------------------------------------------------
-
-    async def register_broker(self, request: RegisterBroker) -> int:
-        """Register; returns the broker epoch once committed. Raises KafkaError (DUPLICATE_BROKER_REGISTRATION while an
-        older process of that id lives, INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, REQUEST_TIMED_OUT)."""
-        reply = await self.ask(request, RegisterBrokerReply, timeout_ms=BROKER_TIMEOUT_MS)
-        return reply.broker_epoch
-
-    async def alter_partition(self, requests: Sequence[AlterPartitionItem]) -> Sequence[AlterPartitionOutcome]:
-        """barnabas_replication.controller.AlterPartitionChannel."""
-        request = AlterPartition(
-            broker_id=self._broker_id,
-            broker_epoch=self._broker_epoch(),
-            partitions=tuple(
-                PartitionAlteration(
-                    topic_id=item.topic_id,
-                    partition_id=item.partition,
-                    leader_epoch=item.leader_epoch,
-                    partition_epoch=item.partition_epoch,
-                    new_isr=tuple(
-                        IsrMemberEpoch(broker_id=member.broker_id, broker_epoch=member.broker_epoch)
-                        for member in item.new_isr
-                    ),
-                )
-                for item in requests
-            ),
-        )
-        reply = await self.ask(request, AlterPartitionReply, timeout_ms=BROKER_TIMEOUT_MS)
-        return [
-            AlterPartitionOutcome(
-                topic_id=item.topic_id,
-                partition=item.partition_id,
-                error=item.error,
-                leader_id=item.leader,
-                leader_epoch=item.leader_epoch,
-                isr=item.isr,
-                partition_epoch=item.partition_epoch,
-            )
-            for item in reply.partitions
-        ]
-
-    async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """A block of producer ids that no other broker has. Raises a retriable KafkaError while none answers."""
-        request = AllocateProducerIds(broker_id=self._broker_id, broker_epoch=self._broker_epoch())
-        reply = await self.ask(request, AllocateProducerIdsReply, timeout_ms=BROKER_TIMEOUT_MS)
-        return ProducerIdBlock(reply.first, reply.count)
-
-    async def assign_replicas_to_directories(self, placements: Sequence[ReplicaPlacement]) -> tuple[PlacedReplica, ...]:
-        """Tell where replicas of this broker are (KIP-858); one outcome each. Raises KafkaError (STALE_BROKER_EPOCH,
-        REQUEST_TIMED_OUT)."""
-        request = AssignReplicasToDirectories(
-            broker_id=self._broker_id, broker_epoch=self._broker_epoch(), placements=tuple(placements)
-        )
-        reply = await self.ask(request, AssignReplicasToDirectoriesReply, timeout_ms=BROKER_TIMEOUT_MS)
-        return reply.replicas
-
-    async def alter_replica_faults(self, reports: Sequence[ReplicaFaultReport]) -> tuple[PlacedReplica, ...]:
-        """Report faulty replicas of this broker, and those that are whole again; one outcome each. Raises KafkaError
-        (STALE_BROKER_EPOCH, UNSUPPORTED_VERSION, REQUEST_TIMED_OUT)."""
-        request = AlterReplicaFaults(
-            broker_id=self._broker_id, broker_epoch=self._broker_epoch(), reports=tuple(reports)
-        )
-        reply = await self.ask(request, AlterReplicaFaultsReply, timeout_ms=BROKER_TIMEOUT_MS)
-        return reply.replicas
-
-    # --- what it forwards for others ------------------------------------------------------------------------------------
-
-    async def create_topics(
-        self,
-        topics: Sequence[CreatableTopic],
-        *,
-        validate_only: bool = False,
-        principal: str = ANONYMOUS,
-        timeout_ms: int = ADMIN_TIMEOUT_MS,
-    ) -> tuple[CreatedTopic, ...]:
-        """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
-        request = CreateTopics(topics=tuple(topics), validate_only=validate_only)
-        reply = await self.ask(request, CreateTopicsReply, principal=principal, timeout_ms=timeout_ms)
-        return reply.topics
-
-    async def delete_topics(
-        self, topics: Sequence[TopicReference], *, principal: str = ANONYMOUS, timeout_ms: int = ADMIN_TIMEOUT_MS
-    ) -> tuple[DeletedTopic, ...]:
-        """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
-        request = DeleteTopics(topics=tuple(topics))
-        reply = await self.ask(request, DeleteTopicsReply, principal=principal, timeout_ms=timeout_ms)
-        return reply.topics
-
-    async def create_partitions(
-        self,
-        topics: Sequence[TopicGrowth],
-        *,
-        validate_only: bool = False,
-        principal: str = ANONYMOUS,
-        timeout_ms: int = ADMIN_TIMEOUT_MS,
-    ) -> tuple[GrownTopic, ...]:
-        """One outcome per topic, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
-        request = CreatePartitions(topics=tuple(topics), validate_only=validate_only)
-        reply = await self.ask(request, CreatePartitionsReply, principal=principal, timeout_ms=timeout_ms)
-        return reply.topics
-
-    async def incremental_alter_configs(
-        self,
-        resources: Sequence[ConfigAlteration],
-        *,
-        validate_only: bool = False,
-        principal: str = ANONYMOUS,
-        timeout_ms: int = ADMIN_TIMEOUT_MS,
-    ) -> tuple[AlteredConfig, ...]:
-        """One outcome per resource, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
-        request = IncrementalAlterConfigs(resources=tuple(resources), validate_only=validate_only)
-        reply = await self.ask(request, IncrementalAlterConfigsReply, principal=principal, timeout_ms=timeout_ms)
-        return reply.resources
-
-    async def alter_partition_reassignments(
-        self,
-        partitions: Sequence[PartitionReassignment],
-        *,
-        allow_replication_factor_change: bool = True,
-        validate_only: bool = False,
-        principal: str = ANONYMOUS,
-        timeout_ms: int = ADMIN_TIMEOUT_MS,
-    ) -> tuple[ReassignedPartition, ...]:
-        """One outcome per partition, in order. Raises KafkaError REQUEST_TIMED_OUT when no controller answered."""
-        request = AlterPartitionReassignments(
-            partitions=tuple(partitions),
-            allow_replication_factor_change=allow_replication_factor_change,
-            validate_only=validate_only,
-        )
-        reply = await self.ask(request, AlterPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
-        return reply.partitions
-
-    async def list_partition_reassignments(
-        self,
-        partitions: tuple[tuple[str, int], ...] | None = None,
-        *,
-        principal: str = ANONYMOUS,
-        timeout_ms: int = ADMIN_TIMEOUT_MS,
-    ) -> tuple[OngoingReassignment, ...]:
-        """What is under way, by topic and number; `partitions` None = all. Raises KafkaError REQUEST_TIMED_OUT."""
-        request = ListPartitionReassignments(partitions=partitions)
-        reply = await self.ask(request, ListPartitionReassignmentsReply, principal=principal, timeout_ms=timeout_ms)
-        return reply.partitions
-
-    async def elect_leaders(
-        self,
-        election_type: ElectionType,
-        partitions: tuple[tuple[str, int], ...] | None = None,
-        *,
-        principal: str = ANONYMOUS,
-        timeout_ms: int = ADMIN_TIMEOUT_MS,
-    ) -> tuple[ElectedPartition, ...]:
-        """One outcome per partition; `partitions` None = all that need one. Raises KafkaError REQUEST_TIMED_OUT."""
-        request = ElectLeaders(election_type=election_type, partitions=partitions)
-        reply = await self.ask(request, ElectLeadersReply, principal=principal, timeout_ms=timeout_ms)
-        return reply.partitions
-
-    async def unregister_broker(
-        self, broker_id: BrokerId, *, principal: str = ANONYMOUS, timeout_ms: int = ADMIN_TIMEOUT_MS
-    ) -> None:
-        """Raises the KafkaError it is refused with (BROKER_ID_NOT_REGISTERED, INVALID_REQUEST), REQUEST_TIMED_OUT."""
-        request = UnregisterBroker(broker_id=broker_id)
-        await self.ask(request, UnregisterBrokerReply, principal=principal, timeout_ms=timeout_ms)
-
-    async def ask(
-        self,
-        request: ControllerRequest,
-        reply_type: type[T],
-        *,
-        principal: str = ANONYMOUS,
-        timeout_ms: int = ADMIN_TIMEOUT_MS,
-    ) -> T:
-        """Any request; its reply once committed. Raises the KafkaError that refuses it whole, or REQUEST_TIMED_OUT when no
-        controller answered."""
-        reply = await self._on_control_lane(self._ask_until(request, principal=principal, timeout_ms=timeout_ms))
-        assert isinstance(reply, reply_type), f"{type(request).__name__} was answered with {type(reply).__name__}"
-        return reply
+    async def ask(self, request: Request[R], *, principal: str = ANONYMOUS, timeout_ms: int | None = None) -> R:
+        """See ActiveController. Without a time-out: BROKER_TIMEOUT_MS for what a node asks for itself, else ADMIN_TIMEOUT_MS."""
+        if timeout_ms is None:
+            timeout_ms = BROKER_TIMEOUT_MS if request.is_nodes_own else ADMIN_TIMEOUT_MS
+        return await self._on_control_lane(self._ask_until(request, principal=principal, timeout_ms=timeout_ms))
 
     # --- finding the active controller ----------------------------------------------------------------------------------
 
@@ -434,7 +192,7 @@ class ControllerClient:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def _ask_until(self, request: ControllerRequest, *, principal: str, timeout_ms: int) -> ControllerReply:
+    async def _ask_until(self, request: Request[R], *, principal: str, timeout_ms: int) -> R:
         self.stats.requests += 1
         deadline = self._loop.time() + timeout_ms / 1000
         failed: BrokerId | None = None
@@ -491,9 +249,9 @@ class ControllerClient:
         return True
 
 
-def may_be_repeated(request: ControllerRequest) -> bool:
+def may_be_repeated(request: Request[Any]) -> bool:
     """Whether it does no harm to carry a request out twice."""
-    return isinstance(request, REPEATED) or bool(getattr(request, "validate_only", False))
+    return request.is_nodes_own or request.is_read or bool(getattr(request, "validate_only", False))
 
 
 def may_be_carried_out(failure: Exception) -> bool:
@@ -514,9 +272,7 @@ class GrpcControllerTransport:
         self._stubs: dict[str, ControllerStub] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
 
-    async def call(
-        self, controller_id: BrokerId, request: ControllerRequest, *, principal: str, timeout_ms: int
-    ) -> ControllerReply:
+    async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
         """See ControllerTransport. What somebody else asked for is answered when this node has applied it."""
         verb = VERB_BY_REQUEST[type(request)]
         method = getattr(self._stub(controller_id), verb.method)
@@ -534,13 +290,14 @@ class GrpcControllerTransport:
             ) from error
         if answer.HasField("fault"):
             raise error_of(answer.fault)
-        if self._applied is not None and not isinstance(request, REPEATED):
+        if self._applied is not None and not (request.is_nodes_own or request.is_read):
             committed = Offset(int(trailer.get(COMMITTED_OFFSET_KEY, -1)))
             if not await self._applied.reach(committed, timeout_s=min(timeout_ms, APPLIED_TIMEOUT_MS) / 1000):
                 logger.warning(
                     "%s is committed, but this node is not at metadata offset %d yet", type(request).__name__, committed
                 )
-        return read_answer(verb, answer)
+        reply: R = read_answer(verb, answer)
+        return reply
 
     async def open_heartbeats(self, controller_id: BrokerId) -> HeartbeatStream:
         """See ControllerTransport."""

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import grpc.aio
 
 from barnabas_broker.admin_edge import AdminEdge
-from barnabas_broker.admin_partitions import PartitionChannel
 from barnabas_broker.controller_facts import Address, ask_replica, ask_sessions
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.partition_rules import rules_of
-from barnabas_quorum.controller.requests_partitions import PartitionReassignment
+from barnabas_quorum.controller.request import ActiveController
+from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
 from barnabas_quorum.driver.committed_history import CommittedHistory, read_history
 from barnabas_quorum.explain.brokers import LiveFacts, explain_broker
 from barnabas_quorum.explain.chain import Explanation, told_of_hold
@@ -74,7 +74,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         quorum: QuorumView,
         image: Callable[[], MetadataImage],
         hold: Callable[[], Hold | None],
-        controller: PartitionChannel,
+        controller: ActiveController,
         config: ControllerConfig,
         bootstrap_servers: Sequence[Address],
         edge: AdminEdge,
@@ -158,9 +158,11 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         self, name: PartitionName, partition: PartitionRegistration, wanted: tuple[BrokerId, ...]
     ) -> explain_pb2.ExplainResponse:
         item = PartitionReassignment(topic=name.topic, partition_id=name.index, replicas=wanted)
-        (outcome,) = await self._controller.alter_partition_reassignments(
-            [item], validate_only=True, timeout_ms=REFUSAL_TIMEOUT_MS
-        )
+        (outcome,) = (
+            await self._controller.ask(
+                AlterPartitionReassignments(partitions=(item,), validate_only=True), timeout_ms=REFUSAL_TIMEOUT_MS
+            )
+        ).partitions
         return self._answer(explain_refusal(name, partition, wanted, outcome.error), None)
 
     async def _read(self, concerns: Filter) -> CommittedHistory:

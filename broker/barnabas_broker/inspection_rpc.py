@@ -17,13 +17,11 @@ from typing import Any, Protocol, TypeVar
 import grpc.aio
 
 from barnabas_broker.admin_edge import AdminEdge
-from barnabas_broker.admin_features import AskingChannel
 from barnabas_broker.version import VERSION
+from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests_integrity import (
     SignOffRecord,
-    SignOffRecordReply,
     WriteImageHash,
-    WriteImageHashReply,
 )
 from barnabas_quorum.driver.committed_history import read_slice
 from barnabas_quorum.driver.image_history import ImageChange, difference_between
@@ -75,7 +73,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         loader: MetadataLoader,
         log: RaftLog,
         quorum: QuorumReader,
-        controller: AskingChannel,
+        controller: ActiveController,
         edge: AdminEdge,
     ) -> None:
         self._node_id = node_id
@@ -169,13 +167,12 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         )
 
     async def _compare_images(self) -> pb.CompareImagesResponse:
-        reply = await self._controller.ask(WriteImageHash(), WriteImageHashReply, timeout_ms=WRITE_TIMEOUT_MS)
+        reply = await self._controller.ask(WriteImageHash(), timeout_ms=WRITE_TIMEOUT_MS)
         return pb.CompareImagesResponse(offset=reply.offset)
 
     async def _sign_off(self, request: pb.SignOffRequest) -> pb.SignOffResponse:
         reply = await self._controller.ask(
             SignOffRecord(offset=Offset(request.offset), digest=request.digest, reason=request.reason),
-            SignOffRecordReply,
             timeout_ms=WRITE_TIMEOUT_MS,
         )
         return pb.SignOffResponse(signed_at_offset=reply.offset)

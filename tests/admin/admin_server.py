@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc.aio
 
@@ -15,22 +15,33 @@ from barnabas_broker.admin_rpc import AdminService
 from barnabas_broker.quorum_view import LeaderView
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
-    ConfigAlteration,
-    ControllerRequest,
     CreatableTopic,
     CreatedTopic,
+    CreatePartitions,
+    CreatePartitionsReply,
+    CreateTopics,
+    CreateTopicsReply,
     DeletedTopic,
+    DeleteTopics,
+    DeleteTopicsReply,
     GrownTopic,
-    TopicGrowth,
+    IncrementalAlterConfigs,
+    IncrementalAlterConfigsReply,
     TopicReference,
 )
 from barnabas_quorum.controller.requests_cluster import FeatureUpdateResult, UpdateFeatures, UpdateFeaturesReply
 from barnabas_quorum.controller.requests_partitions import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsReply,
     ElectedPartition,
-    ElectionType,
+    ElectLeaders,
+    ElectLeadersReply,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsReply,
     OngoingReassignment,
-    PartitionReassignment,
     ReassignedPartition,
+    UnregisterBroker,
+    UnregisterBrokerReply,
 )
 from barnabas_quorum.driver.grpc_transport import VoterChangeAnswer
 from barnabas_quorum.driver.quorum_description import QuorumDescription
@@ -40,8 +51,6 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId
 from barnabas_wire.rpc.options import SERVER_OPTIONS
 from tests.admin.images import NOW_MS, FakeNode, uuid
-
-T = TypeVar("T")
 
 
 @dataclass
@@ -59,86 +68,87 @@ class FakeController:
         self.asked += items
         self.validate_only = validate_only
 
-    async def ask(self, request: ControllerRequest, reply_type: type[T], *, timeout_ms: int) -> T:
-        """Takes feature updates; every one is fine."""
-        assert isinstance(request, UpdateFeatures)
-        self._take(request.updates, request.validate_only)
-        reply = UpdateFeaturesReply(results=tuple(FeatureUpdateResult(name=item.name) for item in request.updates))
-        assert isinstance(reply, reply_type)
-        return reply
+    async def ask(self, request: Any, **options: Any) -> Any:
+        """See ActiveController."""
+        match request:
+            case UpdateFeatures():
+                self._take(request.updates, request.validate_only)
+                return UpdateFeaturesReply(
+                    results=tuple(FeatureUpdateResult(name=item.name) for item in request.updates)
+                )
+            case CreateTopics():
+                self._take(request.topics, request.validate_only)
+                return CreateTopicsReply(topics=tuple(self._created(topic) for topic in request.topics))
+            case DeleteTopics():
+                self._take(request.topics)
+                return DeleteTopicsReply(topics=tuple(self._deleted(topic) for topic in request.topics))
+            case CreatePartitions():
+                self._take(request.topics, request.validate_only)
+                fewer = KafkaError.of(ErrorCode.INVALID_PARTITIONS, "the topic has more partitions already")
+                return CreatePartitionsReply(
+                    topics=tuple(
+                        GrownTopic(name=topic.name, error=fewer if topic.partition_count < 2 else None)
+                        for topic in request.topics
+                    )
+                )
+            case IncrementalAlterConfigs():
+                self._take(request.resources, request.validate_only)
+                return IncrementalAlterConfigsReply(
+                    resources=tuple(
+                        AlteredConfig(resource_type=r.resource_type, resource_name=r.resource_name)
+                        for r in request.resources
+                    )
+                )
+            case ElectLeaders():
+                self._take([request.election_type, *(request.partitions or ())])
+                needless = KafkaError.of(ErrorCode.ELECTION_NOT_NEEDED, "it leads already")
+                return ElectLeadersReply(
+                    partitions=tuple(
+                        ElectedPartition(
+                            topic=topic, partition_id=index, leader=BrokerId(2), error=needless if index == 9 else None
+                        )
+                        for topic, index in request.partitions or ()
+                    )
+                )
+            case AlterPartitionReassignments():
+                self._take(request.partitions, request.validate_only)
+                nothing = KafkaError.of(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned")
+                return AlterPartitionReassignmentsReply(
+                    partitions=tuple(
+                        ReassignedPartition(
+                            topic=item.topic,
+                            partition_id=item.partition_id,
+                            error=nothing if item.partition_id == 9 else None,
+                        )
+                        for item in request.partitions
+                    )
+                )
+            case ListPartitionReassignments():
+                self._take([])
+                return ListPartitionReassignmentsReply(partitions=tuple(self.ongoing))
+            case UnregisterBroker():
+                self._take([request.broker_id])
+                return UnregisterBrokerReply()
+        raise AssertionError(f"nobody here asks {request}")
 
-    async def create_topics(
-        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
-    ) -> list[CreatedTopic]:
-        self._take(topics, validate_only)
-        exists = KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'taken' already exists")
-        return [
-            CreatedTopic(name=topic.name, error=exists)
-            if topic.name == "taken"
-            else CreatedTopic(
-                name=topic.name,
-                topic_id=uuid(77),
-                partition_count=topic.partition_count,
-                replication_factor=topic.replication_factor,
-            )
-            for topic in topics
-        ]
+    @staticmethod
+    def _created(topic: CreatableTopic) -> CreatedTopic:
+        if topic.name == "taken":
+            exists = KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'taken' already exists")
+            return CreatedTopic(name=topic.name, error=exists)
+        return CreatedTopic(
+            name=topic.name,
+            topic_id=uuid(77),
+            partition_count=topic.partition_count,
+            replication_factor=topic.replication_factor,
+        )
 
-    async def delete_topics(self, topics: Sequence[TopicReference], *, timeout_ms: int) -> list[DeletedTopic]:
-        self._take(topics)
-        absent = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return [
-            DeletedTopic(name=topic.name, topic_id=ZERO_UUID, error=absent)
-            if topic.name == "absent"
-            else DeletedTopic(name=topic.name, topic_id=uuid(77))
-            for topic in topics
-        ]
-
-    async def create_partitions(
-        self, topics: Sequence[TopicGrowth], *, validate_only: bool, timeout_ms: int
-    ) -> list[GrownTopic]:
-        self._take(topics, validate_only)
-        fewer = KafkaError.of(ErrorCode.INVALID_PARTITIONS, "the topic has more partitions already")
-        return [GrownTopic(name=topic.name, error=fewer if topic.partition_count < 2 else None) for topic in topics]
-
-    async def incremental_alter_configs(
-        self, resources: Sequence[ConfigAlteration], *, validate_only: bool, timeout_ms: int
-    ) -> list[AlteredConfig]:
-        self._take(resources, validate_only)
-        return [AlteredConfig(resource_type=r.resource_type, resource_name=r.resource_name) for r in resources]
-
-    async def elect_leaders(
-        self, election_type: ElectionType, partitions: tuple[tuple[str, int], ...] | None = None, *, timeout_ms: int
-    ) -> list[ElectedPartition]:
-        self._take([election_type, *(partitions or ())])
-        needless = KafkaError.of(ErrorCode.ELECTION_NOT_NEEDED, "it leads already")
-        return [
-            ElectedPartition(
-                topic=topic, partition_id=index, leader=BrokerId(2), error=needless if index == 9 else None
-            )
-            for topic, index in partitions or ()
-        ]
-
-    async def alter_partition_reassignments(
-        self, partitions: Sequence[PartitionReassignment], *, validate_only: bool = False, timeout_ms: int
-    ) -> list[ReassignedPartition]:
-        self._take(partitions, validate_only)
-        nothing = KafkaError.of(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not being reassigned")
-        return [
-            ReassignedPartition(
-                topic=item.topic, partition_id=item.partition_id, error=nothing if item.partition_id == 9 else None
-            )
-            for item in partitions
-        ]
-
-    async def list_partition_reassignments(
-        self, partitions: tuple[tuple[str, int], ...] | None = None, *, timeout_ms: int
-    ) -> list[OngoingReassignment]:
-        self._take([])
-        return list(self.ongoing)
-
-    async def unregister_broker(self, broker_id: BrokerId, *, timeout_ms: int) -> None:
-        self._take([broker_id])
+    @staticmethod
+    def _deleted(topic: TopicReference) -> DeletedTopic:
+        if topic.name == "absent":
+            absent = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return DeletedTopic(name=topic.name, topic_id=ZERO_UUID, error=absent)
+        return DeletedTopic(name=topic.name, topic_id=uuid(77))
 
 
 class FakeMember:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable
+from barnabas_broker.metadata.own_requests import OwnRequests
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
-    ControllerReply,
-    ControllerRequest,
 )
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver
+
+R = TypeVar("R")
 
 
 class DirectTransport:
@@ -30,9 +32,7 @@ class DirectTransport:
         self.called: list[int] = []
         self.streams: list[DirectStream] = []
 
-    async def call(
-        self, controller_id: BrokerId, request: ControllerRequest, *, principal: str, timeout_ms: int
-    ) -> ControllerReply:
+    async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
         self.called.append(controller_id)
         await asyncio.sleep(0.001)
         self.check_up(controller_id)
@@ -131,10 +131,9 @@ class Controllers:
             self.transport,
             loop=loop,
             controllers=[BrokerId(1), BrokerId(2), BrokerId(3)],
-            broker_id=BrokerId(7),
-            broker_epoch=lambda: self.broker_epoch,
             leader_hint=lambda: self.hint,
         )
+        self.own = OwnRequests(self.client, broker_id=BrokerId(7), broker_epoch=lambda: self.broker_epoch)
 
     def elect(self, node_id: int) -> None:
         """This one leads; it begins with what the former leader had committed, and the others know."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -18,7 +18,7 @@ from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
-from barnabas_quorum.controller.requests import CreatedTopic
+from barnabas_quorum.controller.requests import CreatedTopic, CreateTopics, CreateTopicsReply
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from barnabas_replication.config import ReplicationConfig
@@ -82,16 +82,19 @@ class SingleBroker:
         self._publish(delta)
         return topic_id
 
-    async def create_topics(self, topics: Sequence[Any], **options: Any) -> tuple[CreatedTopic, ...]:
-        """The controller's verb."""
-        return tuple(
-            CreatedTopic(
-                name=topic.name,
-                topic_id=self.create_topic(topic.name, topic.partition_count),
-                partition_count=topic.partition_count,
-                replication_factor=1,
+    async def ask(self, request: Any, **options: Any) -> CreateTopicsReply:
+        """See ActiveController; it makes topics and nothing else."""
+        assert isinstance(request, CreateTopics), f"nobody here asks {request}"
+        return CreateTopicsReply(
+            topics=tuple(
+                CreatedTopic(
+                    name=topic.name,
+                    topic_id=self.create_topic(topic.name, topic.partition_count),
+                    partition_count=topic.partition_count,
+                    replication_factor=1,
+                )
+                for topic in request.topics
             )
-            for topic in topics
         )
 
     def _publish(self, delta: MetadataDelta) -> None:

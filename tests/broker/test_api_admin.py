@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,11 +18,15 @@ from barnabas_quorum.controller.requests import (
     ConfigOperation,
     CreatedTopic,
     CreatePartitions,
+    CreatePartitionsReply,
     CreateTopics,
+    CreateTopicsReply,
     DeletedTopic,
     DeleteTopics,
+    DeleteTopicsReply,
     GrownTopic,
     IncrementalAlterConfigs,
+    IncrementalAlterConfigsReply,
 )
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
 from barnabas_quorum.image.metadata import MetadataDelta
@@ -91,45 +94,46 @@ class RememberingController:
             return KafkaError.of(ErrorCode.POLICY_VIOLATION, f"{name} is bad")
         return None
 
-    async def create_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        del options["principal"]  # who asks is always said
-        self.asked.append(CreateTopics(topics=tuple(topics), **options))
-        return tuple(
-            CreatedTopic(
-                name=topic.name,
-                error=self._judge(topic.name),
-                topic_id=TOPIC_ID,
-                partition_count=topic.partition_count,
-                replication_factor=topic.replication_factor,
-                configs=topic.configs,
-            )
-            for topic in topics
-        )
-
-    async def delete_topics(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        del options["principal"]  # who asks is always said
-        self.asked.append(DeleteTopics(topics=tuple(topics), **options))
-        return tuple(
-            DeletedTopic(name=topic.name or "found-by-id", topic_id=TOPIC_ID, error=self._judge(topic.name))
-            for topic in topics
-        )
-
-    async def create_partitions(self, topics: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        del options["principal"]  # who asks is always said
-        self.asked.append(CreatePartitions(topics=tuple(topics), **options))
-        return tuple(GrownTopic(name=topic.name, error=self._judge(topic.name)) for topic in topics)
-
-    async def incremental_alter_configs(self, resources: Sequence[Any], **options: Any) -> tuple[Any, ...]:
-        del options["principal"]  # who asks is always said
-        self.asked.append(IncrementalAlterConfigs(resources=tuple(resources), **options))
-        return tuple(
-            AlteredConfig(
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-                error=self._judge(resource.resource_name),
-            )
-            for resource in resources
-        )
+    async def ask(self, request: Any, *, principal: str) -> Any:
+        self.asked.append(request)
+        match request:
+            case CreateTopics():
+                return CreateTopicsReply(
+                    topics=tuple(
+                        CreatedTopic(
+                            name=topic.name,
+                            error=self._judge(topic.name),
+                            topic_id=TOPIC_ID,
+                            partition_count=topic.partition_count,
+                            replication_factor=topic.replication_factor,
+                            configs=topic.configs,
+                        )
+                        for topic in request.topics
+                    )
+                )
+            case DeleteTopics():
+                return DeleteTopicsReply(
+                    topics=tuple(
+                        DeletedTopic(name=topic.name or "found-by-id", topic_id=TOPIC_ID, error=self._judge(topic.name))
+                        for topic in request.topics
+                    )
+                )
+            case CreatePartitions():
+                return CreatePartitionsReply(
+                    topics=tuple(GrownTopic(name=topic.name, error=self._judge(topic.name)) for topic in request.topics)
+                )
+            case IncrementalAlterConfigs():
+                return IncrementalAlterConfigsReply(
+                    resources=tuple(
+                        AlteredConfig(
+                            resource_type=resource.resource_type,
+                            resource_name=resource.resource_name,
+                            error=self._judge(resource.resource_name),
+                        )
+                        for resource in request.resources
+                    )
+                )
+        raise AssertionError(f"nobody here asks {request}")
 
 
 def configured_image() -> Any:
@@ -211,8 +215,8 @@ class SilentController:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def create_topics(self, topics: Sequence[Any], **options: Any) -> Any:
-        self.asked += [topic.name for topic in topics]
+    async def ask(self, request: CreateTopics, **options: Any) -> Any:
+        self.asked += [topic.name for topic in request.topics]
         await asyncio.Event().wait()
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from barnabas_quorum.controller.requests_partitions import (
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsReply,
     ElectedPartition,
     ElectionType,
+    ElectLeaders,
+    ElectLeadersReply,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsReply,
     OngoingReassignment,
     ReassignedPartition,
+    UnregisterBroker,
+    UnregisterBrokerReply,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
@@ -39,39 +46,42 @@ class Controller:
     def _judge(number: int) -> KafkaError | None:
         return KafkaError.of(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "not 9") if number == 9 else None
 
-    async def alter_partition_reassignments(
-        self, partitions: Sequence[Any], *, allow_replication_factor_change: bool, principal: str
-    ) -> list[ReassignedPartition]:
-        self.asked.append(
-            ([(p.topic, p.partition_id, p.replicas) for p in partitions], allow_replication_factor_change)
-        )
-        return [
-            ReassignedPartition(topic=p.topic, partition_id=p.partition_id, error=self._judge(p.partition_id))
-            for p in partitions
-        ]
-
-    async def list_partition_reassignments(self, partitions: Any, *, principal: str) -> list[OngoingReassignment]:
-        self.asked.append(partitions)
-        ids = [BrokerId(number) for number in (3, 2, 1)]
-        return [
-            OngoingReassignment(
-                topic="t", partition_id=1, replicas=tuple(ids), adding=(ids[0],), removing=(ids[2],), isr=(ids[2],)
-            )
-        ]
-
-    async def elect_leaders(
-        self, election_type: ElectionType, partitions: Any, *, principal: str
-    ) -> list[ElectedPartition]:
-        self.asked.append((election_type, partitions))
-        return [
-            ElectedPartition(topic=topic, partition_id=index, error=self._judge(index))
-            for topic, index in partitions or [("t", 3)]
-        ]
-
-    async def unregister_broker(self, broker_id: BrokerId, *, principal: str) -> None:
-        self.asked.append(broker_id)
-        if error := self._judge(broker_id):
-            raise error
+    async def ask(self, request: Any, *, principal: str) -> Any:
+        match request:
+            case AlterPartitionReassignments():
+                wanted = request.partitions
+                self.asked.append(
+                    ([(p.topic, p.partition_id, p.replicas) for p in wanted], request.allow_replication_factor_change)
+                )
+                return AlterPartitionReassignmentsReply(
+                    partitions=tuple(
+                        ReassignedPartition(
+                            topic=p.topic, partition_id=p.partition_id, error=self._judge(p.partition_id)
+                        )
+                        for p in wanted
+                    )
+                )
+            case ListPartitionReassignments():
+                self.asked.append(request.partitions)
+                ids = [BrokerId(number) for number in (3, 2, 1)]
+                ongoing = OngoingReassignment(
+                    topic="t", partition_id=1, replicas=tuple(ids), adding=(ids[0],), removing=(ids[2],), isr=(ids[2],)
+                )
+                return ListPartitionReassignmentsReply(partitions=(ongoing,))
+            case ElectLeaders():
+                self.asked.append((request.election_type, request.partitions))
+                return ElectLeadersReply(
+                    partitions=tuple(
+                        ElectedPartition(topic=topic, partition_id=index, error=self._judge(index))
+                        for topic, index in request.partitions or [("t", 3)]
+                    )
+                )
+            case UnregisterBroker():
+                self.asked.append(request.broker_id)
+                if error := self._judge(request.broker_id):
+                    raise error
+                return UnregisterBrokerReply()
+        raise AssertionError(f"nobody here asks {request}")
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -16,11 +16,16 @@ from barnabas_broker.controller_client import ControllerClient, ControllerUnreac
 from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.producer_ids import ProducerIdBlock
 from barnabas_quorum.controller.requests import (
+    AllocateProducerIds,
     BrokerHeartbeat,
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
     CreatableTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    IncrementalAlterConfigs,
     NotActiveController,
     TopicGrowth,
     TopicReference,
@@ -48,7 +53,7 @@ def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 async def serve_broker(controllers: Controllers, broker_id: int = 7) -> None:
     """Register and unfence the client's broker."""
-    controllers.broker_epoch = await controllers.client.register_broker(registration(broker_id))
+    controllers.broker_epoch = (await controllers.client.ask(registration(broker_id))).broker_epoch
     driver = controllers.active()
     connection = driver.connect(BrokerId(broker_id), controllers.broker_epoch, print)
     await connection.heartbeat(
@@ -63,6 +68,7 @@ async def serve_broker(controllers: Controllers, broker_id: int = 7) -> None:
 
 
 TOPIC = CreatableTopic(name="t", partition_count=2, replication_factor=1)
+MAKE = CreateTopics(topics=(TOPIC,))
 
 
 # --- finding the active controller --------------------------------------------------------------------------------------
@@ -73,10 +79,10 @@ async def test_a_hint_of_a_controller_that_is_not_active_is_followed_at_once_and
     controllers = Controllers()
     controllers.elect(3)
     controllers.hint = BrokerId(1)
-    await controllers.client.register_broker(registration(7))
+    await controllers.client.ask(registration(7))
     assert controllers.transport.called == [1, 3]
     assert asyncio.get_running_loop().time() < 0.05, "no back-off"
-    await controllers.client.register_broker(registration(8))
+    await controllers.client.ask(registration(8))
     assert controllers.transport.called == [1, 3, 3]
 
 
@@ -85,7 +91,7 @@ async def test_the_quorums_own_leader_is_asked_first() -> None:
     controllers = Controllers()
     controllers.elect(2)
     controllers.hint = BrokerId(2)
-    await controllers.client.register_broker(registration(7))
+    await controllers.client.ask(registration(7))
     assert controllers.transport.called == [2]
 
 
@@ -95,7 +101,7 @@ async def test_without_any_hint_everybody_is_asked_in_turn() -> None:
     controllers.elect(3)
     for quorum in (controllers.quorums[1], controllers.quorums[2]):
         quorum.depose(None)
-    await controllers.client.register_broker(registration(7))
+    await controllers.client.ask(registration(7))
     assert controllers.transport.called[-1] == 3 and len(controllers.transport.called) <= 3
 
 
@@ -113,15 +119,15 @@ async def test_two_controllers_that_fail_do_not_hide_the_third() -> None:
 async def test_a_controller_that_is_down_or_stopped_is_left_for_another() -> None:
     controllers = Controllers()
     controllers.elect(1)
-    await controllers.client.register_broker(registration(7))
+    await controllers.client.ask(registration(7))
     controllers.transport.down = {1}
     controllers.elect(2)
-    await controllers.client.register_broker(registration(8))
+    await controllers.client.ask(registration(8))
     controllers.transport.stopped = {2}
     controllers.elect(3)
     loop = asyncio.get_running_loop()
     start = loop.time()
-    (made,) = await controllers.client.create_topics([TOPIC], validate_only=True)
+    (made,) = (await controllers.client.ask(CreateTopics(topics=(TOPIC,), validate_only=True))).topics
     assert 5 <= loop.time() - start < 6, "one attempt's time-out, not the whole deadline"
     assert made.error is not None and made.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
@@ -139,7 +145,7 @@ async def test_what_a_node_asks_for_itself_is_asked_again() -> None:
         features=SUPPORTED_FEATURES,
     )
     controllers.quorums[1].is_held = True
-    asking = asyncio.ensure_future(controllers.client.ask(own, RegisterControllerReply))
+    asking = asyncio.ensure_future(controllers.client.ask(own))
     await asyncio.sleep(0.1)
     controllers.quorums[1].depose(3)
     controllers.elect(3)
@@ -153,7 +159,7 @@ async def test_a_change_that_may_have_been_made_is_not_asked_for_again() -> None
     await serve_broker(controllers)
 
     async def create_while(lose: Callable[[], None]) -> KafkaError:
-        asking = asyncio.ensure_future(controllers.client.create_topics([TOPIC]))
+        asking = asyncio.ensure_future(controllers.client.ask(MAKE))
         await asyncio.sleep(0.1)
         lose()
         controllers.elect(3)
@@ -175,11 +181,11 @@ async def test_a_change_that_may_have_been_made_is_not_asked_for_again() -> None
 async def test_a_change_that_certainly_was_not_made_is_asked_for_again() -> None:
     controllers = Controllers()
     controllers.elect(1)
-    await controllers.client.register_broker(registration(7))
+    await controllers.client.ask(registration(7))
     controllers.elect(3)
     controllers.quorums[1].depose(2)
     controllers.transport.down = {2}
-    (made,) = await controllers.client.create_topics([TOPIC])
+    (made,) = (await controllers.client.ask(MAKE)).topics
     assert made.error is not None and made.error.code is ErrorCode.INVALID_REPLICATION_FACTOR
     assert controllers.transport.called[-1] == 3
     assert {1, 2} < set(controllers.transport.called), "one that was not active, one that could not be reached"
@@ -188,18 +194,18 @@ async def test_a_change_that_certainly_was_not_made_is_asked_for_again() -> None
 @on_virtual_time
 async def test_an_election_is_waited_for() -> None:
     controllers = Controllers()
-    asking = asyncio.ensure_future(controllers.client.register_broker(registration(7)))
+    asking = asyncio.ensure_future(controllers.client.ask(registration(7)))
     await asyncio.sleep(2)
     assert not asking.done()
     controllers.elect(2)
-    assert await asking > 0
+    assert (await asking).broker_epoch > 0
     assert len(controllers.transport.called) < 30, "with back-off"
 
 
 @on_virtual_time
 async def test_whoever_waits_asks_at_once_when_the_quorum_says_who_was_elected() -> None:
     controllers = Controllers()
-    asking = asyncio.ensure_future(controllers.client.register_broker(registration(7)))
+    asking = asyncio.ensure_future(controllers.client.ask(registration(7)))
     await asyncio.sleep(2)
     loop, called = asyncio.get_running_loop(), len(controllers.transport.called)
     while len(controllers.transport.called) == called:
@@ -219,7 +225,7 @@ async def test_two_controllers_that_point_at_each_other_are_not_asked_without_pa
     controllers.quorums[2].depose(1)
     controllers.quorums[3].depose(1)
     with pytest.raises(KafkaError) as caught:
-        await controllers.client.register_broker(registration(7))
+        await controllers.client.ask(registration(7))
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
     assert len(controllers.transport.called) < 100
 
@@ -229,7 +235,7 @@ async def test_nobody_active_ends_with_a_time_out_that_says_where_to_look() -> N
     controllers = Controllers()
     controllers.transport.down = {1, 2, 3}
     with pytest.raises(KafkaError, match="quorum status") as caught:
-        await controllers.client.create_topics([TOPIC], timeout_ms=1500)
+        await controllers.client.ask(MAKE, timeout_ms=1500)
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT and caught.value.is_retriable
     assert 1.5 <= asyncio.get_running_loop().time() < 2
 
@@ -240,7 +246,7 @@ async def test_what_the_active_controller_refuses_is_raised_and_not_tried_again(
     controllers.elect(1)
     controllers.hint = BrokerId(1)
     with pytest.raises(KafkaError) as caught:
-        await controllers.client.register_broker(registration(7, cluster_id="another"))
+        await controllers.client.ask(registration(7, cluster_id="another"))
     assert caught.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
     assert controllers.transport.called == [1]
 
@@ -254,19 +260,20 @@ async def test_every_verb_reaches_the_controller() -> None:
     controllers.elect(1)
     await serve_broker(controllers)
     client = controllers.client
-    (made,) = await client.create_topics([TOPIC], principal="User:a")
+    (made,) = (await client.ask(MAKE, principal="User:a")).topics
     assert made.error is None
-    (grown,) = await client.create_partitions([TopicGrowth(name="t", partition_count=3)])
+    growth = TopicGrowth(name="t", partition_count=3)
+    (grown,) = (await client.ask(CreatePartitions(topics=(growth,)))).topics
     assert grown.error is None
     change = ConfigChange(key="k", operation=ConfigOperation.SET, value="v")
     resource = ConfigAlteration(resource_type=ConfigResourceType.TOPIC, resource_name="t", changes=(change,))
-    (altered,) = await client.incremental_alter_configs([resource])
+    (altered,) = (await client.ask(IncrementalAlterConfigs(resources=(resource,)))).resources
     assert altered.error is None
-    assert await client.allocate_producer_ids() == ProducerIdBlock(0, 1000)
-    assert await client.allocate_producer_ids() == ProducerIdBlock(1000, 1000)
+    assert await controllers.own.allocate_producer_ids() == ProducerIdBlock(0, 1000)
+    assert await controllers.own.allocate_producer_ids() == ProducerIdBlock(1000, 1000)
     image = controllers.active().controller.committed
     assert len(image.topics.topics["t"].partitions) == 3 and image.configs.topic("t") == {"k": "v"}
-    (deleted,) = await client.delete_topics([TopicReference(name="t")])
+    (deleted,) = (await client.ask(DeleteTopics(topics=(TopicReference(name="t"),)))).topics
     assert (deleted.name, deleted.topic_id, deleted.error) == ("t", made.topic_id, None)
 
 
@@ -275,8 +282,8 @@ async def test_the_replication_rooms_channel_carries_proposals_and_outcomes() ->
     controllers = Controllers()
     controllers.elect(1)
     await serve_broker(controllers)
-    (made,) = await controllers.client.create_topics([TOPIC])
-    channel: AlterPartitionChannel = controllers.client
+    (made,) = (await controllers.client.ask(MAKE)).topics
+    channel: AlterPartitionChannel = controllers.own
     members = (IsrMember(BrokerId(7), controllers.broker_epoch),)
     items = [
         AlterPartitionItem(made.topic_id, "t", index, Epoch(epoch), members, 0) for index, epoch in ((0, 0), (1, 5))
@@ -309,12 +316,10 @@ async def test_a_request_from_another_loop_is_carried_out_on_the_control_lane() 
             Watched(),  # type: ignore[arg-type]
             loop=control,
             controllers=[BrokerId(1)],
-            broker_id=BrokerId(7),
-            broker_epoch=lambda: 1,
             leader_hint=lambda: None,
         )
         with pytest.raises(KafkaError, match="seen"):
-            await client.allocate_producer_ids()
+            await client.ask(AllocateProducerIds(broker_id=BrokerId(7), broker_epoch=1))
         assert lanes == [thread.ident]
     finally:
         control.call_soon_threadsafe(control.stop)
@@ -358,16 +363,13 @@ async def over_grpc(applied: AppliedOffset) -> AsyncIterator[ControllerClient]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     quorum.elect()
-    epoch = -1
     client = ControllerClient(
         GrpcControllerTransport({BrokerId(1): ("127.0.0.1", port)}, applied=applied),
         loop=asyncio.get_running_loop(),
         controllers=[BrokerId(1)],
-        broker_id=BrokerId(7),
-        broker_epoch=lambda: epoch,
         leader_hint=lambda: BrokerId(1),
     )
-    epoch = await client.register_broker(registration(7))
+    epoch = (await client.ask(registration(7))).broker_epoch
     heartbeat = BrokerHeartbeat(
         broker_id=BrokerId(7),
         broker_epoch=epoch,
@@ -386,7 +388,7 @@ async def over_grpc(applied: AppliedOffset) -> AsyncIterator[ControllerClient]:
 async def test_who_made_a_topic_is_answered_when_this_node_knows_it() -> None:
     applied = AppliedOffset()
     async with over_grpc(applied) as client:
-        making = asyncio.ensure_future(client.create_topics([TOPIC]))
+        making = asyncio.ensure_future(client.ask(MAKE))
         async with asyncio.timeout(30):
             while not applied._waiting:
                 assert not making.done(), "answered although this node does not know the topic"
@@ -396,14 +398,14 @@ async def test_who_made_a_topic_is_answered_when_this_node_knows_it() -> None:
         await asyncio.sleep(0.01)
         assert not making.done()
         applied.advance(wanted)
-        (made,) = await making
+        (made,) = (await making).topics
         assert made.error is None
         # What a node asks for itself waits for nobody: it may be what the node needs to go on.
-        await client.allocate_producer_ids()
+        await client.ask(registration(8))
 
 
 async def test_a_node_that_stands_still_keeps_nobody_waiting_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("barnabas_broker.controller_client.APPLIED_TIMEOUT_MS", 10)
     async with over_grpc(AppliedOffset()) as client:
-        (made,) = await client.create_topics([TOPIC])
+        (made,) = (await client.ask(MAKE)).topics
         assert made.error is None

@@ -31,7 +31,7 @@ class Client:
         self.refusals = 0
         self.asked = 0
 
-    async def ask(self, request: Any, reply_type: type) -> Any:
+    async def ask(self, request: Any, *, timeout_ms: int) -> Any:
         self.asked += 1
         if self.refusals:
             self.refusals -= 1

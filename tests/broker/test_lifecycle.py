@@ -15,7 +15,7 @@ import pytest
 from barnabas_broker.controller_client import ControllerClient, GrpcControllerTransport
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle, BrokerState
-from barnabas_quorum.controller.requests import BrokerHeartbeatReply, CreatableTopic
+from barnabas_quorum.controller.requests import BrokerHeartbeatReply, CreatableTopic, CreateTopics, RegisterBrokerReply
 from barnabas_quorum.controller.requests_integrity import SignOffRecord
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
@@ -384,7 +384,7 @@ async def test_a_broker_leaves_in_order_and_the_others_are_heard_without_waiting
         task = asyncio.ensure_future(other.run())
         await other.wait_unfenced()
         topic = CreatableTopic(name="t", assignments={0: (BrokerId(7), BrokerId(8))})
-        (made,) = await life.controllers.client.create_topics([topic])
+        (made,) = (await life.controllers.client.ask(CreateTopics(topics=(topic,)))).topics
         assert made.error is None
         start = asyncio.get_running_loop().time()
         assert await life.lifecycle.leave()
@@ -469,8 +469,6 @@ async def test_over_grpc_a_broker_comes_up_survives_a_cut_and_is_fenced_when_its
         transport,
         loop=loop,
         controllers=[BrokerId(1)],
-        broker_id=BrokerId(7),
-        broker_epoch=lambda: applied.lifecycle.broker_epoch,
         leader_hint=lambda: None,
     )
     lifecycle = applied.lifecycle = BrokerLifecycle(
@@ -537,10 +535,10 @@ async def test_a_broker_that_was_held_up_has_its_whole_time_to_register_afterwar
     refusals = [held] * 200 + [former_life] * 3
 
     class Client:
-        async def register_broker(self, request: Any) -> int:
+        async def ask(self, request: Any) -> RegisterBrokerReply:
             if refusals:
                 raise refusals.pop(0)
-            return 9
+            return RegisterBrokerReply(broker_epoch=9)
 
         def choose_controller(self, *, avoid: Any) -> BrokerId:
             return BrokerId(1)

@@ -65,7 +65,7 @@ async def turn() -> None:
 
 
 async def test_what_is_known_together_is_told_together_and_once(channel: Channel) -> None:
-    told = Placements(channel)
+    told = Placements(channel.assign_replicas_to_directories)
     told.note(TOPIC, 0, ONE)
     told.note(TOPIC, 1, TWO)
     told.note(TOPIC, 0, TWO)
@@ -80,7 +80,7 @@ async def test_what_is_known_together_is_told_together_and_once(channel: Channel
 @pytest.mark.parametrize("failure", [KafkaError.of(ErrorCode.REQUEST_TIMED_OUT, "x"), OSError("x"), TimeoutError()])
 async def test_what_nobody_answered_is_told_again(channel: Channel, failure: Any) -> None:
     channel.failures = [failure, failure]
-    told = Placements(channel)
+    told = Placements(channel.assign_replicas_to_directories)
     told.note(TOPIC, 0, ONE)
     async with running(told):
         await turn()
@@ -89,7 +89,7 @@ async def test_what_nobody_answered_is_told_again(channel: Channel, failure: Any
 
 async def test_a_replica_that_moved_while_it_was_told_is_told_anew(channel: Channel) -> None:
     channel.may_answer.clear()
-    told = Placements(channel)
+    told = Placements(channel.assign_replicas_to_directories)
     told.note(TOPIC, 0, ONE)
     async with running(told):
         await turn()
@@ -103,7 +103,7 @@ async def test_a_replica_that_moved_while_it_was_told_is_told_anew(channel: Chan
 
 async def test_a_refused_placement_is_not_told_again(channel: Channel) -> None:
     channel.refused = {1}
-    told = Placements(channel)
+    told = Placements(channel.assign_replicas_to_directories)
     told.note(TOPIC, 0, ONE)
     told.note(TOPIC, 1, ONE)
     async with running(told):
@@ -113,7 +113,7 @@ async def test_a_refused_placement_is_not_told_again(channel: Channel) -> None:
 
 async def test_many_are_told_in_bounded_requests(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placements, "PLACEMENTS_MAX", 4)
-    told = Placements(channel)
+    told = Placements(channel.assign_replicas_to_directories)
     for partition in range(10):
         told.note(TOPIC, partition, ONE)
     async with running(told):

@@ -67,7 +67,7 @@ async def turn() -> None:
 async def test_the_newest_word_is_reported_until_it_is_answered(channel: Channel) -> None:
     channel.failures = [KafkaError.of(ErrorCode.REQUEST_TIMED_OUT, "x"), OSError("x"), TimeoutError()]
     channel.refused = {1}
-    reports = ReplicaFaultReports(channel)
+    reports = ReplicaFaultReports(channel.alter_replica_faults)
     reports.note(TOPIC, 0, CORRUPT)
     reports.note(TOPIC, 0, NO_ROOM)
     reports.note(TOPIC, 1, CORRUPT)
@@ -78,7 +78,7 @@ async def test_the_newest_word_is_reported_until_it_is_answered(channel: Channel
 
 async def test_a_fault_that_clears_while_it_is_reported_is_reported_anew(channel: Channel) -> None:
     channel.may_answer.clear()
-    reports = ReplicaFaultReports(channel)
+    reports = ReplicaFaultReports(channel.alter_replica_faults)
     reports.note(TOPIC, 0, NO_ROOM)
     async with running(reports):
         await turn()
@@ -92,7 +92,7 @@ async def test_a_fault_that_clears_while_it_is_reported_is_reported_anew(channel
 
 async def test_many_are_reported_in_bounded_requests(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_faults, "REPORTS_MAX", 4)
-    reports = ReplicaFaultReports(channel)
+    reports = ReplicaFaultReports(channel.alter_replica_faults)
     for partition in range(10):
         reports.note(TOPIC, partition, NO_ROOM)
     async with running(reports):

@@ -27,11 +27,11 @@ import grpc
 import grpc.aio
 
 from barnabas_admin.client import ERROR_METADATA_KEY
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
-    ControllerRequest,
     CreatableTopic,
     CreateTopics,
     DeleteTopics,
@@ -275,7 +275,7 @@ class Workload:
 
     # -- to the controller -----------------------------------------------------------------------------------------
 
-    async def _tell_controller(self, client: str, is_loyal: bool, request: ControllerRequest) -> Told:
+    async def _tell_controller(self, client: str, is_loyal: bool, request: Request[Any]) -> Told:
         target = self._loyal_to.get(client) if is_loyal else None
         if target is None:
             target = await self._find_leader()
@@ -411,7 +411,7 @@ class Workload:
         return self._channels[address]
 
 
-def _request(verb: str, topic: str, argument: str | None) -> ControllerRequest:
+def _request(verb: str, topic: str, argument: str | None) -> Request[Any]:
     if verb in ("create", "probe"):
         configs = {} if argument is None else {CONFIG_KEY: argument}
         shape = CreatableTopic(name=topic, partition_count=1, replication_factor=1, configs=configs)

@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from barnabas_quorum.controller.partition_change import ElectedFrom
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     AlterPartition,
     BrokerHeartbeat,
     BrokerHeartbeatReply,
-    ControllerReply,
-    ControllerRequest,
     CreatableTopic,
     CreatedTopic,
     CreateTopics,
@@ -63,7 +62,7 @@ class Stand:
     def image(self) -> MetadataImage:
         return self.driver.controller.committed
 
-    def ask(self, request: ControllerRequest) -> asyncio.Task[ControllerReply]:
+    def ask(self, request: Request[Any]) -> asyncio.Task[Any]:
         return asyncio.ensure_future(self.driver.handle(request, principal="User:test"))
 
     def partition(self) -> PartitionRegistration:
@@ -202,7 +201,7 @@ async def test_what_an_operator_is_told_without_a_change_is_confirmed_by_the_quo
         stand.quorum.commit_all()
         reply: Any = await refused
         assert reply.topics[0].error.code is ErrorCode.TOPIC_ALREADY_EXISTS
-        assert (await looked).topics[0].error is None  # type: ignore[union-attr]
+        assert (await looked).topics[0].error is None
         with pytest.raises(KafkaError):
             await registered
         deposed = stand.ask(create("t"))
@@ -410,7 +409,7 @@ async def test_a_change_of_the_voters_moves_the_offsets_of_later_decisions() -> 
         quorum.next_offset = Offset(quorum.next_offset + 2)  # the quorum wrote KRaftVersion and Voters
         before = quorum.next_offset
         reply = await driver.handle(registration(2), principal="")
-        assert reply.broker_epoch == before  # type: ignore[union-attr]
+        assert reply.broker_epoch == before
         assert driver.controller.committed.offset == quorum.next_offset - 1
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
     AllocateProducerIdsReply,
@@ -19,8 +20,6 @@ from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
-    ControllerReply,
-    ControllerRequest,
     CreatableTopic,
     CreatedTopic,
     CreatePartitions,
@@ -148,7 +147,7 @@ TOKEN = DelegationTokenRecord(
     expiration_timestamp_ms=2,
 )
 
-REQUESTS: list[ControllerRequest] = [
+REQUESTS: list[Request[Any]] = [
     registration(7, rack="r", previous_broker_epoch=12),
     registration(7, rack=None),
     AlterPartition(
@@ -251,7 +250,7 @@ REQUESTS: list[ControllerRequest] = [
     SignOffRecord(offset=Offset(7), digest=b"d", reason="r"),
 ]
 
-REPLIES: dict[str, list[ControllerReply]] = {
+REPLIES: dict[str, list[Any]] = {
     "UpdateFeatures": [
         UpdateFeaturesReply(results=(FeatureUpdateResult(name="f"), FeatureUpdateResult(name="g", error=ERROR)))
     ],
@@ -369,7 +368,7 @@ def plain(value: Any) -> str:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
-def test_every_request_arrives_as_it_was_sent(request_: ControllerRequest) -> None:
+def test_every_request_arrives_as_it_was_sent(request_: Request[Any]) -> None:
     verb = VERB_BY_REQUEST[type(request_)]
     data = write_call(verb, request_, principal="User:a").SerializeToString()
     message = verb.call_type.FromString(data)

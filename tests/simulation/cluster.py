@@ -274,7 +274,7 @@ class Cluster:
                 )
             except KafkaError:
                 continue
-            error = reply.topics[0].error  # type: ignore[union-attr]
+            error = reply.topics[0].error
             if error is None or error.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return
 

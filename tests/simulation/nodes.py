@@ -23,6 +23,7 @@ from barnabas_broker.controller_client import ControllerClient
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
 from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
@@ -266,8 +267,6 @@ class SimulatedNode:
             SimulatedControllerTransport(self.network, self),
             loop=loop,
             controllers=VoterAddresses(lambda: quorum.voters, lambda: quorum.leader_endpoint),
-            broker_id=self.id,
-            broker_epoch=lambda: self.lifecycle.broker_epoch,
             leader_hint=lambda: quorum.leader_and_epoch.leader_id,
         )
         unread = {path: error for path in self.directory_ids if (error := disk.unreadable(path)) is not None}
@@ -304,6 +303,7 @@ class SimulatedNode:
             clock_ms=monotonic_ms,
         )
         self._tell_offline_directories(set(unread))
+        own_requests = OwnRequests(client, broker_id=self.id, broker_epoch=lambda: lifecycle.broker_epoch)
         self.replicas = replicas = ReplicaManager(
             broker_id=self.id,
             broker_epoch=lambda: lifecycle.broker_epoch,
@@ -316,14 +316,14 @@ class SimulatedNode:
             ),
             logs=logs,
             log_config=lambda topic, image: self._shaped(settings.log_config(topic, image)),
-            controller=client,
+            controller=own_requests,
             peers=lambda broker_id, endpoint: SimulatedPeer(self.network, self, broker_id),
             clock_ms=clock_ms,
             random=Random(random.random()),
         )
-        placements = Placements(client)
+        placements = Placements(own_requests.assign_replicas_to_directories)
         replicas.on_placed = placements.note
-        faults = ReplicaFaultReports(client)
+        faults = ReplicaFaultReports(own_requests.alter_replica_faults)
         replicas.on_replica_fault = faults.note
         tell_room = logs.on_room_changed
 

@@ -18,9 +18,7 @@ from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests_security import (
     CreateAcls,
-    CreateAclsReply,
     DeleteAcls,
-    DeleteAclsReply,
 )
 from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
 from barnabas_quorum.records_security import AclOperation, AclPatternType, AclPermission, AclResourceType
@@ -96,9 +94,7 @@ async def create_acls(
         places.append(index)
         outcomes.append(None)
     if wanted:
-        reply = await services.controller.ask(
-            CreateAcls(entries=tuple(wanted)), CreateAclsReply, principal=context.principal
-        )
+        reply = await services.controller.ask(CreateAcls(entries=tuple(wanted)), principal=context.principal)
         for index, error in zip(places, reply.errors, strict=True):
             outcomes[index] = error
     return CreateAclsResponse(results=[AclCreationResult(**error_fields(error)) for error in outcomes])
@@ -116,7 +112,7 @@ async def delete_acls(
 ) -> DeleteAclsResponse:
     """Delete what each filter means."""
     filters = tuple(_filter(wanted) for wanted in request.filters)
-    reply = await services.controller.ask(DeleteAcls(filters=filters), DeleteAclsReply, principal=context.principal)
+    reply = await services.controller.ask(DeleteAcls(filters=filters), principal=context.principal)
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(

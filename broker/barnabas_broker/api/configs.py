@@ -37,6 +37,7 @@ from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
+    IncrementalAlterConfigs,
 )
 from barnabas_quorum.image.configs import ConfigResource
 from barnabas_quorum.records import ConfigResourceType
@@ -304,10 +305,11 @@ async def _alter(
         except KafkaError as error:
             outcomes[key] = error
     if sent:
-        altered_all = await services.controller.incremental_alter_configs(
-            tuple(sent.values()), validate_only=validate_only, principal=context.principal
+        reply = await services.controller.ask(
+            IncrementalAlterConfigs(resources=tuple(sent.values()), validate_only=validate_only),
+            principal=context.principal,
         )
-        for key, altered in zip(sent, altered_all, strict=True):
+        for key, altered in zip(sent, reply.resources, strict=True):
             outcomes[key] = altered.error
     return outcomes
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey
-
-ANONYMOUS = "User:ANONYMOUS"
 
 
 @dataclass(slots=True)

@@ -18,7 +18,6 @@ from barnabas_quorum.controller.requests_cluster import (
     FeatureUpdate,
     FeatureUpgrade,
     UpdateFeatures,
-    UpdateFeaturesReply,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
@@ -38,7 +37,7 @@ async def update_features(
     updates = tuple(_update(update, context.api_version) for update in request.feature_updates)
     call = carry_out(
         UpdateFeatures(updates=updates, validate_only=request.validate_only),
-        ask=lambda wanted: services.controller.ask(wanted, UpdateFeaturesReply, principal=context.principal),
+        ask=lambda wanted: services.controller.ask(wanted, principal=context.principal),
         change_voters=services.change_voters,
     )
     reply = await within(call, request.timeout_ms)

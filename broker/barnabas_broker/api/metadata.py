@@ -22,7 +22,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_quorum.controller.requests import CreatableTopic
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -146,20 +146,20 @@ async def _create_and_answer(
     missing: list[str],
 ) -> MetadataResponse:
     config = services.config
-    wanted = [
+    wanted = tuple(
         CreatableTopic(
             name=name, partition_count=config.num_partitions, replication_factor=config.default_replication_factor
         )
         for name in missing[:CREATED_TOPICS_MAX]
-    ]
+    )
     refused = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))  # retriable: the client asks again
     try:
         async with asyncio.timeout(CREATION_WAIT_S):
-            created = await services.controller.create_topics(wanted, principal=context.principal)
+            reply = await services.controller.ask(CreateTopics(topics=wanted), principal=context.principal)
     except (KafkaError, TimeoutError) as error:
         logger.debug("topics are not created yet for a client that named them: %r", error)
     else:
-        for topic in created:
+        for topic in reply.topics:
             exists = topic.error is None or topic.error.code == ErrorCode.TOPIC_ALREADY_EXISTS
             refused[topic.name] = int(ErrorCode.LEADER_NOT_AVAILABLE if exists else topic.error.code)  # type: ignore[union-attr]
     response = _answer(services, context, request, services.metadata.image, asked)

@@ -13,7 +13,7 @@ from barnabas_broker.api.answers import error_fields
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_quorum.controller.requests_security import AlterClientQuotas, AlterClientQuotasReply, QuotaAlteration
+from barnabas_quorum.controller.requests_security import AlterClientQuotas, QuotaAlteration
 from barnabas_quorum.image.quotas import QuotaFilterPart, QuotaMatch
 from barnabas_quorum.records_security import QuotaEntity, QuotaEntityPart
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -76,7 +76,6 @@ async def alter_quotas(
     )
     reply = await services.controller.ask(
         AlterClientQuotas(alterations=alterations, validate_only=request.validate_only),
-        AlterClientQuotasReply,
         principal=context.principal,
     )
     return AlterClientQuotasResponse(

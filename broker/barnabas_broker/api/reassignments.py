@@ -19,7 +19,14 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.topics import within
-from barnabas_quorum.controller.requests_partitions import ElectionType, PartitionReassignment
+from barnabas_quorum.controller.requests_partitions import (
+    AlterPartitionReassignments,
+    ElectionType,
+    ElectLeaders,
+    ListPartitionReassignments,
+    PartitionReassignment,
+    UnregisterBroker,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.messages import ApiKey
@@ -70,12 +77,15 @@ async def alter_partition_reassignments(
     wanted = [item for item in asked if times[item.topic, item.partition_id] == 1]
     errors: dict[PartitionName, KafkaError | None] = {}
     if wanted:
-        call = services.controller.alter_partition_reassignments(
-            wanted,
-            allow_replication_factor_change=request.allow_replication_factor_change,
+        call = services.controller.ask(
+            AlterPartitionReassignments(
+                partitions=tuple(wanted),
+                allow_replication_factor_change=request.allow_replication_factor_change,
+            ),
             principal=context.principal,
         )
-        errors = {(done.topic, done.partition_id): done.error for done in await within(call, request.timeout_ms)}
+        outcomes = (await within(call, request.timeout_ms)).partitions
+        errors = {(done.topic, done.partition_id): done.error for done in outcomes}
     by_topic: dict[str, list[ReassignablePartitionResponse]] = defaultdict(list)
     for name in times:
         error = _named_twice(name) if times[name] > 1 else errors.get(name)
@@ -99,9 +109,9 @@ async def list_partition_reassignments(
     names = None
     if request.topics is not None:
         names = tuple((topic.name, index) for topic in request.topics for index in topic.partition_indexes)
-    call = services.controller.list_partition_reassignments(names, principal=context.principal)
+    call = services.controller.ask(ListPartitionReassignments(partitions=names), principal=context.principal)
     by_topic: dict[str, list[OngoingPartitionReassignment]] = defaultdict(list)
-    for found in await within(call, request.timeout_ms):
+    for found in (await within(call, request.timeout_ms)).partitions:
         by_topic[found.topic].append(
             OngoingPartitionReassignment(
                 partition_index=found.partition_id,
@@ -142,8 +152,9 @@ async def elect_leaders(
     names = _election_names(request)
     if names is not None and not names:
         return ElectLeadersResponse()
-    call = services.controller.elect_leaders(election_type, names, principal=context.principal)
-    outcomes = await within(call, request.timeout_ms)
+    wanted = ElectLeaders(election_type=election_type, partitions=names)
+    call = services.controller.ask(wanted, principal=context.principal)
+    outcomes = (await within(call, request.timeout_ms)).partitions
     return ElectLeadersResponse(
         replica_election_results=_election_results([((item.topic, item.partition_id), item.error) for item in outcomes])
     )
@@ -170,7 +181,8 @@ async def unregister_broker(
     services: BrokerServices, context: RequestContext, request: UnregisterBrokerRequest
 ) -> UnregisterBrokerResponse:
     """Forget a broker that is out of service."""
-    await services.controller.unregister_broker(BrokerId(request.broker_id), principal=context.principal)
+    wanted = UnregisterBroker(broker_id=BrokerId(request.broker_id))
+    await services.controller.ask(wanted, principal=context.principal)
     return UnregisterBrokerResponse()
 
 

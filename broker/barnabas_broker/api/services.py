@@ -9,30 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from barnabas_broker.api.config import ApiConfig
-from barnabas_broker.api.context import ANONYMOUS
 from barnabas_broker.api.metadata_bodies import MetadataBodies
 from barnabas_broker.api.unserved import UnservedNotices
-from barnabas_quorum.controller.requests import (
-    AlteredConfig,
-    ConfigAlteration,
-    ControllerRequest,
-    CreatableTopic,
-    CreatedTopic,
-    DeletedTopic,
-    GrownTopic,
-    TopicGrowth,
-    TopicReference,
-)
-from barnabas_quorum.controller.requests_partitions import (
-    ElectedPartition,
-    ElectionType,
-    OngoingReassignment,
-    PartitionReassignment,
-    ReassignedPartition,
-)
+from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -42,9 +24,6 @@ if TYPE_CHECKING:
     from barnabas_quorum.image.metadata import MetadataImage
 
 
-Reply = TypeVar("Reply")
-
-
 class MetadataSource(Protocol):
     """Holds the image that this node answers from (broker/metadata/cache.py)."""
 
@@ -52,49 +31,6 @@ class MetadataSource(Protocol):
     def image(self) -> MetadataImage:
         """The current image; swapped as a whole, never changed in place."""
         ...
-
-
-class ControllerVerbs(Protocol):
-    """What handlers ask of the active controller (broker/controller_client.py): one outcome per item, in order; each raises
-    KafkaError when it fails whole."""
-
-    async def create_topics(
-        self, topics: Sequence[CreatableTopic], *, validate_only: bool = False, principal: str = ANONYMOUS
-    ) -> Sequence[CreatedTopic]: ...
-
-    async def delete_topics(
-        self, topics: Sequence[TopicReference], *, principal: str = ANONYMOUS
-    ) -> Sequence[DeletedTopic]: ...
-
-    async def create_partitions(
-        self, topics: Sequence[TopicGrowth], *, validate_only: bool = False, principal: str = ANONYMOUS
-    ) -> Sequence[GrownTopic]: ...
-
-    async def incremental_alter_configs(
-        self, resources: Sequence[ConfigAlteration], *, validate_only: bool = False, principal: str = ANONYMOUS
-    ) -> Sequence[AlteredConfig]: ...
-
-    async def ask(
-        self, request: ControllerRequest, reply_type: type[Reply], *, principal: str = ANONYMOUS
-    ) -> Reply: ...
-
-    async def alter_partition_reassignments(
-        self,
-        partitions: Sequence[PartitionReassignment],
-        *,
-        allow_replication_factor_change: bool = True,
-        principal: str = ANONYMOUS,
-    ) -> Sequence[ReassignedPartition]: ...
-
-    async def list_partition_reassignments(
-        self, partitions: tuple[tuple[str, int], ...] | None, *, principal: str = ANONYMOUS
-    ) -> Sequence[OngoingReassignment]: ...
-
-    async def elect_leaders(
-        self, election_type: ElectionType, partitions: tuple[tuple[str, int], ...] | None, *, principal: str = ANONYMOUS
-    ) -> Sequence[ElectedPartition]: ...
-
-    async def unregister_broker(self, broker_id: BrokerId, *, principal: str = ANONYMOUS) -> None: ...
 
 
 class ProducerIdSource(Protocol):
@@ -139,7 +75,7 @@ class BrokerServices:
     replica_manager: Any
     """barnabas_replication.manager.ReplicaManager"""
     metadata: MetadataSource
-    controller: ControllerVerbs
+    controller: ActiveController
     groups: Any
     """coordinator/group/service.py: GroupCoordinator"""
     producer_ids: ProducerIdSource

@@ -11,19 +11,18 @@ may renew, since no ACL gives anybody more yet.
 
 from __future__ import annotations
 
-from barnabas_broker.api.context import ANONYMOUS, RequestContext
+from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests_security import (
     CreateDelegationToken,
-    CreateDelegationTokenReply,
-    DelegationTokenExpiry,
     ExpireDelegationToken,
     RenewDelegationToken,
 )
 from barnabas_quorum.controller.tokens import token_hmac
 from barnabas_quorum.records_security import DelegationTokenRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -66,7 +65,6 @@ async def create_token(
             renewers=tuple(f"{renewer.principal_type}:{renewer.principal_name}" for renewer in request.renewers),
             max_lifetime_ms=request.max_lifetime_ms,
         ),
-        CreateDelegationTokenReply,
         principal=context.principal,
     )
     token = reply.token
@@ -93,7 +91,7 @@ async def renew_token(
     asked = RenewDelegationToken(
         requester=_authenticated(context), hmac=bytes(request.hmac), renew_period_ms=request.renew_period_ms
     )
-    reply = await services.controller.ask(asked, DelegationTokenExpiry, principal=context.principal)
+    reply = await services.controller.ask(asked, principal=context.principal)
     return RenewDelegationTokenResponse(expiry_timestamp_ms=reply.expiration_timestamp_ms)
 
 
@@ -105,7 +103,7 @@ async def expire_token(
     asked = ExpireDelegationToken(
         requester=_authenticated(context), hmac=bytes(request.hmac), expiry_period_ms=request.expiry_time_period_ms
     )
-    reply = await services.controller.ask(asked, DelegationTokenExpiry, principal=context.principal)
+    reply = await services.controller.ask(asked, principal=context.principal)
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=reply.expiration_timestamp_ms)
 
 

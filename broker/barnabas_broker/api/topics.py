@@ -25,6 +25,9 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
     CreatedTopic,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
     TopicGrowth,
     TopicReference,
 )
@@ -84,10 +87,11 @@ async def create_topics(services: BrokerServices, context: RequestContext, reque
             refused[topic.name] = error
     created: dict[str, CreatedTopic] = {}
     if wanted:
-        call = services.controller.create_topics(
-            tuple(wanted.values()), validate_only=request.validate_only, principal=context.principal
+        call = services.controller.ask(
+            CreateTopics(topics=tuple(wanted.values()), validate_only=request.validate_only),
+            principal=context.principal,
         )
-        created = {topic.name: topic for topic in await within(call, request.timeout_ms)}
+        created = {topic.name: topic for topic in (await within(call, request.timeout_ms)).topics}
     elements: list[bytes] = []
     entries = TopicEntries(services)
     for name in times:
@@ -187,10 +191,9 @@ async def delete_topics(
     wanted = [same[0] for same in by_topic.values() if len(same) == 1 and _names_one(same[0])]
     answers: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
     if wanted:
-        call = services.controller.delete_topics(
-            [TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted], principal=context.principal
-        )
-        for state, deleted in zip(wanted, await within(call, request.timeout_ms), strict=True):
+        references = tuple(TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted)
+        call = services.controller.ask(DeleteTopics(topics=references), principal=context.principal)
+        for state, deleted in zip(wanted, (await within(call, request.timeout_ms)).topics, strict=True):
             answers[(state.name, state.topic_id)] = DeletableTopicResult(
                 name=deleted.name if deleted.name is not None else state.name,
                 topic_id=deleted.topic_id,
@@ -262,10 +265,10 @@ async def create_partitions(
         if times[topic.name] == 1 and topic.name not in errors
     ]
     if wanted:
-        call = services.controller.create_partitions(
-            wanted, validate_only=request.validate_only, principal=context.principal
+        call = services.controller.ask(
+            CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only), principal=context.principal
         )
-        errors |= {grown.name: grown.error for grown in await within(call, request.timeout_ms)}
+        errors |= {grown.name: grown.error for grown in (await within(call, request.timeout_ms)).topics}
     results = []
     for name in times:
         error = errors.get(name, _invalid(f"topic {name} is named more than once in the request"))

@@ -17,7 +17,6 @@ from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests_security import (
     AlterUserScramCredentials,
-    AlterUserScramCredentialsReply,
     ScramDeletion,
     ScramUpsertion,
 )
@@ -95,7 +94,6 @@ async def alter_credentials(
             ),
             upsertions=tuple(_upsertion(change) for change in request.upsertions),
         ),
-        AlterUserScramCredentialsReply,
         principal=context.principal,
     )
     return AlterUserScramCredentialsResponse(results=[_altered(user.name, user.error) for user in reply.users])

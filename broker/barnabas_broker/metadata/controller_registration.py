@@ -11,8 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from barnabas_broker.controller_client import ControllerClient
-from barnabas_quorum.controller.requests_cluster import RegisterController, RegisterControllerReply
+from barnabas_broker.controller_client import ADMIN_TIMEOUT_MS, ControllerClient
+from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_wire.kafka.errors import KafkaError
 
@@ -47,7 +47,7 @@ class ControllerRegistrar:
             self._changed.clear()
             if self._is_needed():
                 try:
-                    await self._client.ask(self._identity, RegisterControllerReply)
+                    await self._client.ask(self._identity, timeout_ms=ADMIN_TIMEOUT_MS)
                     logger.info("controller %d is registered", self._identity.controller_id)
                 except KafkaError as error:
                     if str(error) != self._last_refusal:

@@ -252,7 +252,7 @@ class BrokerLifecycle:
         warn_at = asyncio.get_running_loop().time() + REGISTRATION_WARN_MS / 1000
         while True:
             try:
-                epoch = await self._client.register_broker(request)
+                epoch = (await self._client.ask(request)).broker_epoch
             except KafkaError as error:
                 # a controller that a bad metadata record holds waits for an operator, however long: no reason to die
                 is_held = error.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,6 +1,6 @@
 """Tells the controller in which log directory each replica of this broker is (KIP-858).
 
-May touch:  asyncio, the controller client.    Must not touch: logs, images.
+May touch:  asyncio.    Must not touch: logs, images.
 Invariants: the newest word on a replica counts; one request in flight; what was not answered is sent again.
 Read next:  barnabas_quorum/controller/directories.py, which decides what follows.
 
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
 
 from barnabas_quorum.controller.requests_partitions import PlacedReplica, ReplicaPlacement
 from barnabas_wire.kafka.errors import KafkaError
@@ -25,19 +24,12 @@ PLACEMENTS_MAX = 2_000
 """Replicas told of in one request."""
 
 
-class PlacementChannel(Protocol):
-    """Carries placements to the active controller."""
-
-    async def assign_replicas_to_directories(self, placements: Sequence[ReplicaPlacement]) -> Sequence[PlacedReplica]:
-        """One outcome each; raises KafkaError when nobody took the request."""
-        ...
-
-
 class Placements:
     """What is still to be told. Lives on the data lane; `run` owns it."""
 
-    def __init__(self, channel: PlacementChannel) -> None:
-        self._channel = channel
+    def __init__(self, report: Callable[[Sequence[ReplicaPlacement]], Awaitable[Sequence[PlacedReplica]]]) -> None:
+        """`report` (OwnRequests) has one outcome each; it raises KafkaError when nobody took the request."""
+        self._report = report
         self._waiting: dict[tuple[Uuid, int], Uuid] = {}
         self._is_due = asyncio.Event()
 
@@ -55,7 +47,7 @@ class Placements:
             if not batch:
                 continue
             try:
-                outcomes = await self._channel.assign_replicas_to_directories(
+                outcomes = await self._report(
                     [
                         ReplicaPlacement(topic_id=topic_id, partition_id=partition, directory_id=directory)
                         for (topic_id, partition), directory in batch.items()

@@ -1,6 +1,6 @@
 """Reports to the controller which replicas of this broker are faulty, and which are whole again.
 
-May touch:  asyncio, the controller client.    Must not touch: logs, images.
+May touch:  asyncio.    Must not touch: logs, images.
 Invariants: the newest word on a replica counts; one request in flight; what was not answered is sent again.
 Read next:  barnabas_quorum/controller/replica_faults.py, which decides what follows; placements.py, of the same shape.
 
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
 
 from barnabas_quorum.controller.requests_partitions import PlacedReplica, ReplicaFaultReport
 from barnabas_quorum.records import ReplicaFault
@@ -27,19 +26,12 @@ REPORTS_MAX = 2_000
 """Replicas in one request. More wait, at most one entry for each replica of this broker."""
 
 
-class FaultChannel(Protocol):
-    """Carries reports to the active controller."""
-
-    async def alter_replica_faults(self, reports: Sequence[ReplicaFaultReport]) -> Sequence[PlacedReplica]:
-        """One outcome each; raises KafkaError when nobody took the request."""
-        ...
-
-
 class ReplicaFaultReports:
     """What is still to be reported. Lives on the data lane; `run` owns it."""
 
-    def __init__(self, channel: FaultChannel) -> None:
-        self._channel = channel
+    def __init__(self, report: Callable[[Sequence[ReplicaFaultReport]], Awaitable[Sequence[PlacedReplica]]]) -> None:
+        """`report` (OwnRequests) has one outcome each; it raises KafkaError when nobody took the request."""
+        self._report = report
         self._waiting: dict[tuple[Uuid, int], ReplicaFault | None] = {}
         self._is_due = asyncio.Event()
 
@@ -57,7 +49,7 @@ class ReplicaFaultReports:
             if not batch:
                 continue
             try:
-                outcomes = await self._channel.alter_replica_faults(
+                outcomes = await self._report(
                     [
                         ReplicaFaultReport(topic_id=topic_id, partition_id=partition, fault=fault)
                         for (topic_id, partition), fault in batch.items()

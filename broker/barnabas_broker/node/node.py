@@ -42,6 +42,7 @@ from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
 from barnabas_broker.metadata.cut_off import CutOffWatch
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
@@ -228,13 +229,16 @@ class Node:
             )
 
         tell_offline_directories()
+        own_requests = OwnRequests(
+            control.client, broker_id=config.server.id, broker_epoch=lambda: lifecycle.broker_epoch
+        )
         replicas = ReplicaManager(
             broker_id=config.server.id,
             broker_epoch=lambda: lifecycle.broker_epoch,
             config=config.replication,
             logs=logs,
             log_config=settings.log_config,
-            controller=control.client,
+            controller=own_requests,
             peers=self._make_peer,
             clock_ms=wall_ms,
             random=Random(self._random.random()),
@@ -261,7 +265,7 @@ class Node:
                 metadata=cache,
                 controller=control.client,
                 groups=groups,
-                producer_ids=ProducerIds(control.client.allocate_producer_ids),
+                producer_ids=ProducerIds(own_requests.allocate_producer_ids),
                 clock_ms=wall_ms,
                 quorum_description=lambda: self._control.call(control.leader_view.describe()),
                 broker_keys=control.facts.described_keys,
@@ -271,9 +275,9 @@ class Node:
         )
         await server.start()
 
-        placements = Placements(control.client)
+        placements = Placements(own_requests.assign_replicas_to_directories)
         replicas.on_placed = placements.note
-        faults = ReplicaFaultReports(control.client)
+        faults = ReplicaFaultReports(own_requests.alter_replica_faults)
         replicas.on_replica_fault = faults.note
 
         def on_directory_failed(directory: str, error: OSError) -> None:
@@ -480,8 +484,6 @@ class _ControlSide:
             GrpcControllerTransport(addresses, applied=self._applied),
             loop=node.control_loop,
             controllers=addresses,
-            broker_id=server.id,
-            broker_epoch=lambda: -1 if self._lifecycle is None else self._lifecycle.broker_epoch,
             leader_hint=lambda: self.quorum.leader_and_epoch.leader_id,
         )
         self.leader_view = LeaderView(

@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import ClassVar
 
-from barnabas_quorum.controller.requests_cluster import ClusterReply, ClusterRequest
-from barnabas_quorum.controller.requests_integrity import IntegrityReply, IntegrityRequest
-from barnabas_quorum.controller.requests_partitions import PartitionReply, PartitionRequest
-from barnabas_quorum.controller.requests_security import SecurityReply, SecurityRequest
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.errors import NotController
 from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState
 from barnabas_wire.kafka.errors import KafkaError
@@ -38,9 +36,10 @@ class NotActiveController(NotController):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterBroker:
+class RegisterBroker(Request["RegisterBrokerReply"]):
     """One process start of a broker asks to be part of the cluster (BrokerRegistration, KIP-631)."""
 
+    is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
     cluster_id: str
     incarnation_id: Uuid
@@ -63,9 +62,10 @@ class RegisterBrokerReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerHeartbeat:
-    """A broker lives, and says how far it has read the metadata (BrokerHeartbeat, KIP-631)."""
+class BrokerHeartbeat(Request["BrokerHeartbeatReply"]):
+    """A broker lives, and says how far it has read the metadata (BrokerHeartbeat, KIP-631). Heartbeats have a stream of their own."""
 
+    is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
     broker_epoch: int
     metadata_offset: Offset
@@ -110,9 +110,10 @@ class PartitionAlteration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartition:
+class AlterPartition(Request["AlterPartitionReply"]):
     """The ISR changes of one leader broker (AlterPartition, KIP-497)."""
 
+    is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
     broker_epoch: int
     partitions: tuple[PartitionAlteration, ...]
@@ -152,7 +153,7 @@ class CreatableTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateTopics:
+class CreateTopics(Request["CreateTopicsReply"]):
     """Make topics; each succeeds or fails alone."""
 
     topics: tuple[CreatableTopic, ...]
@@ -188,7 +189,7 @@ class TopicReference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteTopics:
+class DeleteTopics(Request["DeleteTopicsReply"]):
     """Delete topics; each succeeds or fails alone."""
 
     topics: tuple[TopicReference, ...]
@@ -222,7 +223,7 @@ class TopicGrowth:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreatePartitions:
+class CreatePartitions(Request["CreatePartitionsReply"]):
     """Add partitions; each topic succeeds or fails alone."""
 
     topics: tuple[TopicGrowth, ...]
@@ -272,7 +273,7 @@ class ConfigAlteration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncrementalAlterConfigs:
+class IncrementalAlterConfigs(Request["IncrementalAlterConfigsReply"]):
     """Change configs; each resource succeeds or fails as a whole (KIP-339)."""
 
     resources: tuple[ConfigAlteration, ...]
@@ -296,9 +297,10 @@ class IncrementalAlterConfigsReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllocateProducerIds:
+class AllocateProducerIds(Request["AllocateProducerIdsReply"]):
     """A broker asks for a block of producer ids (KIP-730)."""
 
+    is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
     broker_epoch: int
 
@@ -309,33 +311,3 @@ class AllocateProducerIdsReply:
 
     first: int
     count: int
-
-
-ControllerRequest = (
-    RegisterBroker
-    | AlterPartition
-    | CreateTopics
-    | DeleteTopics
-    | CreatePartitions
-    | IncrementalAlterConfigs
-    | AllocateProducerIds
-    | PartitionRequest
-    | ClusterRequest
-    | SecurityRequest
-    | IntegrityRequest
-)
-"""Asked by one call each; heartbeats have a stream of their own."""
-
-ControllerReply = (
-    RegisterBrokerReply
-    | AlterPartitionReply
-    | CreateTopicsReply
-    | DeleteTopicsReply
-    | CreatePartitionsReply
-    | IncrementalAlterConfigsReply
-    | AllocateProducerIdsReply
-    | PartitionReply
-    | ClusterReply
-    | SecurityReply
-    | IntegrityReply
-)

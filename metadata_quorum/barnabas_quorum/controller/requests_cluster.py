@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.records import FeatureRange
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
@@ -33,7 +35,7 @@ class FeatureUpdate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateFeatures:
+class UpdateFeatures(Request["UpdateFeaturesReply"]):
     """Set feature levels, all or none."""
 
     updates: tuple[FeatureUpdate, ...]
@@ -56,9 +58,10 @@ class UpdateFeaturesReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegisterController:
+class RegisterController(Request["RegisterControllerReply"]):
     """One process start of a controller tells where it is and what it can (KIP-919)."""
 
+    is_nodes_own: ClassVar[bool] = True
     controller_id: BrokerId
     cluster_id: str
     incarnation_id: Uuid
@@ -72,7 +75,7 @@ class RegisterControllerReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterController:
+class UnregisterController(Request["UnregisterControllerReply"]):
     """Forget a controller that is gone for good. One that still runs registers itself again."""
 
     controller_id: BrokerId
@@ -81,7 +84,3 @@ class UnregisterController:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterControllerReply:
     """It is forgotten."""
-
-
-ClusterRequest = UpdateFeatures | RegisterController | UnregisterController
-ClusterReply = UpdateFeaturesReply | RegisterControllerReply | UnregisterControllerReply

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas_quorum.controller.request import Request
 from barnabas_wire.kafka.ids import Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriteImageHash:
+class WriteImageHash(Request["WriteImageHashReply"]):
     """Write what the metadata hashes to into the log, so that every node compares its own."""
 
 
@@ -26,7 +27,7 @@ class WriteImageHashReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignOffRecord:
+class SignOffRecord(Request["SignOffRecordReply"]):
     """Let every node pass over a committed record that none can replay."""
 
     offset: Offset
@@ -41,7 +42,3 @@ class SignOffRecordReply:
 
     offset: Offset
     """Of the record with the sign-off."""
-
-
-IntegrityRequest = WriteImageHash | SignOffRecord
-IntegrityReply = WriteImageHashReply | SignOffRecordReply

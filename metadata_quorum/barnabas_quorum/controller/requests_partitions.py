@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import ClassVar
 
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
@@ -23,7 +25,7 @@ class ElectionType(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElectLeaders:
+class ElectLeaders(Request["ElectLeadersReply"]):
     """Elect leaders now (ElectLeaders, KIP-183, KIP-460)."""
 
     election_type: ElectionType
@@ -58,7 +60,7 @@ class PartitionReassignment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterPartitionReassignments:
+class AlterPartitionReassignments(Request["AlterPartitionReassignmentsReply"]):
     """Change who holds partitions; each succeeds or fails alone (KIP-455)."""
 
     partitions: tuple[PartitionReassignment, ...]
@@ -84,9 +86,10 @@ class AlterPartitionReassignmentsReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListPartitionReassignments:
+class ListPartitionReassignments(Request["ListPartitionReassignmentsReply"]):
     """Which reassignments are under way (KIP-455)."""
 
+    is_read: ClassVar[bool] = True
     partitions: tuple[tuple[str, int], ...] | None = None
     """(topic, partition); None = all."""
 
@@ -122,9 +125,10 @@ class ReplicaPlacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignReplicasToDirectories:
+class AssignReplicasToDirectories(Request["AssignReplicasToDirectoriesReply"]):
     """A broker with several log directories tells where its replicas are (KIP-858)."""
 
+    is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
     broker_epoch: int
     placements: tuple[ReplicaPlacement, ...]
@@ -157,9 +161,10 @@ class ReplicaFaultReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterReplicaFaults:
+class AlterReplicaFaults(Request["AlterReplicaFaultsReply"]):
     """A broker reports replicas that became faulty, or that are whole again."""
 
+    is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
     broker_epoch: int
     reports: tuple[ReplicaFaultReport, ...]
@@ -173,7 +178,7 @@ class AlterReplicaFaultsReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnregisterBroker:
+class UnregisterBroker(Request["UnregisterBrokerReply"]):
     """Forget a broker that will not come back (KIP-631)."""
 
     broker_id: BrokerId
@@ -182,21 +187,3 @@ class UnregisterBroker:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBrokerReply:
     """It is forgotten."""
-
-
-PartitionRequest = (
-    ElectLeaders
-    | AlterPartitionReassignments
-    | ListPartitionReassignments
-    | AssignReplicasToDirectories
-    | AlterReplicaFaults
-    | UnregisterBroker
-)
-PartitionReply = (
-    ElectLeadersReply
-    | AlterPartitionReassignmentsReply
-    | ListPartitionReassignmentsReply
-    | AssignReplicasToDirectoriesReply
-    | AlterReplicaFaultsReply
-    | UnregisterBrokerReply
-)

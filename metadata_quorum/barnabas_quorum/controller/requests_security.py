@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
 from barnabas_quorum.records_security import DelegationTokenRecord, QuotaEntity
 from barnabas_wire.kafka.errors import KafkaError
@@ -23,7 +24,7 @@ class QuotaAlteration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterClientQuotas:
+class AlterClientQuotas(Request["AlterClientQuotasReply"]):
     """Change quotas; each entity succeeds or fails as a whole (KIP-546)."""
 
     alterations: tuple[QuotaAlteration, ...]
@@ -38,7 +39,7 @@ class AlterClientQuotasReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAcls:
+class CreateAcls(Request["CreateAclsReply"]):
     """Each entry succeeds or fails alone; one that exists already is left as it is."""
 
     entries: tuple[AccessControlEntry, ...]
@@ -52,7 +53,7 @@ class CreateAclsReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteAcls:
+class DeleteAcls(Request["DeleteAclsReply"]):
     """Delete what the filters mean; each succeeds or fails alone."""
 
     filters: tuple[AclFilter, ...]
@@ -95,7 +96,7 @@ class ScramUpsertion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlterUserScramCredentials:
+class AlterUserScramCredentials(Request["AlterUserScramCredentialsReply"]):
     """Each credential succeeds or fails alone; what is wrong about a user is told of the user (KIP-554)."""
 
     deletions: tuple[ScramDeletion, ...] = ()
@@ -118,7 +119,7 @@ class AlterUserScramCredentialsReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateDelegationToken:
+class CreateDelegationToken(Request["CreateDelegationTokenReply"]):
     """Make a token for `owner`, asked for by `requester` (KIP-48, KIP-373); both `User:name`."""
 
     owner: str
@@ -137,7 +138,7 @@ class CreateDelegationTokenReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RenewDelegationToken:
+class RenewDelegationToken(Request["DelegationTokenExpiry"]):
     """Let a token live longer."""
 
     requester: str
@@ -147,7 +148,7 @@ class RenewDelegationToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExpireDelegationToken:
+class ExpireDelegationToken(Request["DelegationTokenExpiry"]):
     """Let a token live no longer than this."""
 
     requester: str
@@ -161,22 +162,3 @@ class DelegationTokenExpiry:
     """Answers both: when the token expires, ms since 1970."""
 
     expiration_timestamp_ms: int
-
-
-SecurityRequest = (
-    AlterClientQuotas
-    | CreateAcls
-    | DeleteAcls
-    | AlterUserScramCredentials
-    | CreateDelegationToken
-    | RenewDelegationToken
-    | ExpireDelegationToken
-)
-SecurityReply = (
-    AlterClientQuotasReply
-    | CreateAclsReply
-    | DeleteAclsReply
-    | AlterUserScramCredentialsReply
-    | CreateDelegationTokenReply
-    | DelegationTokenExpiry
-)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,
     AllocateProducerIdsReply,
@@ -22,8 +23,6 @@ from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
     ConfigOperation,
-    ControllerReply,
-    ControllerRequest,
     CreatableTopic,
     CreatedTopic,
     CreatePartitions,
@@ -60,12 +59,12 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.rpc import controller_pb2 as pb
 
 
-def write_call(verb: Verb, request: ControllerRequest, *, principal: str) -> Any:
+def write_call(verb: Verb, request: Request[Any], *, principal: str) -> Any:
     """The protobuf message of a request."""
     return verb.call_type(caller=pb.Caller(principal=principal), **verb.write_call(request))
 
 
-def read_call(verb: Verb, message: Any) -> ControllerRequest:
+def read_call(verb: Verb, message: Any) -> Request[Any]:
     """The request in a protobuf message. Raises KafkaError INVALID_REQUEST on what does not fit."""
     try:
         return verb.read_call(message)
@@ -73,12 +72,12 @@ def read_call(verb: Verb, message: Any) -> ControllerRequest:
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{verb.method}: {error}") from error
 
 
-def write_answer(verb: Verb, reply: ControllerReply) -> Any:
+def write_answer(verb: Verb, reply: Any) -> Any:
     """The protobuf message of a reply."""
     return verb.answer_type(**verb.write_answer(reply))
 
 
-def read_answer(verb: Verb, message: Any) -> ControllerReply:
+def read_answer(verb: Verb, message: Any) -> Any:
     """The reply in a protobuf message. Raises KafkaError UNKNOWN_SERVER_ERROR on what does not fit."""
     try:
         return verb.read_answer(message)

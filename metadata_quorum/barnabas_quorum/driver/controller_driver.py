@@ -23,25 +23,19 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.partition_change import ElectedFrom, elected_from
 from barnabas_quorum.controller.partitions import registered_broker
 from barnabas_quorum.controller.quarantine import held_refusal
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
-    AllocateProducerIds,
-    AlterPartition,
     BrokerHeartbeat,
     BrokerHeartbeatReply,
-    ControllerReply,
-    ControllerRequest,
     NotActiveController,
-    RegisterBroker,
 )
-from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
-from barnabas_quorum.controller.requests_partitions import AlterReplicaFaults, AssignReplicasToDirectories
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.controller.sessions import BrokerSession
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
@@ -60,15 +54,8 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 
 logger = logging.getLogger(__name__)
 
-UNCONFIRMED = (
-    AllocateProducerIds,
-    AlterPartition,
-    AlterReplicaFaults,
-    AssignReplicasToDirectories,
-    RegisterBroker,
-    RegisterController,
-)
-"""What nodes ask for themselves, and ask again when refused: a refusal that a deposed controller gives does them no harm."""
+R = TypeVar("R")
+
 NO_OP: ControllerResult[None] = ControllerResult(records=[NoOpRecord()], response=None)
 WAITERS_MAX = 10_000
 """Answers that may wait for their commit; more are refused, so that a stalled quorum does not fill the memory."""
@@ -273,16 +260,17 @@ class ControllerDriver:
 
     # --- requests -------------------------------------------------------------------------------------------------------
 
-    async def handle(self, request: ControllerRequest, *, principal: str) -> ControllerReply:
-        """Decide a request and wait for its commit; what an operator is told without a change of his waits for a commit
-        that came after it was decided (Raft's ReadIndex, by way of the log). Raises the KafkaError that refuses it,
-        NotActiveController when this controller is not, or is no longer, the active one."""
+    async def handle(self, request: Request[R], *, principal: str) -> R:
+        """Decide a request and wait for its commit. An answer to an operator that needed no change waits for a commit that came
+        after it was decided (Raft's ReadIndex, by way of the log). What nodes ask for themselves does not.
+
+        Raises the KafkaError that refuses it, NotActiveController when this controller is not, or is no longer, the active one."""
         logger.debug("%s asks %s", principal, request)
         if isinstance(request, SignOffRecord):
-            return await self._sign_off(request, principal)
-        reply: ControllerReply = await self._submit(
+            return cast(R, await self._sign_off(request, principal))
+        reply: R = await self._submit(
             lambda: self.controller.decide(request, now_ms=self._now_ms()),
-            is_confirmed=not isinstance(request, UNCONFIRMED),
+            is_confirmed=not request.is_nodes_own,
         )
         return reply
 

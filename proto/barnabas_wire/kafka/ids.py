@@ -50,6 +50,8 @@ ZERO_UUID = Uuid(bytes(16))
 METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 """Fixed topic id of __cluster_metadata (KIP-595)."""
 METADATA_TOPIC = "__cluster_metadata"
+ANONYMOUS = "User:ANONYMOUS"
+"""The principal of who has not said who it is."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Written by the brokers' coordinators alone."""
 

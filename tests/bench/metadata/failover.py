@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from barnabas_broker.controller_client import ControllerUnreachable, GrpcControllerTransport
+from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,
-    ControllerRequest,
     CreatableTopic,
     CreateTopics,
     NotActiveController,
@@ -96,7 +96,7 @@ class Quorum:
         for process in self.processes:
             await process.kill()
 
-    async def ask(self, request: ControllerRequest, *, attempt_ms: int = ATTEMPT_MS) -> Any:
+    async def ask(self, request: Request[Any], *, attempt_ms: int = ATTEMPT_MS) -> Any:
         """Ask until an active controller answers. Raises the KafkaError of one that refuses."""
         while True:
             try:

@@ -156,7 +156,7 @@ class ControllerMember:
     async def start_broker(self, broker_id: int) -> int:
         """Register and unfence a broker that is a registration only; its epoch."""
         reply = await self.driver.handle(registration(broker_id, 9), principal="bench")
-        epoch: int = reply.broker_epoch  # type: ignore[union-attr]
+        epoch: int = reply.broker_epoch
         await self.heartbeat(broker_id, epoch)
         return epoch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.group.messages import JoinOutcome, JoinRequest, MemberRef, SyncOutcome, SyncRequest
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_broker.coordinator.runtime import ShardState
-from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic
+from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic, CreateTopics, CreateTopicsReply
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch
@@ -47,12 +47,15 @@ class FakeController:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def create_topics(self, topics: Sequence[CreatableTopic], **options: Any) -> tuple[CreatedTopic, ...]:
-        self.asked.extend(topics)
+    async def ask(self, request: Any, **options: Any) -> Any:
+        assert isinstance(request, CreateTopics)
+        self.asked.extend(request.topics)
         await self.gate.wait()
         if self.unreachable is not None:
             raise self.unreachable
-        return tuple(CreatedTopic(name=topic.name, error=self.error) for topic in topics)
+        return CreateTopicsReply(
+            topics=tuple(CreatedTopic(name=topic.name, error=self.error) for topic in request.topics)
+        )
 
 
 class GroupBench:

@@ -41,7 +41,8 @@ from barnabas_broker.coordinator.group.messages import (
 )
 from barnabas_broker.coordinator.group.shard import GroupShard
 from barnabas_broker.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
-from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic
+from barnabas_quorum.controller.request import ActiveController
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
@@ -60,14 +61,6 @@ class MetadataSource(Protocol):
         ...
 
 
-class TopicCreator(Protocol):
-    """The part of the controller client that makes topics."""
-
-    async def create_topics(self, topics: Sequence[CreatableTopic]) -> Sequence[CreatedTopic]:
-        """One outcome per topic, in order. Raises KafkaError when no controller answered."""
-        ...
-
-
 class GroupCoordinator:
     """Every group whose partition this broker leads. All methods run on the data lane."""
 
@@ -77,7 +70,7 @@ class GroupCoordinator:
         config: GroupCoordinatorConfig,
         log: CoordinatorLog,
         metadata: MetadataSource,
-        controller: TopicCreator,
+        controller: ActiveController,
         clock_ms: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
@@ -159,7 +152,7 @@ class GroupCoordinator:
         )
         self._is_creating = True
         try:
-            (created,) = await self._controller.create_topics([wanted])
+            (created,) = (await self._controller.ask(CreateTopics(topics=(wanted,)))).topics
         except KafkaError as error:
             raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be made: {error.message}") from error
         finally:
