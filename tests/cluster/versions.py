@@ -329,8 +329,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", type=Path, metavar="DIRECTORY", help="keep everything in this new directory")
     options = parser.parse_args()
-    if options.keep is not None:
-        options.keep.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="barnabas-versions-", ignore_cleanup_errors=True) as temporary:
         former = options.former
         if former is None:
@@ -339,7 +337,9 @@ def main() -> int:
             except NotInThisCloneError as error:
                 print(f"NOT RUN: {error}")
                 return 0
-        return run(former.absolute(), options.keep or Path(temporary) / "run", seed=options.seed)
+        directory = options.keep or Path(temporary) / "run"
+        directory.mkdir(parents=True)
+        return run(former.absolute(), directory, seed=options.seed)
 
 
 if __name__ == "__main__":
