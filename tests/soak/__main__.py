@@ -17,6 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from confluent_kafka import Producer
+
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.chaos.nodes import ROOT, find_complaints
@@ -41,6 +43,11 @@ OVERRIDES = {
     "producer.id.expiration.ms": "5000",
     "producer.id.expiration.check.interval.ms": "1000",
 }
+
+
+FILL_BYTES = 3 * MIB
+"""Of each partition of the topic that stays: its segments and its retention turn over before the baseline."""
+FILL_RECORD_BYTES = 16 * 1024
 
 
 class Soak:
@@ -117,6 +124,16 @@ class Soak:
             self.broken.append(f"cycle {cycle}: no {', no '.join(missing)}: the clients heard {found['errors']}")
 
 
+def _fill(bootstrap_servers: str) -> None:
+    """Let every partition of STEADY have as many segments as it will have from now on. Raises TimeoutError."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 5})
+    for partition in range(STEADY_PARTITIONS):
+        for _ in range(FILL_BYTES // FILL_RECORD_BYTES):
+            producer.produce(STEADY, b"x" * FILL_RECORD_BYTES, partition=partition)
+    if producer.flush(CHURN_ENDS_WITHIN_S):
+        raise TimeoutError(f"{STEADY} was not filled within {CHURN_ENDS_WITHIN_S:.0f} s; look at the nodes' logs")
+
+
 def _counted(done: Counter[str]) -> str:
     return ", ".join(f"{done[kind]:,} {kind}" for kind in KINDS)
 
@@ -127,6 +144,7 @@ def run(directory: Path, *, hours: float, seed: int, result: Path | None) -> int
         with AdminClient(cluster.admin_addresses, timeout_s=30.0) as admin:
             admin.create_topics([STEADY], partitions=STEADY_PARTITIONS, replication_factor=3, configs=STEADY_CONFIGS)
         cluster.wait_until_healthy()
+        _fill(cluster.bootstrap_servers)
         soak = Soak(cluster, seed)
         soak.run(hours * 3600)
         soak.broken += [f"node {death.node_id} {death.status}: {death.last_words}" for death in cluster.find_deaths()]

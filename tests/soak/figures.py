@@ -29,7 +29,7 @@ class Allowance(NamedTuple):
 
 JUDGED: Mapping[str, Allowance] = {
     RSS: Allowance(0.15, 24 * MIB),
-    DESCRIPTORS: Allowance(0.02, 30),
+    DESCRIPTORS: Allowance(0.02, 12),
     THREADS: Allowance(0.1, 6),
     "barnabas_event_loop_tasks{control}": Allowance(0.1, 6),
     "barnabas_event_loop_tasks{data}": Allowance(0.1, 6),
@@ -39,11 +39,11 @@ JUDGED: Mapping[str, Allowance] = {
     "barnabas_groups": Allowance(0, 0),
     "barnabas_group_members": Allowance(0, 0),
     "barnabas_replica_partitions": Allowance(0, 3),
-    "barnabas_log_files_open": Allowance(0.05, 24),
+    "barnabas_log_files_open": Allowance(0.05, 6),
     "barnabas_controller_event_queue_size": Allowance(0, 8),
 }
-"""Purgatory, connections, queue: nodes speak with each other, also while no client does. Log files: the topic that stays has a
-few segments more or less, as its retention has just looked or not. Other gauges are only shown."""
+"""Purgatory, connections, queue: nodes speak with each other, also while no client does. Log files: a partition of
+the topic that stays may be about to lose its oldest segment. Other gauges are only shown."""
 SHOWN_ALWAYS = (RSS, DESCRIPTORS, THREADS, "barnabas_event_loop_tasks{control}", "barnabas_event_loop_tasks{data}")
 
 
