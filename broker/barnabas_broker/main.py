@@ -34,10 +34,10 @@ ORPHAN_STOP_S = 15.0
 """A node whose parent has gone and that has not stopped in order after this time ends at once."""
 _VERBS_ELSEWHERE = {
     "quorum": (
-        "barnabas_broker.recover_command",
+        "barnabas_broker.offline.recover_command",
         "recover a controller quorum that has lost its majority (offline)",
     ),
-    "log": ("barnabas_broker.log_dump", "look into log files (offline)"),
+    "log": ("barnabas_broker.offline.log_dump", "look into log files (offline)"),
 }
 """Verbs whose arguments are with their code, and their lines in the help: others do not wait for what these import."""
 
@@ -314,13 +314,13 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _quorum(options: argparse.Namespace) -> int:
-    from barnabas_broker.recover_command import run
+    from barnabas_broker.offline.recover_command import run
 
     return run(options)
 
 
 def _log(options: argparse.Namespace) -> int:
-    from barnabas_broker.log_dump import run
+    from barnabas_broker.offline.log_dump import run
 
     return run(options)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import grpc.aio
 
-from barnabas_broker.admin_edge import AdminEdge
-from barnabas_broker.admin_rpc import AdminService
-from barnabas_broker.quorum_view import LeaderView
+from barnabas_broker.admin.edge import AdminEdge
+from barnabas_broker.admin.service import AdminService
+from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_quorum.controller.requests import (
     AlteredConfig,
     CreatableTopic,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from barnabas_broker.controller_client.quorum_health import SILENCE_MS_MAX, bears_no_loss, present_observers
 from barnabas_broker.metrics.census import UNDER_REPLICATED, partition_flags
-from barnabas_broker.quorum_health import SILENCE_MS_MAX, bears_no_loss, present_observers
 from barnabas_quorum.driver.quorum_description import ReplicaDescription
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.topics import PartitionRegistration

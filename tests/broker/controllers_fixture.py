@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable
+from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable
 from barnabas_broker.metadata.own_requests import OwnRequests
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (

@@ -65,7 +65,7 @@ def test_a_verb_loads_nothing_that_only_another_needs(tmp_path: Path) -> None:
         f"controller.quorum.bootstrap.servers=127.0.0.1:9093\nlog.dirs={tmp_path / 'data'}\n"
     )
     words = ["format", "-c", str(properties), "--standalone", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ"]
-    others = ("grpc", "google.protobuf", "barnabas_quorum.image.metadata", "barnabas_broker.quorum_recovery")
+    others = ("grpc", "google.protobuf", "barnabas_quorum.image.metadata", "barnabas_broker.offline.quorum_recovery")
     code = f"""
 import sys
 from barnabas_broker.main import main

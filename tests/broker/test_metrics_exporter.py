@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from barnabas_broker.admin_edge import AdminStats
-from barnabas_broker.controller_client import ControllerClientStats
+from barnabas_broker.admin.edge import AdminStats
+from barnabas_broker.controller_client.client import ControllerClientStats
 from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupStats, RebalanceReason
 from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState

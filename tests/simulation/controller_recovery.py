@@ -1,10 +1,10 @@
 """A majority of the voters is lost, and an operator recovers the quorum from a survivor with the code of `quorum recover`.
 
 May touch:  the simulated nodes' power, disks and links, as an operator can; their state read only, to judge.
-Must not touch: the rules of a recovery: broker/quorum_recovery.py has them.
+Must not touch: the rules of a recovery: broker/offline/quorum_recovery.py has them.
 Invariants: a disk is lost for good only when the recovery is written; the lost voters come back before the run ends, with old
             disks or empty ones; a node that was told that the quorum was recovered without it rejoins by hand.
-Read next:  controller_laws.py; barnabas_broker/quorum_recovery.py, barnabas_quorum/driver/incarnation.py.
+Read next:  controller_laws.py; barnabas_broker/offline/quorum_recovery.py, barnabas_quorum/driver/incarnation.py.
 
 Lost voters are switched off, or run on as an island: a majority of the former set that elects and answers the askers on its
 side. What it promises from then on is lost, and so is what was committed without the survivors. How much must stay follows
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from barnabas_broker.node.incarnation_file import load_incarnation
 from barnabas_broker.node.snapshot_files import BOOTSTRAP_ID, checkpoint_name
 from barnabas_broker.node.storage import META_PROPERTIES, MetaProperties, StorageError
-from barnabas_broker.quorum_recovery import (
+from barnabas_broker.offline.quorum_recovery import (
     RecoveryPlan,
     SurvivorReport,
     carry_out,

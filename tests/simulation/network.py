@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from barnabas_broker.controller_client import ControllerUnreachable
+from barnabas_broker.controller_client.client import ControllerUnreachable
 from barnabas_quorum.controller.requests import AlterPartition, BrokerHeartbeat, BrokerHeartbeatReply
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import FetchReply
@@ -268,7 +268,7 @@ class SimulatedControllerTransport:
         self._node = node
 
     async def call(self, controller_id: BrokerId, request: Any, *, principal: str, timeout_ms: int) -> Any:
-        """See barnabas_broker.controller_client.ControllerTransport."""
+        """See barnabas_broker.controller_client.client.ControllerTransport."""
 
         async def handle(node: SimulatedNode) -> Any:
             try:

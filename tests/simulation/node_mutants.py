@@ -10,7 +10,7 @@ Each bug is one that a careful person could write, most are from the history of 
 judge: acknowledged records lost, doubled or moved, reads that change, a cluster that does not come back.
 
 Not among them, for it takes metadata within the turns of one clean stop, and fell to one seed in many thousands:
-- Metadata is applied behind closed logs. tests/broker/test_publisher.py holds it.
+- Metadata is applied behind closed logs. tests/broker/metadata/test_publisher.py holds it.
 
 Nor these, for another guard holds when theirs is gone; unit tests hold each alone:
 - The controller takes ISR members of any life. A life that lost its disk has another directory.id: until it is told the proposal

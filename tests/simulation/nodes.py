@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from barnabas_broker.config.dynamic import TopicSettings
-from barnabas_broker.controller_client import ControllerClient
+from barnabas_broker.controller_client.client import ControllerClient
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle

@@ -13,7 +13,7 @@ from barnabas_broker.api.kafka_levels import from_kafka
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.topics import within
-from barnabas_broker.feature_updates import carry_out
+from barnabas_broker.controller_client.feature_updates import carry_out
 from barnabas_quorum.controller.requests_cluster import (
     FeatureUpdate,
     FeatureUpgrade,

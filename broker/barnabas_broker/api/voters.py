@@ -2,7 +2,7 @@
 
 May touch:  the verb that brings a change to the quorum's leader.    Must not touch: the rules (raft/membership.py).
 Invariants: a change is answered when it is committed; a refusal is in the leader's words.
-Read next:  ../admin_quorum.py, the same for the gRPC admin service.
+Read next:  ../admin/voters.py, the same for the gRPC admin service.
 
 Differences from Kafka: AckWhenCommitted=false waits for the commit all the same. Of several endpoints the first is taken:
 controllers have one listener, and gRPC is spoken there. UpdateRaftVoter (82) is what controllers tell their leader of

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from barnabas_broker.controller_client import ADMIN_TIMEOUT_MS, ControllerClient
+from barnabas_broker.controller_client.client import ADMIN_TIMEOUT_MS, ControllerClient
 from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_wire.kafka.errors import KafkaError

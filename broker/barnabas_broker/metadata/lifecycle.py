@@ -3,7 +3,7 @@
 May touch:  asyncio, the controller client.   Must not touch: gRPC, images, logs, replicas.
 Invariants: it asks to be unfenced only when the node is ready and its own registration is applied here; it heartbeats only
             while the data lane moves; one incarnation id per process; the broker epoch never falls.
-Read next:  ../controller_client.py; barnabas_quorum/controller/brokers.py for what the controller makes of it.
+Read next:  ../controller_client/client.py; barnabas_quorum/controller/brokers.py for what the controller makes of it.
 
 Belongs to the control lane. `broker_epoch`, `state`, `is_fenced`, `answered_ms` and `may_quorum_stand` are plain fields that
 any lane may read.
@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from barnabas_broker.controller_client import ControllerClient, ControllerUnreachable, HeartbeatStream
+from barnabas_broker.controller_client.client import ControllerClient, ControllerUnreachable, HeartbeatStream
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.cut_off import may_quorum_stand
 from barnabas_quorum.controller.requests import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from barnabas_broker.producer_ids import ProducerIdBlock
+from barnabas_broker.controller_client.producer_ids import ProducerIdBlock
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests import (
     AllocateProducerIds,

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from barnabas_broker.controller_client.quorum_health import present_observers
 from barnabas_broker.metrics.census import (
     AT_MIN_ISR,
     LEADERLESS,
@@ -34,7 +35,6 @@ from barnabas_broker.metrics.families import copied, counter, gauge, histogram, 
 from barnabas_broker.metrics.groups import group_families, group_lag_families
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.metrics.traffic import throttle_families, topic_families
-from barnabas_broker.quorum_health import present_observers
 from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode

@@ -17,8 +17,8 @@ from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
-    from barnabas_broker.admin_edge import AdminStats
-    from barnabas_broker.controller_client import ControllerClientStats
+    from barnabas_broker.admin.edge import AdminStats
+    from barnabas_broker.controller_client.client import ControllerClientStats
     from barnabas_broker.coordinator.group.service import GroupCoordinator
     from barnabas_broker.metadata.lifecycle import LifecycleStats
     from barnabas_broker.network.stats import NetworkStats

@@ -25,18 +25,20 @@ from typing import Any
 
 import grpc.aio
 
-from barnabas_broker.admin_edge import AdminEdge
-from barnabas_broker.admin_quorum import make_change
-from barnabas_broker.admin_rpc import AdminService
+from barnabas_broker.admin.edge import AdminEdge
+from barnabas_broker.admin.explain import ExplainService
+from barnabas_broker.admin.inspection import InspectionService
+from barnabas_broker.admin.service import AdminService
+from barnabas_broker.admin.voters import make_change
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.config.dynamic import TopicSettings
 from barnabas_broker.config.server import NodeConfig, ServerConfig, split_address
-from barnabas_broker.controller_client import ControllerClient, GrpcControllerTransport
-from barnabas_broker.controller_facts import ControllerFactsServicer
+from barnabas_broker.controller_client.client import ControllerClient, GrpcControllerTransport
+from barnabas_broker.controller_client.facts import ControllerFactsServicer
+from barnabas_broker.controller_client.producer_ids import ProducerIds
+from barnabas_broker.controller_client.quorum_view import LeaderView
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_broker.coordinator.replicated_log import ReplicatedLog
-from barnabas_broker.explain_rpc import ExplainService
-from barnabas_broker.inspection_rpc import InspectionService
 from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.controller_registration import ControllerRegistrar
@@ -67,8 +69,6 @@ from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import NodeStorage, format_storage, is_formatted, load_storage
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
-from barnabas_broker.producer_ids import ProducerIds
-from barnabas_broker.quorum_view import LeaderView
 from barnabas_broker.version import COMMIT, VERSION
 from barnabas_log.disk import Disk, RealDisk
 from barnabas_log.manager import LogManager

@@ -4,7 +4,7 @@ May touch:  controller.requests, barnabas_wire.rpc.controller_pb2.   Must not to
 Invariants: reading what was written gives an equal value; a frame that does not fit (a uuid of another length, an
             unknown enum number, a missing fault code) raises INVALID_REQUEST and nothing else.
 Read next:  partitions_codec.py (verbs on partitions); controller_service.py (server end) and
-            barnabas_broker/controller_client.py (client end).
+            barnabas_broker/controller_client/client.py (client end).
 """
 
 from __future__ import annotations

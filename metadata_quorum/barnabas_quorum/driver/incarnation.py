@@ -4,7 +4,7 @@ former life, when they come back, can neither elect for this one nor be followed
 May touch:  its arguments.            Must not touch: asyncio, files, gRPC (the transport carries it, the node keeps it).
 Invariants: replicas of different incarnations exchange nothing but their incarnations; whoever is no voter goes over to a higher
             one and never back; a voter that hears of a higher one stops for good.
-Read next:  grpc_transport.py, which puts it into every call; broker/node/incarnation_file.py; broker/quorum_recovery.py.
+Read next:  grpc_transport.py, which puts it into every call; broker/node/incarnation_file.py; broker/offline/quorum_recovery.py.
 
 Why epochs are not enough. After a recovery by one survivor of three, the two others hold a majority of the voter set in their own
 logs: they may elect in the very epochs that the recovered quorum counts through, and an (epoch, offset) would name two records.

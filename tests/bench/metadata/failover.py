@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from barnabas_broker.controller_client import ControllerUnreachable, GrpcControllerTransport
+from barnabas_broker.controller_client.client import ControllerUnreachable, GrpcControllerTransport
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,

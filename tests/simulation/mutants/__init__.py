@@ -10,7 +10,7 @@ core; those of snapshots on disk, recovery, images and decisions in the one of w
 what a user or a disk could see; a bug that hurts nobody by itself is marked, and found by the mechanism it breaks.
 
 Not among them, for random seeds need luck: "who rejoins votes in the former quorum with an empty log" fell after 51 CPU s from
-one start and not within 600 from another. tests/broker/test_quorum_recovery.py holds it.
+one start and not within 600 from another. tests/broker/offline/test_quorum_recovery.py holds it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,62 @@
+"""The edge of the admin listener: every call is counted by how it ended, and a bug ends one call only."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from barnabas_broker.admin.edge import CANCELLED, AdminEdge
+from barnabas_broker.admin.errors import ERROR_METADATA_KEY
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.rpc import admin_pb2
+
+
+class Context:
+    """What a service is given of a call."""
+
+    status: grpc.StatusCode | None = None
+    detail: admin_pb2.ErrorDetail | None = None
+
+    async def abort(self, status: grpc.StatusCode, text: str, trailer: Any) -> None:
+        self.status = status
+        ((key, value),) = trailer
+        assert key == ERROR_METADATA_KEY
+        self.detail = admin_pb2.ErrorDetail.FromString(value)
+
+
+async def ending(outcome: str | Exception) -> str:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+async def test_an_answer_and_a_refusal_are_counted_with_their_times() -> None:
+    edge, context = AdminEdge(BrokerId(7)), Context()
+    assert await edge.answer("Explain", context, ending("because")) == "because" and context.status is None
+    refusal = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no topic t")
+    assert await edge.answer("Explain", context, ending(refusal)) is None
+    assert context.status is grpc.StatusCode.NOT_FOUND and context.detail is not None
+    assert context.detail.message == "no topic t"
+    assert edge.stats.requests == {("Explain", "NONE"): 1, ("Explain", "UNKNOWN_TOPIC_OR_PARTITION"): 1}
+    assert sum(edge.stats.seconds["Explain"].counts) == 2
+
+
+async def test_a_bug_is_a_status_that_names_the_node() -> None:
+    edge, context = AdminEdge(BrokerId(7)), Context()
+    await edge.answer("ReadLog", context, ending(ZeroDivisionError("oh")))
+    assert context.status is grpc.StatusCode.INTERNAL and context.detail is not None
+    assert context.detail.message == "ReadLog failed on node 7: ZeroDivisionError('oh')"
+
+
+async def test_a_followed_log_is_counted_when_it_is_left_and_is_no_slow_call() -> None:
+    edge = AdminEdge(BrokerId(7))
+    following = asyncio.ensure_future(edge.answer("ReadLog", Context(), asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    following.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await following
+    assert edge.stats.requests == {("ReadLog", CANCELLED): 1} and edge.stats.seconds == {}

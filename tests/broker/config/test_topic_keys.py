@@ -1,0 +1,90 @@
+"""Kafka's topic keys that no log obeys: which values hold as they are, and why the others are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from barnabas_broker.config.dynamic import TopicSettings
+from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+from tests.broker.config.test_topic_settings import TOPIC, image_of
+
+SETTINGS = TopicSettings(broker_id=BrokerId(1), properties={})
+
+
+@pytest.mark.parametrize("key", sorted(ACCEPTED_TOPIC_KEYS))
+def test_every_default_is_accepted_and_leaves_the_log_alone(key: str) -> None:
+    value = ACCEPTED_TOPIC_KEYS[key].default
+    SETTINGS.validate_topic("t", key, value)
+    plain = SETTINGS.log_config("t", MetadataImage.EMPTY)
+    assert SETTINGS.log_config("t", image_of((TOPIC, "t", key, value), (TOPIC, "t", "retention.ms", "1"))) != plain
+    assert SETTINGS.log_config("t", image_of((TOPIC, "t", key, value))) == plain
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("flush.messages", "1"),
+        ("flush.ms", "0"),
+        ("min.cleanable.dirty.ratio", "0.1"),
+        ("compression.zstd.level", "22"),
+        ("compression.type", "gzip"),
+        ("compression.type", "uncompressed"),
+        ("cleanup.policy", ""),
+        ("remote.log.copy.disable", "false"),
+    ],
+)
+def test_a_value_whose_meaning_holds_is_accepted(key: str, value: str) -> None:
+    SETTINGS.validate_topic("t", key, value)
+    SETTINGS.validate_topic_as_whole("t", {key: value}, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("compression.type", "brotli", "use one of: producer, uncompressed, gzip"),
+        ("compression.gzip.level", "0", "between -1 and 9, but not 0"),
+        ("compression.lz4.level", "18", "between 1 and 17"),
+        ("remote.log.copy.disable", "true", "leave it at false"),
+        ("preallocate", "true", "leave it at false"),
+        ("remote.storage.enable", "true", "no tiered storage"),
+        ("flush.messages", "0", "between 1"),
+        ("min.cleanable.dirty.ratio", "2", "between 0 and 1"),
+        ("min.cleanable.dirty.ratio", "nan", "between 0 and 1"),
+        ("message.format.version", "3.0", "Kafka 4 has it no more"),
+        ("message.downconversion.enable", "true", "Kafka 4 has it no more"),
+    ],
+)
+def test_a_value_that_cannot_be_honoured_is_refused_with_the_reason(key: str, value: str, reason: str) -> None:
+    with pytest.raises(KafkaError, match=reason) as refused:
+        SETTINGS.validate_topic("t", key, value)
+    assert refused.value.code is ErrorCode.INVALID_CONFIG and key in refused.value.message
+
+
+def test_flush_intervals_and_page_cache_contradict_each_other_whoever_set_them() -> None:
+    for overrides, cluster in (
+        ({"flush.ms": "5", "log.flush.on.acks": "page-cache"}, {}),
+        ({"flush.messages": "5"}, {"log.flush.on.acks": "page-cache"}),
+    ):
+        with pytest.raises(KafkaError, match=r"log\.flush\.on\.acks=fsync"):
+            SETTINGS.validate_topic_as_whole("t", overrides, cluster)
+    SETTINGS.validate_topic_as_whole("t", {"log.flush.on.acks": "page-cache"}, {})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "is_fine"),
+    [
+        ("consumer.session.timeout.ms", "45000", True),
+        ("consumer.session.timeout.ms", "1", False),
+        ("consumer.heartbeat.interval.ms", "x", False),
+        ("share.record.lock.duration.ms", "30000", False),
+    ],
+)
+def test_groups_have_the_keys_of_the_consumer_protocol(key: str, value: str, is_fine: bool) -> None:
+    if is_fine:
+        SETTINGS.validate_group("g", key, value)
+        return
+    with pytest.raises(KafkaError):
+        SETTINGS.validate_group("g", key, value)

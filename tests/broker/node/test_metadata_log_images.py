@@ -1,0 +1,123 @@
+"""The metadata log's directory, each file cut at every byte, zeroed, missing or with garbage behind it: opening refuses in words of its
+own, or gives what was written. The lengths of the log's segments and indexes are those of tests/log/recovery_fuzz.py too; here it is
+what the quorum needs: hard state, flush marks, what was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, last_mark
+from barnabas_broker.node.metadata_log import (
+    QUORUM_STATE_FILE,
+    RESERVE_FILE,
+    DamagedLog,
+    DamagedQuorumState,
+    MetadataLog,
+)
+from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
+from barnabas_quorum.raft.messages import HardState
+from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Uuid
+from tests.broker.node.test_metadata_log import LOG, batches
+from tests.log.memory_disk import Inode, MemoryDisk
+
+DIRECTORY = "meta"
+SEGMENT_BYTES = 250
+REPLICA = ReplicaKey(BrokerId(1), Uuid(b"\1" * 16))
+VOTERS = VoterSet(
+    [Voter(ReplicaKey(BrokerId(i), Uuid(bytes([i]) * 16)), f"n{i}", 1) for i in (1, 2, 3)], kraft_version=1
+)
+ALONE = VoterSet([Voter(REPLICA, "n1", 1)], kraft_version=1)
+VOTED = HardState(Epoch(7), NO_BROKER, REPLICA)
+WRITTEN = batches(*LOG)
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+async def opened(disk: MemoryDisk, voters: VoterSet) -> MetadataLog:
+    return await MetadataLog.open(
+        disk=disk,
+        metadata_directory=DIRECTORY,
+        now_ms=1_000,
+        segment_bytes=SEGMENT_BYTES,
+        replica=REPLICA,
+        formatted_voters=voters,
+    )
+
+
+async def written() -> dict[str, bytes]:
+    disk = MemoryDisk()
+    disk.make_directory(DIRECTORY)
+    log = await opened(disk, VOTERS)
+    for batch in WRITTEN:
+        log.append([batch])
+        await log.flush()
+    await log.save_hard_state(VOTED)
+    return {path: bytes(inode.content) for path, inode in disk.names.items()}
+
+
+def images(files: dict[str, bytes]) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+    """(what, which file, files)."""
+    for path, data in sorted(files.items()):
+        for size in (0, 1) if path.endswith(RESERVE_FILE) else range(len(data)):
+            yield f"{path} cut to {size} bytes", path, files | {path: data[:size]}
+            yield f"{path} zero from byte {size} on", path, files | {path: data[:size] + bytes(len(data) - size)}
+        yield f"{path} with garbage behind it", path, files | {path: data + b"\xa5" * 70}
+        yield f"{path} missing", path, {each: content for each, content in files.items() if each != path}
+
+
+def disk_of(files: dict[str, bytes]) -> MemoryDisk:
+    disk = MemoryDisk()
+    disk.make_directory(f"{DIRECTORY}/__cluster_metadata-0")
+    for path, data in files.items():
+        inode = disk.names[path] = Inode()
+        inode.content += data
+        inode.durable = data
+    disk.durable_names = dict(disk.names)
+    return disk
+
+
+@pytest.mark.parametrize("voters", [VOTERS, ALONE], ids=["one of three", "alone"])
+async def test_a_damaged_directory_is_refused_or_gives_what_was_written(voters: VoterSet) -> None:
+    files = await written()
+    mark = last_mark(files[f"{DIRECTORY}/__cluster_metadata-0/{FLUSH_MARKS_FILE}"])
+    assert mark is not None
+    marked = mark.flushed_end  # a mark goes with its flush, and tells of the one before
+    assert marked > 0
+    opens = refusals = 0
+    for what, path, image in images(files):
+        if path.endswith(QUORUM_STATE_FILE) and path not in image:
+            continue  # as on a new disk: whether a vote was given nobody can say
+        try:
+            log = await opened(disk_of(image), voters)
+        except DamagedQuorumState:
+            assert path.endswith(QUORUM_STATE_FILE), what
+            refusals += 1
+            continue
+        except DamagedSnapshot:
+            assert path.endswith(f"{0:020d}.log") and path not in image, f"{what}: the log's beginning is there"
+            refusals += 1
+            continue
+        except DamagedLog:
+            assert voters is ALONE and path.endswith((".log", FLUSH_MARKS_FILE)), what
+            refusals += 1
+            continue
+        opens += 1
+        assert log.hard_state == VOTED, what
+        found = list(log.read(log.log_start_offset, end_offset=log.end_offset, bytes_max=1 << 20))
+        assert found == WRITTEN[: len(found)], what
+        if path.endswith(".log"):
+            assert log.end_offset >= marked or log.lost_end is not None, f"{what}: loss is not known"
+        else:
+            assert log.end_offset == 7, f"{what}: the log ends at {log.end_offset}"
+        await log.close()
+    assert opens > 500 and refusals > 20
