@@ -88,6 +88,9 @@ PENDING_BYTES_MAX = 4 * 1024 * 1024
 """Bytes queued in one log before an append writes by itself."""
 HELD_BYTES_MAX = 32 * 1024 * 1024
 """Bytes queued in one log while a slow flush holds its writes back; past that it writes, and may wait for the disk."""
+UNNAMED_SEGMENTS_MAX = 4
+"""Segments at the end of a log whose names are not durable yet. A roll that would make one more waits for the disk: by then twice
+segment.bytes came in several times over while one flush was under way, and the kernel holds up writes for the same reason."""
 _STEP_DESCRIPTORS = 8
 """Most files that one step (a roll, a truncation, a flush, the making of a log) opens and cannot do without halfway."""
 
@@ -531,19 +534,25 @@ class UnifiedLog:
         """Close the active segment and start one at the log end; the old one waits for the next flush round.
 
         While the name of the active one is not durable it takes more instead, up to twice its size, unless the roll is due
-        now: to flush the name here would hold up the loop for as long as the disk takes. Returns the active segment.
+        now, so that names seldom pile up: to flush them here holds up the loop for as long as the disk takes. It is done where
+        no flush runs, where too many names have piled up, and where a cut is not flushed yet: a crash that undid it could put a
+        later segment behind what was cut. (Else a later segment whose predecessor's name is lost follows nothing: recovery
+        removes it.) Returns the active segment.
         """
         old = self._active
-        if self._segments_named < self._segments_made and not is_due and not old.is_outgrowing:
-            old.is_outgrowing = self.listener.begin_flush(self)
-            if old.is_outgrowing:
+        is_flushing = False
+        if self._segments_named < self._segments_made:
+            is_flushing = old.is_outgrowing or self.listener.begin_flush(self)
+            if is_flushing and not is_due and not old.is_outgrowing:
+                old.is_outgrowing = True
                 return old
         self.write_pending(is_forced=True)
+        unnamed = self._segments_made - self._segments_named
         try:
             self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
-            if self._segments_named < self._segments_made:
-                # At most the newest name may be lost, else a crash could keep a later segment and lose an earlier one.
+            if unnamed and not (is_flushing and unnamed < UNNAMED_SEGMENTS_MAX and self._cuts_flushed == self._cuts):
                 self._disk.sync_directory(self.directory)
+                self._segments_named = self._segments_made
             # In this order: each of the first three may find no room, and is then done again by the next try.
             old.finish()
             self._write_producer_snapshot()
@@ -554,7 +563,6 @@ class UnifiedLog:
         old.is_outgrowing = False
         self._segments.add(active)
         self._active = active
-        self._segments_named = self._segments_made
         self._segments_made += 1
         self._unflushed_segments.append(old)
         self._is_directory_dirty = True
@@ -826,7 +834,7 @@ class UnifiedLog:
     def apply_retention(self, now_ms: int) -> int:
         """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed.
 
-        The last segment before the active one stays until the active one's name is durable, or a power cut could take both: then
+        The newest segment whose name is durable stays until that of a later one is, or a power cut could take both: then
         `is_retention_owed`, and a flush is asked for.
         """
         self.is_retention_owed = False
@@ -853,11 +861,12 @@ class UnifiedLog:
             return 0
         if count == len(segments):
             self._roll(now_ms, is_due=True)
-        if count == len(segments) - 1 and self._segments_named < self._segments_made:
+        named = len(segments) - (self._segments_made - self._segments_named)
+        if count >= named:
             self.is_retention_owed = True
             self.listener.on_segment_rolled(self)
-            count -= 1
-            if not count:
+            count = named - 1
+            if count <= 0:
                 return 0
         try:
             for segment in segments.take_oldest(count):

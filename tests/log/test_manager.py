@@ -15,7 +15,7 @@ from barnabas_log import checkpoints
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, StorageFailed
 from barnabas_log.manager import LogManager, parse_directory_name
-from barnabas_log.unified_log import UnifiedLog
+from barnabas_log.unified_log import UNNAMED_SEGMENTS_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config, open_log, take
 from tests.log.memory_disk import MemoryDisk
@@ -214,13 +214,37 @@ async def test_a_roll_never_waits_for_the_disk_while_flushes_run(
         take_one()
         assert log.segment_count == 2 and log.base_offsets[1] == log.log_end_offset - 2 and blocking == []
         disk.hold_flushes()
-        while log.segment_count == 2:
+        while log.segment_count < 2 + UNNAMED_SEGMENTS_MAX - 1:
             take_one()
             await settle()
-        assert blocking == [log.directory], "past twice its size it waits: names must not be lost out of order"
+        assert blocking == [], "a flush that takes long holds up no roll"
+        while log.segment_count < 2 + UNNAMED_SEGMENTS_MAX:
+            take_one()
+            await settle()
+        assert blocking == [log.directory], "until too many names have piled up"
+        assert log.size_bytes < (2 + 2 * UNNAMED_SEGMENTS_MAX) * log.config.segment_bytes
         disk.let_go()
         await settle()
         assert content(log) == content(source)
+
+
+async def test_retention_of_all_there_is_does_not_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk()
+    broker = await loaded(disk)
+    async with broker.running():
+        log = broker.log()
+        append(log, make_batch(timestamp_ms=NOW_MS - 20_000))
+        log.update_high_watermark(Offset(1))
+        disk.hold_flushes()
+        blocking: list[str] = []
+        monkeypatch.setattr(disk, "sync_directory", blocking.append)
+        await broker.manager.apply_retention()
+        assert blocking == [] and log.log_start_offset == 0, "nothing else has a durable name"
+        disk.let_go()
+        await settle()
+        await broker.manager.apply_retention()
+        await settle()
+        assert blocking == [] and log.log_start_offset == 1
 
 
 async def test_a_slow_flush_holds_writes_back_and_readers_see_what_is_written(disk: MemoryDisk) -> None:
