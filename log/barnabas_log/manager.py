@@ -12,7 +12,8 @@ replica that the cluster does not know, and the checkpoint files of checkpoints.
 Not obvious:
   - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
   - A topic that is deleted and made again has logs of the old names: what a file says of an earlier log of that name is
-    taken out before the new one begins, and a checkpoint under way leaves out what is gone meanwhile.
+    taken out before the new one begins, and a checkpoint under way leaves out what is gone meanwhile. That is done in a disk
+    thread as soon as a log is deleted; a log that is made before it is done does it, blocking, for all deleted ones at once.
   - A full directory (room.py) is watched by its free bytes, so that appends mostly end before a write fails. A write that finds no
     room is no failure of the disk; a flush that finds none is, for the pages may be gone from memory.
   - A log truncated below the recovery point on disk rewrites that file at once, blocking: until then a crash would skip
@@ -55,6 +56,8 @@ _STRAY_SUFFIX: Final = "-stray"
 _NAME_BYTES_MAX: Final = 255
 _REMOVAL_RETRY_MS: Final = 1000
 """After which a removal is tried again that found no descriptor."""
+_FORGET_RETRY_MS: Final = 10_000
+"""After which the checkpoint files are written again that still speak of deleted logs."""
 _RETENTION_SLICE: Final = 50
 """Logs looked at between two turns of the loop."""
 
@@ -157,6 +160,10 @@ class _Directory:
         """Log starts that the file has, or is about to have, before the logs move there."""
         self.saving = threading.Lock()
         """Held while they are written: by a disk thread each minute, by the loop when an entry would be wrong."""
+        self.deleted: dict[TopicPartition, None] = {}
+        """Of logs that are gone: the files may still speak of them."""
+        self.deletion = asyncio.Event()
+        """Set when one is added."""
         self.error: OSError | None = None
         self.has_room = True
         self.free_bytes = -1
@@ -278,6 +285,7 @@ class LogManager:
             for directory in self._directories:
                 tasks.create_task(directory.rounds.run())
                 tasks.create_task(self._scrub(directory))
+                tasks.create_task(self._forget_when_deleted(directory))
             tasks.create_task(
                 self._every(
                     config.retention_check_interval_ms, self.apply_retention, first_ms=RETENTION_INITIAL_DELAY_MS
@@ -362,6 +370,10 @@ class LogManager:
                 self.stats.recovery_scanned_bytes += log.recovery_report.scanned_bytes
                 self.stats.recovery_truncated_bytes += log.recovery_report.truncated_bytes
                 self.stats.logs_that_lost_flushed_data += log.recovery_report.is_flushed_data_lost
+        files = (directory.saved_recovery_points, directory.saved_log_starts, directory.saved_high_watermarks)
+        directory.deleted = {name: None for saved in files for name in saved if name not in directory.logs}
+        if directory.deleted:
+            directory.deletion.set()
         directory.scrub.load()
         return broker_epoch
 
@@ -411,7 +423,8 @@ class LogManager:
         path = directory.file(str(topic_partition))
         is_new = not self._disk.exists(path)
         try:
-            self._forget_saved(directory, topic_partition)
+            if topic_partition in directory.deleted:
+                self._forget_deleted(directory)
             log = UnifiedLog.open(
                 disk=self._disk,
                 directory=path,
@@ -465,6 +478,8 @@ class LogManager:
         directory = self._homes.pop(log)
         del directory.logs[log.topic_partition]
         directory.rounds.forget(log)
+        directory.deleted[log.topic_partition] = None
+        directory.deletion.set()
         target = self._free_path(directory, log, suffix)
         try:
             self._disk.rename(log.directory, target)
@@ -543,17 +558,39 @@ class LogManager:
                     log.directory if target is None else target[0],
                 )
 
-    def _forget_saved(self, directory: _Directory, topic_partition: TopicPartition) -> None:
+    async def _forget_when_deleted(self, directory: _Directory) -> None:
+        """Take deleted logs out of the checkpoint files, all of a turn at once."""
+        while directory.error is None:
+            await directory.deletion.wait()
+            directory.deletion.clear()
+            if not directory.deleted:
+                continue
+            try:
+                await self._disk.run(self._forget_deleted, directory)
+            except OSError as error:
+                if directory.error is None:
+                    self._on_checkpoint_error(directory, error)
+                await asyncio.sleep(_FORGET_RETRY_MS / 1000)
+                directory.deletion.set()
+
+    def _forget_deleted(self, directory: _Directory) -> None:
         """A new log starts at 0: what the files say of an earlier one of that name would cut it at the next start, or take
-        for committed what is not."""
+        for committed what is not. Blocks: in a disk thread, or on the loop when such a log is made at once."""
         with directory.saving:
-            for name, saved in (
+            # What is deleted from here on is in no checkpoint that is begun later, but may be in the files.
+            names = {name for name in tuple(directory.deleted) if name not in directory.logs}
+            for file, saved in (
                 (checkpoints.RECOVERY_POINTS_FILE, directory.saved_recovery_points),
                 (checkpoints.LOG_START_OFFSETS_FILE, directory.saved_log_starts),
                 (checkpoints.HIGH_WATERMARKS_FILE, directory.saved_high_watermarks),
             ):
-                if saved.pop(topic_partition, None):
-                    checkpoints.write_offsets(self._disk, directory.file(name), saved)
+                if any(saved.get(name) for name in names):
+                    left = {name: offset for name, offset in saved.items() if name not in names}
+                    self._write_offsets(directory, file, left)
+                for name in names:
+                    saved.pop(name, None)
+            for name in names:
+                directory.deleted.pop(name, None)
 
     def _free_path(self, directory: _Directory, log: UnifiedLog, kind: str) -> str:
         """A name no earlier one of that kind has: the same replica may come and go within the delay."""

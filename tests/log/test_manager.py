@@ -603,6 +603,49 @@ async def test_a_topic_made_again_is_not_cut_by_the_checkpoints_of_the_old(disk:
     assert killed.manager.stats.logs_that_lost_flushed_data == 0
 
 
+@pytest.mark.parametrize("is_made_at_once", [False, True])
+async def test_topics_deleted_and_made_again_write_few_files_and_mostly_off_the_loop(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch, is_made_at_once: bool
+) -> None:
+    broker = await loaded(disk)
+    names = [TopicPartition("many", number) for number in range(20)]
+    for name in names:
+        append(broker.log(name))
+        flush(broker.log(name))
+        broker.log(name).update_high_watermark(Offset(1))
+    await broker.manager.write_checkpoints()
+    await broker.manager.write_high_watermarks()
+    writes: list[str] = []
+    on_loop: list[str] = []
+    write, run = disk.write_file_atomically, disk.run
+
+    async def run_off_loop(function: Callable[..., object], *args: object) -> object:
+        before = len(on_loop)
+        result = await run(function, *args)
+        del on_loop[before:]
+        return result
+
+    def note(path: str, data: bytes) -> None:
+        for calls in (writes, on_loop):
+            calls.append(path)
+        write(path, data)
+
+    monkeypatch.setattr(disk, "write_file_atomically", note)
+    monkeypatch.setattr(disk, "run", run_off_loop)
+    async with broker.running():
+        for name in names:
+            broker.manager.delete(name)
+        if not is_made_at_once:
+            await settle()
+            assert on_loop == []
+        for name in names:
+            broker.log(name, Uuid(b"2" * 16))
+        assert len(on_loop) == len(writes) * is_made_at_once
+    assert sorted(writes) == ["one/recovery-point-offset-checkpoint", "one/replication-offset-checkpoint"]
+    for path in writes:
+        assert checkpoints.read_offsets(disk, path) == {}
+
+
 async def test_a_topic_made_again_does_not_take_the_high_watermark_of_the_old(disk: MemoryDisk) -> None:
     """A crash right after it: what nobody has committed counted as committed (seed 14 of the node simulation)."""
     broker = await loaded(disk)

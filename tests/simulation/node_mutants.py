@@ -234,7 +234,7 @@ def _high_watermark_checkpoint_is_ahead(patch: pytest.MonkeyPatch) -> None:
 
 
 def _topic_made_again_takes_the_old_checkpoints(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogManager, "_forget_saved", lambda self, directory, topic_partition: None)
+    patch.setattr(LogManager, "_forget_deleted", lambda self, directory: directory.deleted.clear())
 
 
 def _follower_takes_the_leaders_high_watermark_unclamped(patch: pytest.MonkeyPatch) -> None:
