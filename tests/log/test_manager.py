@@ -228,6 +228,25 @@ async def test_a_roll_never_waits_for_the_disk_while_flushes_run(
         assert content(log) == content(source)
 
 
+async def test_a_roll_after_a_cut_that_is_not_flushed_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut may undo the cut and keep what was rolled since, which would follow what was cut."""
+    disk = MemoryDisk()
+    broker = await loaded(disk)
+    async with broker.running():
+        log = broker.log()
+        append(log, make_batch(2))
+        append(log, make_batch(2))
+        disk.hold_flushes()
+        blocking: list[str] = []
+        monkeypatch.setattr(disk, "sync_directory", blocking.append)
+        log.truncate_to(Offset(2))
+        while log.segment_count == 1:
+            append(log, make_batch(2))
+            await settle()
+        assert blocking == [log.directory]
+        disk.let_go()
+
+
 async def test_retention_of_all_there_is_does_not_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = MemoryDisk()
     broker = await loaded(disk)

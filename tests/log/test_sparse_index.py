@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.offset_index import OffsetIndex
+from barnabas_log.sparse_index import PAGE_READS_MAX
 from barnabas_log.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
-from tests.log.memory_disk import MemoryDisk
+from tests.log.memory_disk import MemoryDisk, MemoryFile
 
 
 @pytest.fixture
@@ -52,6 +55,52 @@ def test_offset_look_ups_equal_a_scan(moves: list[tuple[int, int]], is_unloaded:
     for asked in {0, *(p + d for _, p in entries for d in (-1, 0, 1))}:
         below = [entry for entry in entries if entry[1] <= asked]
         assert index.floor(asked, column=1) == (None if not below else (below[-1][0] - index.base_offset, below[-1][1]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4000)), min_size=1, max_size=8), st.lists(st.integers(0, 30_000))
+)
+@settings(max_examples=60, deadline=None)
+def test_look_ups_in_files_of_many_pages_equal_a_scan(runs: list[tuple[int, int]], asked: list[int]) -> None:
+    """Entries at unequal steps: runs of dense and of sparse ones."""
+    disk = MemoryDisk()
+    disk.make_directory("d")
+    index = offset_index(disk, bytes_max=1 << 20)
+    ends, offset = [], 100
+    for step, count in runs:
+        for _ in range(count):
+            offset += step
+            ends.append(offset)
+            index.add(last_offset=offset, position=len(ends))
+    index.unload()
+    for each in (*asked, ends[0] - 1, ends[0], ends[-1] - 1, ends[-1], *ends[510:514]):
+        assert index.position_at_or_before(each) == bisect_right(ends, each)
+
+
+@pytest.mark.parametrize("is_uneven", [False, True])
+def test_a_look_up_in_an_old_segment_reads_few_pages(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch, is_uneven: bool
+) -> None:
+    """A fetch of old records does it on the event loop, perhaps from a cold disk."""
+    count = 1 << 18  # 1 GiB at index.interval.bytes
+    index = offset_index(disk, bytes_max=8 * count)
+    random = Random(1)
+    position = 0
+    for number in range(1, count):
+        offset = number * 40 if not is_uneven else 40 * number**2 >> 18
+        position += 4096 + random.randint(0, 2000)
+        index.append(offset + number, position)
+    index.unload()
+    pages: list[int] = []
+    read = MemoryFile.read
+    monkeypatch.setattr(MemoryFile, "read", lambda file, at, size: pages.append(at // 4096) or read(file, at, size))  # type: ignore[func-returns-value]
+    worst = 0
+    for _ in range(200):
+        pages.clear()
+        index.position_up_to(random.randint(0, position))
+        index.position_at_or_before(random.randint(0, 41 * count))
+        worst = max(worst, len(pages))
+    assert worst <= (2 * 3 + 1 if not is_uneven else 2 * PAGE_READS_MAX)
 
 
 @given(steps, st.integers(0, 400), st.booleans())
