@@ -65,7 +65,6 @@ class RegisterBrokerReply:
 class BrokerHeartbeat(Request["BrokerHeartbeatReply"]):
     """A broker lives, and says how far it has read the metadata (BrokerHeartbeat, KIP-631). Heartbeats have a stream of their own."""
 
-    is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
     broker_epoch: int
     metadata_offset: Offset
