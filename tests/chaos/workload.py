@@ -39,7 +39,8 @@ from barnabas_quorum.controller.requests import (
     NotActiveController,
     TopicReference,
 )
-from barnabas_quorum.driver.controller_codec import VERB_BY_REQUEST, error_of, read_answer, write_call
+from barnabas_quorum.driver.faults import error_of
+from barnabas_quorum.driver.verbs import VERB_BY_REQUEST, read_answer, write_call
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc

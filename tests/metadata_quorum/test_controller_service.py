@@ -99,7 +99,10 @@ from barnabas_quorum.controller.requests_security import (
     ScramDeletion,
     ScramUpsertion,
 )
-from barnabas_quorum.driver.controller_codec import (
+from barnabas_quorum.driver.controller_driver import ControllerDriver
+from barnabas_quorum.driver.controller_service import ControllerService
+from barnabas_quorum.driver.faults import error_of, fault_of
+from barnabas_quorum.driver.verbs import (
     VERB_BY_REQUEST,
     VERBS,
     read_answer,
@@ -107,9 +110,6 @@ from barnabas_quorum.driver.controller_codec import (
     write_answer,
     write_call,
 )
-from barnabas_quorum.driver.controller_driver import ControllerDriver
-from barnabas_quorum.driver.controller_service import ControllerService
-from barnabas_quorum.driver.controller_verb import error_of, fault_of
 from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
 from barnabas_quorum.records import ConfigResourceType, FeatureRange, LeaderRecoveryState, ReplicaFault
 from barnabas_quorum.records_security import (
@@ -549,7 +549,7 @@ async def test_a_malformed_call_is_refused_and_the_next_one_answered() -> None:
         bad = pb.DeleteTopicsCall(topics=[pb.TopicKey(topic_id=b"short")])
         answer = await controller.stub.DeleteTopics(bad, timeout=10)
         assert answer.fault.code == ErrorCode.INVALID_REQUEST
-        bad_operation = pb.ConfigEdits(resource_type=2, edits=[pb.ConfigEdit(key="k", operation=99)])
+        bad_operation = pb.ConfigEdits(resource_type=2, changes=[pb.ConfigEdit(key="k", operation=99)])
         edits = pb.IncrementalAlterConfigsCall(resources=[bad_operation])
         answer = await controller.stub.IncrementalAlterConfigs(edits, timeout=10)
         assert answer.fault.code == ErrorCode.INVALID_REQUEST

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_quorum.controller.controller import RECORDS_PER_REQUEST_MAX
+from barnabas_quorum.controller.decisions import RECORDS_PER_REQUEST_MAX
 from barnabas_quorum.controller.requests import (
     CreatableTopic,
     CreatedTopic,

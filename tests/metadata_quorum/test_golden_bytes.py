@@ -15,20 +15,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas_quorum.driver.controller_codec import (
+from barnabas_quorum.driver.faults import error_of, fault_of
+from barnabas_quorum.driver.verbs import (
+    HEARTBEAT,
+    HEARTBEAT_ANSWER,
     VERB_BY_REQUEST,
     VERBS,
-    error_of,
     read_answer,
     read_call,
-    read_heartbeat,
     read_heartbeat_answer,
     write_answer,
     write_call,
-    write_heartbeat,
-    write_heartbeat_answer,
 )
-from barnabas_quorum.driver.controller_verb import fault_of
 from barnabas_quorum.record_codec import decode, encode
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.rpc import controller_pb2 as pb
@@ -76,10 +74,10 @@ def written() -> Iterator[Written]:
         data = _data(write_answer(verb, reply))
         yield Written(f"{method} answer", reply, data, read_answer(verb, verb.answer_type.FromString(data)))
     for beat in HEARTBEATS:
-        data = _data(write_heartbeat(beat))
-        yield Written("heartbeat", beat, data, read_heartbeat(pb.HeartbeatMessage.FromString(data)))
+        data = _data(HEARTBEAT.write(beat))
+        yield Written("heartbeat", beat, data, HEARTBEAT.read(pb.HeartbeatMessage.FromString(data)))
     for answer in HEARTBEAT_REPLIES:
-        data = _data(write_heartbeat_answer(answer))
+        data = _data(HEARTBEAT_ANSWER.write(answer))
         yield Written("heartbeat answer", answer, data, read_heartbeat_answer(pb.HeartbeatAnswer.FromString(data)))
     for error in ERRORS:
         data = _data(fault_of(error))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_quorum.controller.decisions import DECISIONS
 from barnabas_quorum.controller.requests import (
     BrokerHeartbeat,
     CreatableTopic,
@@ -643,9 +644,8 @@ async def test_a_decision_that_does_not_fit_is_refused_before_it_is_written_and_
     await stand.add_broker()
     await stand.make("t")
     end = stand.quorum.next_offset
-    monkeypatch.setattr(
-        "barnabas_quorum.controller.topics.delete_topics",
-        lambda image, request: ControllerResult(records=[wrong], response=None),
+    monkeypatch.setitem(
+        DECISIONS, DeleteTopics, lambda image, request, context: ControllerResult(records=[wrong], response=None)
     )
     refused = await stand.refusal(DeleteTopics(topics=(TopicReference(name="t"),)))
     assert refused.code is ErrorCode.UNKNOWN_SERVER_ERROR and "nothing was written" in refused.message

@@ -28,14 +28,14 @@ import grpc.aio
 from barnabas_broker.metadata.applied import AppliedOffset
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply, NotActiveController
-from barnabas_quorum.driver.controller_codec import (
+from barnabas_quorum.driver.faults import error_of
+from barnabas_quorum.driver.verbs import (
     COMMITTED_OFFSET_KEY,
+    HEARTBEAT,
     VERB_BY_REQUEST,
-    error_of,
     read_answer,
     read_heartbeat_answer,
     write_call,
-    write_heartbeat,
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Offset
@@ -337,7 +337,7 @@ class GrpcHeartbeatStream:
     async def send(self, heartbeat: BrokerHeartbeat) -> None:
         """See HeartbeatStream."""
         try:
-            await self._call.write(write_heartbeat(heartbeat))
+            await self._call.write(HEARTBEAT.write(heartbeat))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise self._broken(error) from error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from random import Random
 
+from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.features import require_metadata_version
 from barnabas_quorum.controller.requests_security import (
     CreateAcls,
@@ -36,13 +37,14 @@ from barnabas_wire.kafka.ids import Uuid
 CLUSTER_RESOURCE_NAME = "kafka-cluster"
 
 
+@decides(CreateAcls)
 def create_acls(
-    image: MetadataImage, request: CreateAcls, *, random: Random, records_max: int
+    image: MetadataImage, request: CreateAcls, context: DecisionContext
 ) -> ControllerResult[CreateAclsReply]:
     """Each entry succeeds or fails alone (INVALID_REQUEST); one that exists is left as it is. Raises POLICY_VIOLATION,
     UNSUPPORTED_VERSION."""
     require_metadata_version(image, METADATA_VERSION_SECURITY, "ACLs")
-    _check_count(len(request.entries), records_max)
+    _check_count(len(request.entries))
     taken = set(image.acls.entries)
     present = set(image.acls.entries.values())
     records: list[Record] = []
@@ -57,7 +59,7 @@ def create_acls(
         if entry in present:
             continue
         present.add(entry)
-        acl_id = _new_id(taken, random)
+        acl_id = _new_id(taken, context.random)
         records.append(
             AccessControlEntryRecord(
                 id=acl_id,
@@ -73,7 +75,10 @@ def create_acls(
     return ControllerResult(records=records, response=CreateAclsReply(errors=tuple(errors)))
 
 
-def delete_acls(image: MetadataImage, request: DeleteAcls, *, records_max: int) -> ControllerResult[DeleteAclsReply]:
+@decides(DeleteAcls)
+def delete_acls(
+    image: MetadataImage, request: DeleteAcls, context: DecisionContext
+) -> ControllerResult[DeleteAclsReply]:
     """What each filter means goes, once even where two filters mean it. Raises POLICY_VIOLATION."""
     gone: set[Uuid] = set()
     records: list[Record] = []
@@ -83,15 +88,15 @@ def delete_acls(image: MetadataImage, request: DeleteAcls, *, records_max: int) 
         gone.update(acl_id for acl_id, _ in found)
         records += [RemoveAccessControlEntryRecord(id=acl_id) for acl_id, _ in found]
         results.append(DeletedAcls(entries=tuple(entry for _, entry in found)))
-    _check_count(len(records), records_max)
+    _check_count(len(records))
     return ControllerResult(records=records, response=DeleteAclsReply(results=tuple(results)))
 
 
-def _check_count(count: int, records_max: int) -> None:
-    if count > records_max:
+def _check_count(count: int) -> None:
+    if count > RECORDS_PER_BATCH_MAX:
         raise KafkaError.of(
             ErrorCode.POLICY_VIOLATION,
-            f"one request may create or delete at most {records_max} ACLs, not {count}; send several",
+            f"one request may create or delete at most {RECORDS_PER_BATCH_MAX} ACLs, not {count}; send several",
         )
 
 

@@ -7,6 +7,7 @@ Read next:  broker/metadata/controller_registration.py (in the broker room), whi
 
 from __future__ import annotations
 
+from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.features import require_served
 from barnabas_quorum.controller.requests_cluster import (
     RegisterController,
@@ -23,17 +24,18 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 UNREGISTER_CONTROLLER_LEVEL = 2
 
 
+@decides(RegisterController)
 def register_controller(
-    image: MetadataImage, request: RegisterController, *, cluster_id: str
+    image: MetadataImage, request: RegisterController, context: DecisionContext
 ) -> ControllerResult[RegisterControllerReply]:
     """Note one process start of a controller; the same again changes nothing.
 
     Raises INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, UNSUPPORTED_VERSION.
     """
-    if request.cluster_id != cluster_id:
+    if request.cluster_id != context.cluster_id:
         raise KafkaError.of(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"controller {request.controller_id} belongs to cluster {request.cluster_id}, this is {cluster_id}; "
+            f"controller {request.controller_id} belongs to cluster {request.cluster_id}, this is {context.cluster_id}; "
             "point it at its own quorum, or give it empty directories",
         )
     names = [endpoint.listener for endpoint in request.endpoints]
@@ -60,8 +62,9 @@ def register_controller(
     return ControllerResult(records=[] if is_known else [record], response=RegisterControllerReply())
 
 
+@decides(UnregisterController)
 def unregister_controller(
-    image: MetadataImage, request: UnregisterController
+    image: MetadataImage, request: UnregisterController, context: DecisionContext
 ) -> ControllerResult[UnregisterControllerReply]:
     """Forget a controller, so that feature levels wait for it no more. Raises RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION."""
     if request.controller_id not in image.cluster.controllers:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.partition_change import build_change
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable
 from barnabas_quorum.controller.partitions import PlacedPartition, held_partitions, registered_broker
@@ -57,8 +58,9 @@ def fail_directories(
     return records
 
 
+@decides(AssignReplicasToDirectories)
 def assign_directories(
-    image: MetadataImage, request: AssignReplicasToDirectories, *, rules: PartitionRules
+    image: MetadataImage, request: AssignReplicasToDirectories, context: DecisionContext
 ) -> ControllerResult[AssignReplicasToDirectoriesReply]:
     """Each replica succeeds or fails alone: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
     INVALID_REQUEST. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH for the whole request."""
@@ -72,7 +74,7 @@ def assign_directories(
             if (placement.topic_id, placement.partition_id) in done:
                 raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a replica is in one directory; name it once")
             done.add((placement.topic_id, placement.partition_id))
-            change = _assign(image, broker, placement, rules=rules)
+            change = _assign(image, broker, placement, rules=context.rules)
             if change is not None:
                 records.append(change)
         except KafkaError as refusal:

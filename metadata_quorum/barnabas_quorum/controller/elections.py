@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.partition_change import Election, build_change
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
 from barnabas_quorum.controller.partitions import PlacedPartition, unsettled_partitions
@@ -110,8 +111,9 @@ def settled_brokers(
     )
 
 
+@decides(ElectLeaders)
 def elect_leaders(
-    image: MetadataImage, request: ElectLeaders, *, rules: PartitionRules, records_max: int
+    image: MetadataImage, request: ElectLeaders, context: DecisionContext
 ) -> ControllerResult[ElectLeadersReply]:
     """What an operator asks for (KIP-183, KIP-460); each partition succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION,
     ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, POLICY_VIOLATION.
@@ -135,11 +137,11 @@ def elect_leaders(
                     ErrorCode.INVALID_REQUEST, f"{topic_name}-{index} is named twice in one request; name it once"
                 )
             done.add((topic_name, index))
-            change = elect(image, _find(image, topic_name, index), rules)
-            if len(records) == records_max:
+            change = elect(image, _find(image, topic_name, index), context.rules)
+            if len(records) == RECORDS_PER_BATCH_MAX:
                 raise KafkaError.of(
                     ErrorCode.POLICY_VIOLATION,
-                    f"one request may hold at most {records_max} elections; send the rest in another",
+                    f"one request may hold at most {RECORDS_PER_BATCH_MAX} elections; send the rest in another",
                 )
             records.append(change)
             leader = change.leader if change.leader is not None else NO_BROKER

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.requests_cluster import (
     FeatureUpdate,
     FeatureUpdateResult,
@@ -60,14 +61,14 @@ def require_metadata_version(image: MetadataImage, level: int, what: str) -> Non
         )
 
 
+@decides(UpdateFeatures)
 def update_features(
-    image: MetadataImage, request: UpdateFeatures, *, min_insync_replicas: int
+    image: MetadataImage, request: UpdateFeatures, context: DecisionContext
 ) -> ControllerResult[UpdateFeaturesReply]:
     """All or none: INVALID_UPDATE_VERSION names who or what stands against it.
 
-    Args:
-        min_insync_replicas: of the controller's properties. Where ELRs begin, it becomes the cluster's (KIP-966): what
-            brokers say each for themselves would make one ELR mean different things.
+    Where ELRs begin, min.insync.replicas of the controller's properties becomes the cluster's (KIP-966): what brokers say
+    each for themselves would make one ELR mean different things.
     """
     times = Counter(update.name for update in request.updates)
     wanted = {update.name: update.level for update in request.updates}
@@ -90,7 +91,7 @@ def update_features(
     if any(
         isinstance(record, FeatureLevelRecord) and record.name == ELR_VERSION and record.level for record in records
     ):
-        records += elr_config_records(image, min_insync_replicas=min_insync_replicas)
+        records += elr_config_records(image, min_insync_replicas=context.config.min_insync_replicas)
     return ControllerResult(
         records=[] if is_refused or request.validate_only else records,
         response=UpdateFeaturesReply(results=tuple(results)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.partition_change import build_change
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, is_directory_online
 from barnabas_quorum.controller.requests import (
@@ -117,8 +118,9 @@ def leave_partitions(
     return changes
 
 
+@decides(AlterPartition)
 def alter_partition(
-    image: MetadataImage, request: AlterPartition, *, rules: PartitionRules
+    image: MetadataImage, request: AlterPartition, context: DecisionContext
 ) -> ControllerResult[AlterPartitionReply]:
     """ISR changes that leaders propose (KIP-497, 704, 903). Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH for the
     whole request; every other refusal belongs to one partition."""
@@ -135,7 +137,7 @@ def alter_partition(
                     f"partition {item.partition_id} of {item.topic_id} is named twice in one request; name it once",
                 )
             altered.add(key)
-            partition, change = _alter_one(image, request.broker_id, item, rules)
+            partition, change = _alter_one(image, request.broker_id, item, context.rules)
         except KafkaError as error:
             replies.append(
                 PartitionAlterationReply(topic_id=item.topic_id, partition_id=item.partition_id, error=error)

@@ -7,6 +7,7 @@ Read next:  image/producer_ids.py.
 
 from __future__ import annotations
 
+from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.partitions import registered_broker
 from barnabas_quorum.controller.requests import AllocateProducerIds, AllocateProducerIdsReply
 from barnabas_quorum.controller.result import ControllerResult
@@ -16,8 +17,9 @@ from barnabas_quorum.records import ProducerIdsRecord
 PRODUCER_IDS_PER_BLOCK = 1000
 
 
+@decides(AllocateProducerIds)
 def allocate_producer_ids(
-    image: MetadataImage, request: AllocateProducerIds
+    image: MetadataImage, request: AllocateProducerIds, context: DecisionContext
 ) -> ControllerResult[AllocateProducerIdsReply]:
     """The next block, for a registered broker. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
     registered_broker(image, request.broker_id, request.broker_epoch)

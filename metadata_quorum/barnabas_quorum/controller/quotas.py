@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.features import require_metadata_version
 from barnabas_quorum.controller.requests_security import AlterClientQuotas, AlterClientQuotasReply, QuotaAlteration
 from barnabas_quorum.controller.result import ControllerResult
@@ -33,8 +34,9 @@ IP_KEYS: Mapping[str, bool] = {"connection_creation_rate": True}
 WHOLE_MAX = 2**63 - 1
 
 
+@decides(AlterClientQuotas)
 def alter_client_quotas(
-    image: MetadataImage, request: AlterClientQuotas, *, records_max: int
+    image: MetadataImage, request: AlterClientQuotas, context: DecisionContext
 ) -> ControllerResult[AlterClientQuotasReply]:
     """Each entity succeeds or fails as a whole: INVALID_REQUEST, POLICY_VIOLATION. Raises UNSUPPORTED_VERSION."""
     require_metadata_version(image, METADATA_VERSION_SECURITY, "client quotas")
@@ -46,10 +48,10 @@ def alter_client_quotas(
             if times[alteration.entity] > 1:
                 raise _refuse(alteration.entity, "is named twice in one request; name it once")
             changes = _alter_one(image, alteration)
-            if len(records) + len(changes) > records_max:
+            if len(records) + len(changes) > RECORDS_PER_BATCH_MAX:
                 raise KafkaError.of(
                     ErrorCode.POLICY_VIOLATION,
-                    f"one request may change at most {records_max} quotas; send the rest in another",
+                    f"one request may change at most {RECORDS_PER_BATCH_MAX} quotas; send the rest in another",
                 )
         except KafkaError as refusal:
             errors.append(refusal)

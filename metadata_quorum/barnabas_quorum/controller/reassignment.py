@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.elr import known_holders
 from barnabas_quorum.controller.partition_change import Replicas, build_change
 from barnabas_quorum.controller.partition_rules import PartitionRules, acceptable, replica_directory
@@ -54,8 +55,9 @@ def reassigned_replicas(partition: PartitionRegistration, target: tuple[BrokerId
     return Replicas((*target, *removing), adding, removing)
 
 
+@decides(AlterPartitionReassignments)
 def alter_reassignments(
-    image: MetadataImage, request: AlterPartitionReassignments, *, rules: PartitionRules, records_max: int
+    image: MetadataImage, request: AlterPartitionReassignments, context: DecisionContext
 ) -> ControllerResult[AlterPartitionReassignmentsReply]:
     """Each partition succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
     INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION, INVALID_REQUEST."""
@@ -74,16 +76,18 @@ def alter_reassignments(
             if topic is None or partition is None:
                 raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist")
             if item.replicas is None:
-                change = _cancel(image, topic, item, partition, rules)
+                change = _cancel(image, topic, item, partition, context.rules)
             else:
                 _check_target(
                     image, name, partition, item.replicas, is_growth_allowed=request.allow_replication_factor_change
                 )
-                change = _reassign(image, topic, item, partition, reassigned_replicas(partition, item.replicas), rules)
-            if len(records) == records_max and change is not None:
+                change = _reassign(
+                    image, topic, item, partition, reassigned_replicas(partition, item.replicas), context.rules
+                )
+            if len(records) == RECORDS_PER_BATCH_MAX and change is not None:
                 raise KafkaError.of(
                     ErrorCode.POLICY_VIOLATION,
-                    f"one request may change at most {records_max} partitions; send the rest in another",
+                    f"one request may change at most {RECORDS_PER_BATCH_MAX} partitions; send the rest in another",
                 )
             if change is not None:
                 records.append(change)
@@ -97,8 +101,9 @@ def alter_reassignments(
     )
 
 
+@decides(ListPartitionReassignments)
 def list_reassignments(
-    image: MetadataImage, request: ListPartitionReassignments
+    image: MetadataImage, request: ListPartitionReassignments, context: DecisionContext
 ) -> ControllerResult[ListPartitionReassignmentsReply]:
     """Those under way among the asked ones; partitions that do not exist are passed over, as in Kafka."""
     wanted = None if request.partitions is None else set(request.partitions)

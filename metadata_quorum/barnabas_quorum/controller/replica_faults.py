@@ -11,6 +11,7 @@ Differs from Kafka, which knows faulty directories only (KIP-858): rot harms one
 
 from __future__ import annotations
 
+from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.directories import find_replica
 from barnabas_quorum.controller.features import require_metadata_version
 from barnabas_quorum.controller.partition_change import build_change
@@ -31,8 +32,9 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
 
+@decides(AlterReplicaFaults)
 def alter_replica_faults(
-    image: MetadataImage, request: AlterReplicaFaults, *, rules: PartitionRules
+    image: MetadataImage, request: AlterReplicaFaults, context: DecisionContext
 ) -> ControllerResult[AlterReplicaFaultsReply]:
     """Each replica succeeds or fails alone: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
     INVALID_REQUEST. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNSUPPORTED_VERSION for the whole request."""
@@ -47,7 +49,7 @@ def alter_replica_faults(
             if (report.topic_id, report.partition_id) in done:
                 raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a replica has one state; name it once")
             done.add((report.topic_id, report.partition_id))
-            change = _alter(image, request.broker_id, report, rules)
+            change = _alter(image, request.broker_id, report, context.rules)
             if change is not None:
                 records.append(change)
         except KafkaError as refusal:

@@ -8,7 +8,8 @@ Read next:  requests.py and its neighbours, which declare the requests; decision
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, Protocol, TypeVar
+import sys
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, get_args
 
 from barnabas_wire.kafka.ids import ANONYMOUS
 
@@ -25,6 +26,14 @@ class Request(Generic[R]):
     new. So a refusal by a deposed controller does no harm."""
     is_read: ClassVar[bool] = False
     """It changes nothing, whatever comes of it."""
+
+
+def reply_type(request_type: type[Request[Any]]) -> type:
+    """The type of reply that a request names."""
+    (base,) = (base for base in vars(request_type)["__orig_bases__"] if get_args(base))
+    (named,) = get_args(base)
+    found: type = getattr(sys.modules[request_type.__module__], named.__forward_arg__)
+    return found
 
 
 class ActiveController(Protocol):

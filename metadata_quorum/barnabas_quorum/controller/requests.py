@@ -3,7 +3,7 @@
 May touch:  records, barnabas_wire.kafka.   Must not touch: everything else.
 Invariants: data only. A whole request that is refused raises KafkaError; where a request has items, each item of the
             reply carries its own error or None.
-Read next:  requests_partitions.py for the rest; controller.py, which answers; driver/controller_codec.py, which writes these as protobuf.
+Read next:  requests_partitions.py for the rest; controller.py, which answers; driver/verbs.py, which writes these as protobuf.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the active controller can be asked about quotas, ACLs, SCRAM credentials and delegation tokens.
 
-May touch:  records_security, image/acls.py, barnabas_wire.kafka.   Must not touch: everything else.
+May touch:  records_security, image/acls.py, message_mapping.INLINED, barnabas_wire.kafka.   Must not touch: everything else.
 Invariants: those of requests.py; no repr shows what someone could log in with.
 Read next:  quotas.py, acls.py, scram.py, tokens.py, which answer.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from barnabas_quorum.controller.request import Request
 from barnabas_quorum.image.acls import AccessControlEntry, AclFilter
+from barnabas_quorum.message_mapping import INLINED
 from barnabas_quorum.records_security import DelegationTokenRecord, QuotaEntity
 from barnabas_wire.kafka.errors import KafkaError
 
@@ -133,7 +134,7 @@ class CreateDelegationToken(Request["CreateDelegationTokenReply"]):
 class CreateDelegationTokenReply:
     """The token, and the HMAC that its bearer logs in with."""
 
-    token: DelegationTokenRecord
+    token: DelegationTokenRecord = field(metadata=INLINED)
     hmac: bytes = field(repr=False)
 
 

@@ -12,6 +12,7 @@ import hmac
 from collections import Counter
 from typing import NamedTuple
 
+from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX, DecisionContext, decides
 from barnabas_quorum.controller.features import require_metadata_version
 from barnabas_quorum.controller.requests_security import (
     AlteredUser,
@@ -51,16 +52,18 @@ def derive_keys(mechanism: ScramMechanism, salted_password: bytes) -> ScramKeys:
     return ScramKeys(hashlib.new(name, client_key).digest(), hmac.digest(salted_password, b"Server Key", name))
 
 
+@decides(AlterUserScramCredentials)
 def alter_scram_credentials(
-    image: MetadataImage, request: AlterUserScramCredentials, *, records_max: int
+    image: MetadataImage, request: AlterUserScramCredentials, context: DecisionContext
 ) -> ControllerResult[AlterUserScramCredentialsReply]:
     """Each user succeeds or fails as a whole: UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL, DUPLICATE_RESOURCE,
     RESOURCE_NOT_FOUND. Raises POLICY_VIOLATION, UNSUPPORTED_VERSION."""
     require_metadata_version(image, METADATA_VERSION_SECURITY, "SCRAM credentials")
     changes: list[ScramDeletion | ScramUpsertion] = [*request.deletions, *request.upsertions]
-    if len(changes) > records_max:
+    if len(changes) > RECORDS_PER_BATCH_MAX:
         raise KafkaError.of(
-            ErrorCode.POLICY_VIOLATION, f"one request may change at most {records_max} credentials; send several"
+            ErrorCode.POLICY_VIOLATION,
+            f"one request may change at most {RECORDS_PER_BATCH_MAX} credentials; send several",
         )
     times = Counter((change.name, change.mechanism) for change in changes)
     errors: dict[str, KafkaError | None] = dict.fromkeys(change.name for change in changes)

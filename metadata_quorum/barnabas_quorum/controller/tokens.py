@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 
 from barnabas_quorum.controller.config import ControllerConfig
+from barnabas_quorum.controller.decisions import DecisionContext, decides
 from barnabas_quorum.controller.features import require_metadata_version
 from barnabas_quorum.controller.requests_security import (
     CreateDelegationToken,
@@ -37,11 +38,12 @@ def token_hmac(secret_key: str, token_id: str) -> bytes:
     return hmac.digest(secret_key.encode(), token_id.encode(), "sha512")
 
 
+@decides(CreateDelegationToken)
 def create_token(
-    image: MetadataImage, request: CreateDelegationToken, *, config: ControllerConfig, random: Random, wall_ms: int
+    image: MetadataImage, request: CreateDelegationToken, context: DecisionContext
 ) -> ControllerResult[CreateDelegationTokenReply]:
     """Raises DELEGATION_TOKEN_AUTH_DISABLED, INVALID_PRINCIPAL_TYPE, UNSUPPORTED_VERSION."""
-    secret_key = _secret_key(config)
+    secret_key = _secret_key(context.config)
     require_metadata_version(image, METADATA_VERSION_SECURITY, "delegation tokens")
     for principal in (request.owner, request.requester, *request.renewers):
         kind, _, name = principal.partition(":")
@@ -49,45 +51,47 @@ def create_token(
             raise KafkaError.of(
                 ErrorCode.INVALID_PRINCIPAL_TYPE, f"{principal!r} is no user; tokens are for principals User:NAME"
             )
-    longest = config.delegation_token_max_lifetime_ms
+    longest = context.config.delegation_token_max_lifetime_ms
     lifetime = longest if request.max_lifetime_ms <= 0 else min(request.max_lifetime_ms, longest)
-    max_timestamp = wall_ms + lifetime
+    max_timestamp = context.wall_ms + lifetime
     token = DelegationTokenRecord(
-        token_id=_new_id(image, random),
+        token_id=_new_id(image, context.random),
         owner=request.owner,
         requester=request.requester,
         renewers=tuple(dict.fromkeys(request.renewers)),
-        issue_timestamp_ms=wall_ms,
+        issue_timestamp_ms=context.wall_ms,
         max_timestamp_ms=max_timestamp,
-        expiration_timestamp_ms=min(max_timestamp, wall_ms + config.delegation_token_expiry_time_ms),
+        expiration_timestamp_ms=min(max_timestamp, context.wall_ms + context.config.delegation_token_expiry_time_ms),
     )
     reply = CreateDelegationTokenReply(token=token, hmac=token_hmac(secret_key, token.token_id))
     return ControllerResult(records=[token], response=reply)
 
 
+@decides(RenewDelegationToken)
 def renew_token(
-    image: MetadataImage, request: RenewDelegationToken, *, config: ControllerConfig, wall_ms: int
+    image: MetadataImage, request: RenewDelegationToken, context: DecisionContext
 ) -> ControllerResult[DelegationTokenExpiry]:
     """Raises DELEGATION_TOKEN_AUTH_DISABLED, DELEGATION_TOKEN_NOT_FOUND, DELEGATION_TOKEN_OWNER_MISMATCH,
     DELEGATION_TOKEN_EXPIRED."""
-    token = _owned_token(image, request.hmac, request.requester, config=config)
-    _check_not_over(token, wall_ms)
-    period = request.renew_period_ms if request.renew_period_ms >= 0 else config.delegation_token_expiry_time_ms
-    return _expiring(token, min(token.max_timestamp_ms, wall_ms + period))
+    token = _owned_token(image, request.hmac, request.requester, config=context.config)
+    _check_not_over(token, context.wall_ms)
+    period = request.renew_period_ms if request.renew_period_ms >= 0 else context.config.delegation_token_expiry_time_ms
+    return _expiring(token, min(token.max_timestamp_ms, context.wall_ms + period))
 
 
+@decides(ExpireDelegationToken)
 def expire_token(
-    image: MetadataImage, request: ExpireDelegationToken, *, config: ControllerConfig, wall_ms: int
+    image: MetadataImage, request: ExpireDelegationToken, context: DecisionContext
 ) -> ControllerResult[DelegationTokenExpiry]:
     """Raises as renew_token. A negative period removes the token at once."""
-    token = _owned_token(image, request.hmac, request.requester, config=config)
+    token = _owned_token(image, request.hmac, request.requester, config=context.config)
     if request.expiry_period_ms < 0:
         return ControllerResult(
             records=[RemoveDelegationTokenRecord(token_id=token.token_id)],
-            response=DelegationTokenExpiry(expiration_timestamp_ms=wall_ms),
+            response=DelegationTokenExpiry(expiration_timestamp_ms=context.wall_ms),
         )
-    _check_not_over(token, wall_ms)
-    return _expiring(token, min(token.max_timestamp_ms, wall_ms + request.expiry_period_ms))
+    _check_not_over(token, context.wall_ms)
+    return _expiring(token, min(token.max_timestamp_ms, context.wall_ms + request.expiry_period_ms))
 
 
 def sweep_tokens(image: MetadataImage, *, wall_ms: int, records_max: int) -> ControllerResult[None]:

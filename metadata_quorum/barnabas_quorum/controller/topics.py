@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from random import Random
 
-from barnabas_quorum.controller.configs import ConfigValidators, validated_topic_configs
-from barnabas_quorum.controller.limits import PartitionLimits, check_limits
+from barnabas_quorum.controller.configs import validated_topic_configs
+from barnabas_quorum.controller.decisions import DecisionContext, decides
+from barnabas_quorum.controller.limits import check_limits
 from barnabas_quorum.controller.partition_rules import replica_directory
 from barnabas_quorum.controller.placement import PlaceableBroker, place_replicas
 from barnabas_quorum.controller.requests import (
@@ -55,19 +55,9 @@ _RESERVED_TOPIC_IDS = 100
 """Topic ids below this number are not given out: zero means none, one is the metadata topic."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRules:
-    """What the decisions of this file need beside the image and the request."""
-
-    random: Random
-    validators: ConfigValidators
-    records_max: int
-    """One request may need at most this many records: they must fit into one batch."""
-    limits: PartitionLimits = field(default_factory=PartitionLimits)
-
-
+@decides(CreateTopics)
 def create_topics(
-    image: MetadataImage, request: CreateTopics, rules: TopicRules
+    image: MetadataImage, request: CreateTopics, context: DecisionContext
 ) -> ControllerResult[CreateTopicsReply]:
     """Each topic succeeds or fails alone: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
     INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION, INVALID_REQUEST."""
@@ -84,18 +74,18 @@ def create_topics(
                 )
             check_topic_name(topic.name)
             _check_name_is_free(image, topic.name, taken)
-            assignments = _assignments(image, topic, rules)
-            check_limits(image, rules.limits, topic.name, assignments, present=0, also=placed)
+            assignments = _assignments(image, topic, context)
+            check_limits(image, context.limits, topic.name, assignments, present=0, also=placed)
             validated_topic_configs(
-                topic.name, topic.configs, rules.validators, cluster_default=image.configs.cluster_default
+                topic.name, topic.configs, context.validators, cluster_default=image.configs.cluster_default
             )
-            _check_size(len(records) + 1 + len(assignments) + len(topic.configs), rules)
+            _check_size(len(records) + 1 + len(assignments) + len(topic.configs), context)
         except KafkaError as refusal:
             replies.append(CreatedTopic(name=topic.name, error=refusal))
             continue
         placed += assignments
         taken[metric_name_of(topic.name)] = topic.name
-        topic_id = new_topic_id(image, rules.random)
+        topic_id = new_topic_id(image, context.random)
         records.append(TopicRecord(name=topic.name, topic_id=topic_id))
         records += _partition_records(image, topic_id, assignments, first_index=0)
         records += _config_records(topic.name, topic.configs)
@@ -113,7 +103,10 @@ def create_topics(
     )
 
 
-def delete_topics(image: MetadataImage, request: DeleteTopics) -> ControllerResult[DeleteTopicsReply]:
+@decides(DeleteTopics)
+def delete_topics(
+    image: MetadataImage, request: DeleteTopics, context: DecisionContext
+) -> ControllerResult[DeleteTopicsReply]:
     """Each topic succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST."""
     records: list[Record] = []
     replies: list[DeletedTopic] = []
@@ -134,8 +127,9 @@ def delete_topics(image: MetadataImage, request: DeleteTopics) -> ControllerResu
     return ControllerResult(records=records, response=DeleteTopicsReply(topics=tuple(replies)))
 
 
+@decides(CreatePartitions)
 def create_partitions(
-    image: MetadataImage, request: CreatePartitions, rules: TopicRules
+    image: MetadataImage, request: CreatePartitions, context: DecisionContext
 ) -> ControllerResult[CreatePartitionsReply]:
     """Each topic succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
     INVALID_REPLICATION_FACTOR, POLICY_VIOLATION, INVALID_REQUEST."""
@@ -150,9 +144,9 @@ def create_partitions(
                     ErrorCode.INVALID_REQUEST, f"topic {growth.name!r} is named twice in one request; name it once"
                 )
             topic = _find(image, TopicReference(name=growth.name))
-            assignments = _growth_assignments(image, topic, growth, rules)
-            check_limits(image, rules.limits, topic.name, assignments, present=len(topic.partitions), also=placed)
-            _check_size(len(records) + len(assignments), rules)
+            assignments = _growth_assignments(image, topic, growth, context)
+            check_limits(image, context.limits, topic.name, assignments, present=len(topic.partitions), also=placed)
+            _check_size(len(records) + len(assignments), context)
         except KafkaError as refusal:
             replies.append(GrownTopic(name=growth.name, error=refusal))
             continue
@@ -211,7 +205,7 @@ def _check_name_is_free(image: MetadataImage, name: str, also_taken: Mapping[str
         )
 
 
-def _assignments(image: MetadataImage, topic: CreatableTopic, rules: TopicRules) -> list[tuple[BrokerId, ...]]:
+def _assignments(image: MetadataImage, topic: CreatableTopic, context: DecisionContext) -> list[tuple[BrokerId, ...]]:
     if topic.assignments:
         if topic.partition_count != -1 or topic.replication_factor != -1:
             raise KafkaError.of(
@@ -235,17 +229,17 @@ def _assignments(image: MetadataImage, topic: CreatableTopic, rules: TopicRules)
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"topic {topic.name!r}: replication factor {topic.replication_factor}; have at least 1",
         )
-    _check_size(topic.partition_count, rules)
+    _check_size(topic.partition_count, context)
     return place_replicas(
         _placeable(image),
         partition_count=topic.partition_count,
         replication_factor=topic.replication_factor,
-        random=rules.random,
+        random=context.random,
     )
 
 
 def _growth_assignments(
-    image: MetadataImage, topic: TopicImage, growth: TopicGrowth, rules: TopicRules
+    image: MetadataImage, topic: TopicImage, growth: TopicGrowth, context: DecisionContext
 ) -> list[tuple[BrokerId, ...]]:
     more = growth.partition_count - len(topic.partitions)
     if more <= 0:
@@ -254,11 +248,11 @@ def _growth_assignments(
             f"topic {topic.name!r} has {len(topic.partitions)} partitions and can only grow, "
             f"not become {growth.partition_count}",
         )
-    _check_size(more, rules)
+    _check_size(more, context)
     replication_factor = len(topic.partitions[0].replicas)
     if not growth.assignments:
         return place_replicas(
-            _placeable(image), partition_count=more, replication_factor=replication_factor, random=rules.random
+            _placeable(image), partition_count=more, replication_factor=replication_factor, random=context.random
         )
     if len(growth.assignments) != more:
         raise KafkaError.of(
@@ -290,11 +284,11 @@ def _check_assignments(
             raise KafkaError.of(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"assignment {list(replicas)} {reason}")
 
 
-def _check_size(records: int, rules: TopicRules) -> None:
-    if records > rules.records_max:
+def _check_size(records: int, context: DecisionContext) -> None:
+    if records > context.transaction_records_max:
         raise KafkaError.of(
             ErrorCode.POLICY_VIOLATION,
-            f"one request may make at most {rules.records_max} topics, partitions and configs together; send several",
+            f"one request may make at most {context.transaction_records_max} topics, partitions and configs together; send several",
         )
 
 

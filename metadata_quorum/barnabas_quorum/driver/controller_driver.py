@@ -35,7 +35,7 @@ from barnabas_quorum.controller.requests import (
     BrokerHeartbeatReply,
     NotActiveController,
 )
-from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
+from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply, WriteImageHash
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.controller.sessions import BrokerSession
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
@@ -667,7 +667,7 @@ class ControllerDriver:
 
     def _write_image_hash(self) -> None:
         if self.controller.pending.features.has_integrity_records:
-            self._submit_unasked(self.controller.write_image_hash)
+            self._submit_unasked(lambda: self.controller.decide(WriteImageHash(), now_ms=self._now_ms()))
         self._hashed_at = self.stats.records_proposed
 
     def _ask_for_reports(self, offset: Offset | None, *, besides: BrokerId) -> None:

@@ -1,9 +1,9 @@
 """The controller's gRPC service: every controller serves it, the active one answers.
 
-May touch:  gRPC, the driver, the codec.   Must not touch: images, decisions.
+May touch:  gRPC, the driver, the table of verbs.   Must not touch: images, decisions.
 Invariants: an error is an answer (code, message, and the leader with NOT_CONTROLLER), never a gRPC status; a heartbeat
             stream ends after its first error; one broken call never hurts another.
-Read next:  controller_codec.py, controller_driver.py.
+Read next:  verbs.py, controller_driver.py.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import grpc
 import grpc.aio
 
 from barnabas_quorum.controller.requests import BrokerHeartbeat, BrokerHeartbeatReply
-from barnabas_quorum.driver.controller_codec import (
-    COMMITTED_OFFSET_KEY,
-    VERBS,
-    read_call,
-    read_heartbeat,
-    write_answer,
-    write_heartbeat_answer,
-)
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
-from barnabas_quorum.driver.controller_verb import Verb, fault_of
+from barnabas_quorum.driver.faults import fault_of
+from barnabas_quorum.driver.verbs import (
+    COMMITTED_OFFSET_KEY,
+    HEARTBEAT,
+    HEARTBEAT_ANSWER,
+    VERBS,
+    Verb,
+    read_call,
+    write_answer,
+)
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerServicer, add_ControllerServicer_to_server
@@ -116,12 +117,12 @@ class _HeartbeatServerStream:
             if isinstance(item, KafkaError):
                 await self._context.write(pb.HeartbeatAnswer(fault=fault_of(item)))
                 return
-            await self._context.write(write_heartbeat_answer(item))
+            await self._context.write(HEARTBEAT_ANSWER.write(item))
 
     async def _read(self) -> None:
         try:
             while (message := await self._context.read()) is not grpc.aio.EOF:
-                self._take(read_heartbeat(message))
+                self._take(HEARTBEAT.read(message))
                 while self._pending >= HEARTBEATS_PENDING_MAX:
                     self._room.clear()
                     await self._room.wait()

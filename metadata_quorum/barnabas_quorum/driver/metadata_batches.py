@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from barnabas_quorum.controller.controller import RECORDS_PER_BATCH_MAX
+from barnabas_quorum.controller.decisions import RECORDS_PER_BATCH_MAX
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.errors import BatchTooLarge, UnreplayableDecision
 from barnabas_quorum.record_codec import encode

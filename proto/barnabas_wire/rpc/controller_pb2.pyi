@@ -25,16 +25,16 @@ class Caller(_message.Message):
     def __init__(self, principal: _Optional[str] = ...) -> None: ...
 
 class Listener(_message.Message):
-    __slots__ = ("name", "host", "port", "security_protocol")
-    NAME_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("listener", "host", "port", "security_protocol")
+    LISTENER_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     SECURITY_PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    name: str
+    listener: str
     host: str
     port: int
     security_protocol: str
-    def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., security_protocol: _Optional[str] = ...) -> None: ...
+    def __init__(self, listener: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., security_protocol: _Optional[str] = ...) -> None: ...
 
 class Feature(_message.Message):
     __slots__ = ("name", "min_level", "max_level")
@@ -47,12 +47,12 @@ class Feature(_message.Message):
     def __init__(self, name: _Optional[str] = ..., min_level: _Optional[int] = ..., max_level: _Optional[int] = ...) -> None: ...
 
 class RegisterBrokerCall(_message.Message):
-    __slots__ = ("caller", "broker_id", "cluster_id", "incarnation_id", "listeners", "rack", "directories", "features", "previous_broker_epoch", "has_offline_directories")
+    __slots__ = ("caller", "broker_id", "cluster_id", "incarnation_id", "endpoints", "rack", "directories", "features", "previous_broker_epoch", "has_offline_directories")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
-    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
@@ -62,13 +62,13 @@ class RegisterBrokerCall(_message.Message):
     broker_id: int
     cluster_id: str
     incarnation_id: bytes
-    listeners: _containers.RepeatedCompositeFieldContainer[Listener]
+    endpoints: _containers.RepeatedCompositeFieldContainer[Listener]
     rack: str
     directories: _containers.RepeatedScalarFieldContainer[bytes]
     features: _containers.RepeatedCompositeFieldContainer[Feature]
     previous_broker_epoch: int
     has_offline_directories: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., has_offline_directories: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., has_offline_directories: _Optional[bool] = ...) -> None: ...
 
 class RegisterBrokerAnswer(_message.Message):
     __slots__ = ("fault", "broker_epoch")
@@ -145,8 +145,8 @@ class AlterPartitionCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., partitions: _Optional[_Iterable[_Union[PartitionProposal, _Mapping]]] = ...) -> None: ...
 
 class PartitionState(_message.Message):
-    __slots__ = ("fault", "topic_id", "partition_id", "leader", "leader_epoch", "isr", "leader_recovery_state", "partition_epoch")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "topic_id", "partition_id", "leader", "leader_epoch", "isr", "leader_recovery_state", "partition_epoch")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -154,7 +154,7 @@ class PartitionState(_message.Message):
     ISR_FIELD_NUMBER: _ClassVar[int]
     LEADER_RECOVERY_STATE_FIELD_NUMBER: _ClassVar[int]
     PARTITION_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     topic_id: bytes
     partition_id: int
     leader: int
@@ -162,7 +162,7 @@ class PartitionState(_message.Message):
     isr: _containers.RepeatedScalarFieldContainer[int]
     leader_recovery_state: int
     partition_epoch: int
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., leader_recovery_state: _Optional[int] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., isr: _Optional[_Iterable[int]] = ..., leader_recovery_state: _Optional[int] = ..., partition_epoch: _Optional[int] = ...) -> None: ...
 
 class AlterPartitionAnswer(_message.Message):
     __slots__ = ("fault", "partitions")
@@ -217,7 +217,7 @@ class CreateTopicsCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class MadeTopic(_message.Message):
-    __slots__ = ("fault", "name", "topic_id", "partition_count", "replication_factor", "configs")
+    __slots__ = ("error", "name", "topic_id", "partition_count", "replication_factor", "configs")
     class ConfigsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -225,19 +225,19 @@ class MadeTopic(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_FACTOR_FIELD_NUMBER: _ClassVar[int]
     CONFIGS_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     name: str
     topic_id: bytes
     partition_count: int
     replication_factor: int
     configs: _containers.ScalarMap[str, str]
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition_count: _Optional[int] = ..., replication_factor: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ..., topic_id: _Optional[bytes] = ..., partition_count: _Optional[int] = ..., replication_factor: _Optional[int] = ..., configs: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class CreateTopicsAnswer(_message.Message):
     __slots__ = ("fault", "topics")
@@ -264,14 +264,14 @@ class DeleteTopicsCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[TopicKey, _Mapping]]] = ...) -> None: ...
 
 class GoneTopic(_message.Message):
-    __slots__ = ("fault", "name", "topic_id")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "name", "topic_id")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     name: str
     topic_id: bytes
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ..., topic_id: _Optional[bytes] = ...) -> None: ...
 
 class DeleteTopicsAnswer(_message.Message):
     __slots__ = ("fault", "topics")
@@ -302,12 +302,12 @@ class CreatePartitionsCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[MorePartitions, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class GrownTopicState(_message.Message):
-    __slots__ = ("fault", "name")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "name")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     name: str
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
 
 class CreatePartitionsAnswer(_message.Message):
     __slots__ = ("fault", "topics")
@@ -328,14 +328,14 @@ class ConfigEdit(_message.Message):
     def __init__(self, key: _Optional[str] = ..., operation: _Optional[int] = ..., value: _Optional[str] = ...) -> None: ...
 
 class ConfigEdits(_message.Message):
-    __slots__ = ("resource_type", "resource_name", "edits")
+    __slots__ = ("resource_type", "resource_name", "changes")
     RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
-    EDITS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     resource_type: int
     resource_name: str
-    edits: _containers.RepeatedCompositeFieldContainer[ConfigEdit]
-    def __init__(self, resource_type: _Optional[int] = ..., resource_name: _Optional[str] = ..., edits: _Optional[_Iterable[_Union[ConfigEdit, _Mapping]]] = ...) -> None: ...
+    changes: _containers.RepeatedCompositeFieldContainer[ConfigEdit]
+    def __init__(self, resource_type: _Optional[int] = ..., resource_name: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[ConfigEdit, _Mapping]]] = ...) -> None: ...
 
 class IncrementalAlterConfigsCall(_message.Message):
     __slots__ = ("caller", "resources", "validate_only")
@@ -348,14 +348,14 @@ class IncrementalAlterConfigsCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[ConfigEdits, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class EditedConfig(_message.Message):
-    __slots__ = ("fault", "resource_type", "resource_name")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "resource_type", "resource_name")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_TYPE_FIELD_NUMBER: _ClassVar[int]
     RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     resource_type: int
     resource_name: str
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., resource_type: _Optional[int] = ..., resource_name: _Optional[str] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., resource_type: _Optional[int] = ..., resource_name: _Optional[str] = ...) -> None: ...
 
 class IncrementalAlterConfigsAnswer(_message.Message):
     __slots__ = ("fault", "resources")
@@ -410,16 +410,16 @@ class ElectLeadersCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., election_type: _Optional[int] = ..., partitions: _Optional[_Union[PartitionNames, _Mapping]] = ...) -> None: ...
 
 class ElectedLeader(_message.Message):
-    __slots__ = ("fault", "topic", "partition_id", "leader")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "topic", "partition_id", "leader")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     topic: str
     partition_id: int
     leader: int
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., topic: _Optional[str] = ..., partition_id: _Optional[int] = ..., leader: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., topic: _Optional[str] = ..., partition_id: _Optional[int] = ..., leader: _Optional[int] = ...) -> None: ...
 
 class ElectLeadersAnswer(_message.Message):
     __slots__ = ("fault", "partitions")
@@ -452,14 +452,14 @@ class AlterPartitionReassignmentsCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[WantedReplicas, _Mapping]]] = ..., allow_replication_factor_change: _Optional[bool] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class ReassignedReplicas(_message.Message):
-    __slots__ = ("fault", "topic", "partition_id")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "topic", "partition_id")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     topic: str
     partition_id: int
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., topic: _Optional[str] = ..., partition_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., topic: _Optional[str] = ..., partition_id: _Optional[int] = ...) -> None: ...
 
 class AlterPartitionReassignmentsAnswer(_message.Message):
     __slots__ = ("fault", "partitions")
@@ -524,14 +524,14 @@ class AssignReplicasToDirectoriesCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., placements: _Optional[_Iterable[_Union[ReplicaInDirectory, _Mapping]]] = ...) -> None: ...
 
 class PlacedReplicaState(_message.Message):
-    __slots__ = ("fault", "topic_id", "partition_id")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "topic_id", "partition_id")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     topic_id: bytes
     partition_id: int
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ...) -> None: ...
 
 class AssignReplicasToDirectoriesAnswer(_message.Message):
     __slots__ = ("fault", "replicas")
@@ -542,14 +542,14 @@ class AssignReplicasToDirectoriesAnswer(_message.Message):
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[PlacedReplicaState, _Mapping]]] = ...) -> None: ...
 
 class ReplicaFaultReport(_message.Message):
-    __slots__ = ("topic_id", "partition_id", "replica_fault")
+    __slots__ = ("topic_id", "partition_id", "fault")
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    REPLICA_FAULT_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
     topic_id: bytes
     partition_id: int
-    replica_fault: int
-    def __init__(self, topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., replica_fault: _Optional[int] = ...) -> None: ...
+    fault: int
+    def __init__(self, topic_id: _Optional[bytes] = ..., partition_id: _Optional[int] = ..., fault: _Optional[int] = ...) -> None: ...
 
 class AlterReplicaFaultsCall(_message.Message):
     __slots__ = ("caller", "broker_id", "broker_epoch", "reports")
@@ -606,12 +606,12 @@ class UpdateFeaturesCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., updates: _Optional[_Iterable[_Union[FeatureStep, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class FeatureOutcome(_message.Message):
-    __slots__ = ("fault", "name")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "name")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     name: str
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
 
 class UpdateFeaturesAnswer(_message.Message):
     __slots__ = ("fault", "results")
@@ -622,20 +622,20 @@ class UpdateFeaturesAnswer(_message.Message):
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., results: _Optional[_Iterable[_Union[FeatureOutcome, _Mapping]]] = ...) -> None: ...
 
 class RegisterControllerCall(_message.Message):
-    __slots__ = ("caller", "controller_id", "cluster_id", "incarnation_id", "listeners", "features")
+    __slots__ = ("caller", "controller_id", "cluster_id", "incarnation_id", "endpoints", "features")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
-    LISTENERS_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     controller_id: int
     cluster_id: str
     incarnation_id: bytes
-    listeners: _containers.RepeatedCompositeFieldContainer[Listener]
+    endpoints: _containers.RepeatedCompositeFieldContainer[Listener]
     features: _containers.RepeatedCompositeFieldContainer[Feature]
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., controller_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., controller_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ...) -> None: ...
 
 class RegisterControllerAnswer(_message.Message):
     __slots__ = ("fault",)
@@ -658,10 +658,10 @@ class UnregisterControllerAnswer(_message.Message):
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ...) -> None: ...
 
 class Outcome(_message.Message):
-    __slots__ = ("fault",)
-    FAULT_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ...) -> None: ...
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: Fault
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ...) -> None: ...
 
 class QuotaPart(_message.Message):
     __slots__ = ("type", "name")
@@ -680,12 +680,12 @@ class QuotaEdit(_message.Message):
     def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
 
 class QuotaEdits(_message.Message):
-    __slots__ = ("entity", "edits")
+    __slots__ = ("entity", "changes")
     ENTITY_FIELD_NUMBER: _ClassVar[int]
-    EDITS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     entity: _containers.RepeatedCompositeFieldContainer[QuotaPart]
-    edits: _containers.RepeatedCompositeFieldContainer[QuotaEdit]
-    def __init__(self, entity: _Optional[_Iterable[_Union[QuotaPart, _Mapping]]] = ..., edits: _Optional[_Iterable[_Union[QuotaEdit, _Mapping]]] = ...) -> None: ...
+    changes: _containers.RepeatedCompositeFieldContainer[QuotaEdit]
+    def __init__(self, entity: _Optional[_Iterable[_Union[QuotaPart, _Mapping]]] = ..., changes: _Optional[_Iterable[_Union[QuotaEdit, _Mapping]]] = ...) -> None: ...
 
 class AlterClientQuotasCall(_message.Message):
     __slots__ = ("caller", "alterations", "validate_only")
@@ -698,12 +698,12 @@ class AlterClientQuotasCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., alterations: _Optional[_Iterable[_Union[QuotaEdits, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
 
 class AlterClientQuotasAnswer(_message.Message):
-    __slots__ = ("fault", "outcomes")
+    __slots__ = ("fault", "errors")
     FAULT_FIELD_NUMBER: _ClassVar[int]
-    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
     fault: Fault
-    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+    errors: _containers.RepeatedCompositeFieldContainer[Outcome]
+    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., errors: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
 
 class Acl(_message.Message):
     __slots__ = ("resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission")
@@ -732,12 +732,12 @@ class CreateAclsCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[Acl, _Mapping]]] = ...) -> None: ...
 
 class CreateAclsAnswer(_message.Message):
-    __slots__ = ("fault", "outcomes")
+    __slots__ = ("fault", "errors")
     FAULT_FIELD_NUMBER: _ClassVar[int]
-    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
     fault: Fault
-    outcomes: _containers.RepeatedCompositeFieldContainer[Outcome]
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
+    errors: _containers.RepeatedCompositeFieldContainer[Outcome]
+    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., errors: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ...) -> None: ...
 
 class DeleteAclsCall(_message.Message):
     __slots__ = ("caller", "filters")
@@ -748,12 +748,12 @@ class DeleteAclsCall(_message.Message):
     def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., filters: _Optional[_Iterable[_Union[Acl, _Mapping]]] = ...) -> None: ...
 
 class GoneAcls(_message.Message):
-    __slots__ = ("fault", "entries")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "entries")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     entries: _containers.RepeatedCompositeFieldContainer[Acl]
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[Acl, _Mapping]]] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[Acl, _Mapping]]] = ...) -> None: ...
 
 class DeleteAclsAnswer(_message.Message):
     __slots__ = ("fault", "results")
@@ -762,6 +762,14 @@ class DeleteAclsAnswer(_message.Message):
     fault: Fault
     results: _containers.RepeatedCompositeFieldContainer[GoneAcls]
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., results: _Optional[_Iterable[_Union[GoneAcls, _Mapping]]] = ...) -> None: ...
+
+class ScramRemoval(_message.Message):
+    __slots__ = ("name", "mechanism")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MECHANISM_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mechanism: int
+    def __init__(self, name: _Optional[str] = ..., mechanism: _Optional[int] = ...) -> None: ...
 
 class ScramChange(_message.Message):
     __slots__ = ("name", "mechanism", "iterations", "salt", "stored_key", "server_key")
@@ -785,17 +793,17 @@ class AlterUserScramCredentialsCall(_message.Message):
     DELETIONS_FIELD_NUMBER: _ClassVar[int]
     UPSERTIONS_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
-    deletions: _containers.RepeatedCompositeFieldContainer[ScramChange]
+    deletions: _containers.RepeatedCompositeFieldContainer[ScramRemoval]
     upsertions: _containers.RepeatedCompositeFieldContainer[ScramChange]
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., deletions: _Optional[_Iterable[_Union[ScramChange, _Mapping]]] = ..., upsertions: _Optional[_Iterable[_Union[ScramChange, _Mapping]]] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., deletions: _Optional[_Iterable[_Union[ScramRemoval, _Mapping]]] = ..., upsertions: _Optional[_Iterable[_Union[ScramChange, _Mapping]]] = ...) -> None: ...
 
 class UserOutcome(_message.Message):
-    __slots__ = ("fault", "name")
-    FAULT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("error", "name")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
-    fault: Fault
+    error: Fault
     name: str
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Fault, _Mapping]] = ..., name: _Optional[str] = ...) -> None: ...
 
 class AlterUserScramCredentialsAnswer(_message.Message):
     __slots__ = ("fault", "users")
@@ -842,16 +850,16 @@ class CreateDelegationTokenAnswer(_message.Message):
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., token_id: _Optional[str] = ..., owner: _Optional[str] = ..., requester: _Optional[str] = ..., renewers: _Optional[_Iterable[str]] = ..., issue_timestamp_ms: _Optional[int] = ..., max_timestamp_ms: _Optional[int] = ..., expiration_timestamp_ms: _Optional[int] = ..., hmac: _Optional[bytes] = ...) -> None: ...
 
 class RenewDelegationTokenCall(_message.Message):
-    __slots__ = ("caller", "requester", "hmac", "period_ms")
+    __slots__ = ("caller", "requester", "hmac", "renew_period_ms")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     REQUESTER_FIELD_NUMBER: _ClassVar[int]
     HMAC_FIELD_NUMBER: _ClassVar[int]
-    PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
+    RENEW_PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     requester: str
     hmac: bytes
-    period_ms: int
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., requester: _Optional[str] = ..., hmac: _Optional[bytes] = ..., period_ms: _Optional[int] = ...) -> None: ...
+    renew_period_ms: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., requester: _Optional[str] = ..., hmac: _Optional[bytes] = ..., renew_period_ms: _Optional[int] = ...) -> None: ...
 
 class RenewDelegationTokenAnswer(_message.Message):
     __slots__ = ("fault", "expiration_timestamp_ms")
@@ -862,16 +870,16 @@ class RenewDelegationTokenAnswer(_message.Message):
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., expiration_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class ExpireDelegationTokenCall(_message.Message):
-    __slots__ = ("caller", "requester", "hmac", "period_ms")
+    __slots__ = ("caller", "requester", "hmac", "expiry_period_ms")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     REQUESTER_FIELD_NUMBER: _ClassVar[int]
     HMAC_FIELD_NUMBER: _ClassVar[int]
-    PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRY_PERIOD_MS_FIELD_NUMBER: _ClassVar[int]
     caller: Caller
     requester: str
     hmac: bytes
-    period_ms: int
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., requester: _Optional[str] = ..., hmac: _Optional[bytes] = ..., period_ms: _Optional[int] = ...) -> None: ...
+    expiry_period_ms: int
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., requester: _Optional[str] = ..., hmac: _Optional[bytes] = ..., expiry_period_ms: _Optional[int] = ...) -> None: ...
 
 class ExpireDelegationTokenAnswer(_message.Message):
     __slots__ = ("fault", "expiration_timestamp_ms")

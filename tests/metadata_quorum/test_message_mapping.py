@@ -1,0 +1,153 @@
+"""Dataclasses as protobuf messages: what is not the same on both sides is found when the mapping is made."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import pytest
+
+from barnabas_quorum.controller.decisions import DECISIONS
+from barnabas_quorum.driver.verbs import VERBS
+from barnabas_quorum.message_mapping import MappingMismatch, compile_mapping
+from barnabas_quorum.record_codec import RECORD_TYPES
+from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.rpc import controller_pb2 as pb
+from barnabas_wire.rpc import metadata_records_pb2 as records_pb
+
+
+@dataclass(frozen=True)
+class Whole:
+    name: str
+    topic_id: Uuid
+
+
+@dataclass(frozen=True)
+class Lacking:
+    name: str
+
+
+@dataclass(frozen=True)
+class TooMuch:
+    name: str
+    topic_id: Uuid
+    more: int
+
+
+@dataclass(frozen=True)
+class OfAnotherKind:
+    name: int
+    topic_id: Uuid
+
+
+@dataclass(frozen=True)
+class PerhapsNone:
+    name: str | None
+    topic_id: Uuid
+
+
+@dataclass(frozen=True)
+class OfTwoKinds:
+    name: str | int
+    topic_id: Uuid
+
+
+@dataclass(frozen=True)
+class AsList:
+    name: tuple[str, ...]
+    topic_id: Uuid
+
+
+class Level(IntEnum):
+    NONE = 0
+    ONE = 1
+
+
+@dataclass(frozen=True)
+class ZeroAndNone:
+    name: str
+    level: Level | None
+
+
+def test_equal_fields_are_mapped() -> None:
+    mapping = compile_mapping(Whole, records_pb.Topic)
+    value = Whole("t", Uuid(b"i" * 16))
+    assert mapping.read(records_pb.Topic.FromString(mapping.write(value).SerializeToString())) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        (Lacking, "topic_id"),
+        (TooMuch, "more"),
+        (OfAnotherKind, "Topic.name"),
+        (PerhapsNone, "optional"),
+        (OfTwoKinds, "several types"),
+        (AsList, "one field"),
+    ],
+)
+def test_a_field_that_is_missing_or_of_another_kind_makes_no_mapping(kind: Any, word: str) -> None:
+    with pytest.raises(MappingMismatch, match=word):
+        compile_mapping(kind, records_pb.Topic)
+
+
+def test_none_beside_a_zero_that_means_something_makes_no_mapping() -> None:
+    with pytest.raises(MappingMismatch, match="optional"):
+        compile_mapping(ZeroAndNone, records_pb.FeatureLevel)
+
+
+def test_a_record_or_request_with_a_field_more_or_less_makes_no_mapping() -> None:
+    """So no field of any of them can be forgotten on one side."""
+    kinds = [
+        (found.kind, getattr(records_pb, found.kind.__name__.removesuffix("Record")), frozenset[str]())
+        for found in RECORD_TYPES.values()
+    ]
+    kinds += [(verb.request_type, verb.call_type, frozenset({"caller"})) for verb in VERBS]
+    for kind, message_type, envelope in kinds:
+        fields = [(field.name, field.type, field) for field in dataclasses.fields(kind)]
+        namespace = {"__module__": kind.__module__}
+        more: Any = dataclasses.make_dataclass(
+            kind.__name__, [*((name, hint) for name, hint, _ in fields), ("added", int)], namespace=namespace
+        )
+        with pytest.raises(MappingMismatch, match="added"):
+            compile_mapping(more, message_type, envelope=envelope)
+        if fields:
+            less: Any = dataclasses.make_dataclass(
+                kind.__name__, [(name, hint) for name, hint, _ in fields[1:]], namespace=namespace
+            )
+            with pytest.raises(MappingMismatch, match=fields[0][0]):
+                compile_mapping(less, message_type, envelope=envelope)
+
+
+@dataclass(frozen=True)
+class Mapped:
+    name: str
+    partition_count: int
+    replication_factor: int
+    assignments: Mapping[int, tuple[int, ...]]
+    configs: Mapping[str, str]
+
+
+def test_a_map_is_read_in_the_order_of_its_keys() -> None:
+    mapping = compile_mapping(Mapped, pb.NewTopic)
+    value = Mapped("t", 1, 2, {5: (3, 1), 1: (), 3: (2,)}, {"b": "1", "c": "", "a": "2"})
+    read = mapping.read(mapping.write(value))
+    assert read == value
+    assert (list(read.assignments), list(read.configs)) == ([1, 3, 5], ["a", "b", "c"])
+
+
+def test_every_decision_answers_with_the_reply_that_its_request_names() -> None:
+    import typing
+
+    from barnabas_quorum.controller.request import reply_type
+
+    wrong = []
+    for request_type, decision in DECISIONS.items():
+        hints = typing.get_type_hints(decision)
+        (answered,) = typing.get_args(hints["return"])
+        if (hints["request"], answered) != (request_type, reply_type(request_type)):
+            wrong.append(request_type.__name__)
+    assert len(DECISIONS) > 20 and not wrong
