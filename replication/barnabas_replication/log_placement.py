@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from barnabas_quorum.image.directories import directory_of, is_reserved
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 
 

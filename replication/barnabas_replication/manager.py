@@ -38,7 +38,8 @@ from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration, TopicsDelta, TopicsImage
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.image.topics import TopicsDelta, TopicsImage
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.config import ReplicationConfig

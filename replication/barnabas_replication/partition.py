@@ -29,7 +29,7 @@ from barnabas_log.config import FlushOnAcks
 from barnabas_log.disk import FileRange
 from barnabas_log.errors import InconsistentTopicId, NoRoom, OffsetOutOfRange, StorageFailed
 from barnabas_log.unified_log import AppendResult, UnifiedLog
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr as rules
 from barnabas_replication.config import ReplicationConfig

@@ -10,7 +10,7 @@ from barnabas_broker.controller_client.quorum_health import SILENCE_MS_MAX, bear
 from barnabas_broker.metrics.census import UNDER_REPLICATED, partition_flags
 from barnabas_quorum.driver.quorum_description import ReplicaDescription
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_quorum.records import RegisterControllerRecord
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset

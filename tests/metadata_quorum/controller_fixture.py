@@ -22,7 +22,7 @@ from barnabas_quorum.errors import NotController
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import Record

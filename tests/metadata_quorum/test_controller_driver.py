@@ -31,7 +31,7 @@ from barnabas_quorum.driver.controller_driver import ControllerDriver, Heartbeat
 from barnabas_quorum.errors import BufferExhausted
 from barnabas_quorum.image.features import BOOTSTRAP_LEVELS
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import NoOpRecord, TopicRecord
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from barnabas_quorum.controller.partition_change import ElectedFrom, Election, Replicas, build_change, elected_from
 from barnabas_quorum.controller.reassignment import original_replicas, reassigned_replicas
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord
 from barnabas_wire.kafka.ids import BrokerId
 from tests.metadata_quorum.controller_fixture import uuid

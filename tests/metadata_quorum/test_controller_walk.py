@@ -39,7 +39,8 @@ from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.directories import directory_of, is_reserved
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import ConfigResourceType, Record

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from barnabas_quorum.image.hashing import (
-    EMPTY_HASH,
-    PARTS,
-    changed_entities,
-    differing_parts,
-    digest_of,
-    entities,
-    hash_of,
-)
+from barnabas_quorum.image.entities import changed_entities, entities, hash_of
+from barnabas_quorum.image.hashing import EMPTY_HASH, PARTS, differing_parts, digest_of
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.snapshot import difference, in_one_go, loaded_delta, record_groups
 from barnabas_quorum.records import (

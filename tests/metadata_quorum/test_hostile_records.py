@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_quorum.image.hashing import hash_of
+from barnabas_quorum.image.entities import hash_of
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.snapshot import in_one_go, loaded_delta, record_groups
 from barnabas_quorum.raft.messages import CommittedBatch

@@ -15,7 +15,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.driver.committed_history import read_history
-from barnabas_quorum.image.hashing import hash_of
+from barnabas_quorum.image.entities import hash_of
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.snapshot import in_one_go, loaded_delta, record_groups
 from barnabas_quorum.records import (

@@ -13,7 +13,7 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
     PartitionChangeRecord,
     PartitionRecord,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas_quorum.image.directories import LOST_DIRECTORY, UNASSIGNED_DIRECTORY
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState
 from barnabas_replication.log_placement import is_stray, refusal_of_new_log
 from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Uuid

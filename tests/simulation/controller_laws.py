@@ -38,7 +38,7 @@ from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from tests.simulation.partition_model import LawBroken
 
 if TYPE_CHECKING:
-    from barnabas_quorum.image.topics import PartitionRegistration
+    from barnabas_quorum.image.partition import PartitionRegistration
     from tests.simulation.controller_node import ControllerNode
     from tests.simulation.controllers import Quorum
 

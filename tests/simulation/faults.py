@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from barnabas_wire.records.batch import CRC_START, iterate_batches
 from tests.simulation.disk import LOGS

@@ -17,7 +17,7 @@ from barnabas_quorum.controller.reassignment import is_reassigning, original_rep
 from barnabas_quorum.driver.controller_driver import SESSION_TICK_MS
 from barnabas_quorum.image.directories import is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState, ReplicaFault
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid

@@ -20,7 +20,7 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
 )
 from barnabas_quorum.controller.requests_partitions import AlterPartitionReassignments, PartitionReassignment
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_replication.partition import HIGH_WATERMARK

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from barnabas_wire.records.batch import BatchHeader, iterate_records, read_header
 

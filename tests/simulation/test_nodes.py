@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import RemoveTopicRecord, TopicRecord
 from barnabas_wire.kafka.ids import NO_BROKER, Epoch, Offset, Uuid
 from tests.simulation.cluster import Cluster, Figures

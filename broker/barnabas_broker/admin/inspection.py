@@ -27,7 +27,8 @@ from barnabas_quorum.driver.committed_history import read_slice
 from barnabas_quorum.driver.image_history import ImageChange, difference_between
 from barnabas_quorum.driver.log_entries import NO_OP, LogEntry
 from barnabas_quorum.driver.quorum_description import QuorumDescription
-from barnabas_quorum.image.hashing import FORMAT, PARTS, ImageHash, digest_of, entities, recompute
+from barnabas_quorum.image.entities import entities, recompute
+from barnabas_quorum.image.hashing import FORMAT, PARTS, ImageHash, digest_of
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.quarantine import BadRecord
 from barnabas_quorum.raft.journal import RaftLog

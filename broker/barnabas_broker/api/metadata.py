@@ -24,7 +24,8 @@ from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.image.topics import TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import INTERNAL_TOPICS, METADATA_TOPIC, ZERO_UUID, BrokerId
 from barnabas_wire.kafka.messages import ApiKey

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.ids import BrokerId
 

@@ -25,7 +25,7 @@ from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.directories import DOUBTED_DIRECTORY, LOST_DIRECTORY, directory_of, is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import BrokerRegistrationChangeRecord, PartitionChangeRecord, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid

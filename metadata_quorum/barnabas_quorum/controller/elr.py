@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 
 

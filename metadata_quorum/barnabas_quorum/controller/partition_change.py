@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 
 from barnabas_quorum.controller.elr import effective_min_isr, eligible_replicas, last_known_leader
 from barnabas_quorum.image.directories import UNASSIGNED_DIRECTORY
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
     FaultyReplica,
     LeaderRecoveryState,

@@ -22,7 +22,7 @@ from barnabas_quorum.image.directories import (
     is_reserved,
 )
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"

@@ -24,7 +24,8 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.cluster import BrokerRegistration
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid

@@ -31,7 +31,8 @@ from barnabas_quorum.controller.requests_partitions import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.records import PartitionChangeRecord, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId

@@ -26,7 +26,7 @@ from barnabas_quorum.controller.requests_partitions import (
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.features import METADATA_VERSION_REPLICA_FAULTS
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import FaultyReplica, PartitionChangeRecord, Record, ReplicaFault, ReplicaFaults
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid

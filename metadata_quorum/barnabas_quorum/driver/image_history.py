@@ -3,7 +3,7 @@
 May touch:  the RaftLog (reading), asyncio only to rest.   Must not touch: the loader, the core, what is not committed.
 Invariants: what is made here is what the loader made then: transactions, bad records that were passed over; the loop is held
             for no longer than one slice.
-Read next:  ../image/hashing.py for `changed_entities`; ../image/loader.py.
+Read next:  ../image/entities.py for `changed_entities`; ../image/loader.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from barnabas_quorum.driver.committed import open_batch
 from barnabas_quorum.driver.snapshots import LoadedSnapshot
-from barnabas_quorum.image.hashing import Entity, changed_entities
+from barnabas_quorum.image.entities import Entity, changed_entities
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.snapshot import difference

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from barnabas_quorum.controller.configs import UNCLEAN_LEADER_ELECTION
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,

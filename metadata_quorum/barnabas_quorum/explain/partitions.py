@@ -24,7 +24,7 @@ from barnabas_quorum.explain.history import (
     partition_steps,
 )
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,

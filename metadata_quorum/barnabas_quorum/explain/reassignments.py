@@ -15,7 +15,7 @@ from barnabas_quorum.explain.chain import Cause, Explanation, NextStep, ids, new
 from barnabas_quorum.explain.history import LogEntry, concerns_partition
 from barnabas_quorum.explain.partitions import PartitionName, partition_causes, why_not
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import PartitionChangeRecord, PartitionRecord
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId

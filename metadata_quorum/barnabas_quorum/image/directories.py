@@ -8,7 +8,7 @@ Read next:  topics.py; controller/partition_rules.py, what follows from it for w
 
 from __future__ import annotations
 
-from barnabas_quorum.image.topics import PartitionRegistration
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 
 RESERVED_DIRECTORY_IDS = 100

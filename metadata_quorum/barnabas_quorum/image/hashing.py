@@ -3,7 +3,7 @@
 May touch:  record_codec, the parts of image/.   Must not touch: asyncio, clock, files, the log.
 Invariants: equal content gives an equal hash, in whatever deltas it came; a change costs what changed, however big the
             image is; every field of every entity counts.
-Read next:  metadata.py, whose apply() keeps it up; loader.py, which compares it.
+Read next:  metadata.py, whose apply() keeps it up; entities.py, which counts it anew; loader.py, which compares it.
 
 An entity is what one record of a snapshot states: a topic, a partition, a broker, one config key. Each part of the image
 hashes to the sum, modulo 2^128, of the BLAKE2b digests of its entities. A sum needs neither order nor a tree: one changed
@@ -13,7 +13,7 @@ Not obvious
 - A sum of digests finds accidents: bugs, rot, a record that one node replayed otherwise. It is no seal against somebody who
   may choose entities at will (sums of many chosen digests can be made to collide).
 - Before and after are taken from the two images, not from the delta: an apply() that loses something shows.
-- What is kept up is right only for entities that changes named. `hash_of` counts all anew and finds the others, such as
+- What is kept up is right only for entities that changes named. `hash_of` (entities.py) counts all anew and finds the others, such as
   an entity that was altered in place.
 - Nodes compare only when FORMAT is the same; whoever changes what is hashed raises it.
 """
@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rpds import HashTrieMap
 
@@ -31,17 +31,15 @@ from barnabas_quorum.image.acls import AclsImage
 from barnabas_quorum.image.cluster import ClusterImage
 from barnabas_quorum.image.configs import ConfigsImage
 from barnabas_quorum.image.features import FeaturesImage
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_quorum.image.scram import ScramImage
 from barnabas_quorum.image.tokens import TokensImage
+from barnabas_quorum.image.topics import TopicImage, TopicsDelta, TopicsImage
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import PartitionRecord, Record, TopicRecord
 from barnabas_quorum.records_integrity import ImageHashRecord, PartHash
 from barnabas_wire.kafka.ids import Uuid
-
-if TYPE_CHECKING:
-    from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-    from barnabas_quorum.image.topics import PartitionRegistration, TopicImage
 
 FORMAT = 1
 """Of what is hashed and how."""
@@ -49,7 +47,8 @@ PARTS = ("features", "cluster", "topics", "configs", "producer_ids", "acls", "qu
 HASH_BYTES = 16
 LISTS_MAX = 50_000
 """Different lists of brokers, or of directories, whose bytes are remembered."""
-_MODULUS = 1 << (8 * HASH_BYTES)
+MODULUS = 1 << (8 * HASH_BYTES)
+"""Sums are reduced by it."""
 _PERSONS = {part: part.encode() for part in PARTS}
 
 
@@ -80,115 +79,33 @@ class ImageHash(NamedTuple):
 EMPTY_HASH = ImageHash()
 
 
-class Entity(NamedTuple):
-    """One thing of the image, with its name for people and the record that states it."""
+class PartChange(NamedTuple):
+    """One part of the image, changed: its delta (as metadata.py names it), and the part before and after."""
 
-    name: str
-    record: Record
+    delta: Any
+    before: Any
+    after: Any
 
 
-def hash_after(before: ImageHash, delta: MetadataDelta, after: MetadataImage) -> ImageHash:
-    """The hash of `after`, from that of `delta.image` and what the delta names as changed."""
+def hash_after(before: ImageHash, changes: Mapping[str, PartChange]) -> ImageHash:
+    """The hash of an image, from that of the one before it and the parts that changed, by name."""
     sums = list(before.sums)
     for index, part in enumerate(PARTS):
-        if getattr(delta, part) is None:
+        change = changes.get(part)
+        if change is None:
             continue
         if part == "topics":
-            sums[index] = (sums[index] + _topics_moved(delta, after)) % _MODULUS
+            sums[index] = (sums[index] + _topics_moved(change.delta, change.after)) % MODULUS
             continue
-        old, new = _touched(part, delta, delta.image), _touched(part, delta, after)
-        sums[index] = (sums[index] - _sum(part, old) + _sum(part, new)) % _MODULUS
+        old, new = touched(part, change.delta, change.before), touched(part, change.delta, change.after)
+        sums[index] = (sums[index] - part_sum(part, old) + part_sum(part, new)) % MODULUS
     return ImageHash(tuple(sums))
-
-
-def hash_of(image: MetadataImage) -> ImageHash:
-    """The hash from every entity anew: for checks of what was kept up. Takes seconds for 100 000 partitions."""
-    sums = [0] * len(PARTS)
-    for _ in recompute(image, sums):
-        pass
-    return ImageHash(tuple(sums))
-
-
-def recompute(image: MetadataImage, sums: list[int]) -> Iterator[None]:
-    """Add every entity of the image to `sums` (zeros, one per part), a topic or a part at a time, to rest between."""
-    for index, part in enumerate(PARTS):
-        if part == "topics":
-            for topic in image.topics.topics.values():
-                sums[index] = (sums[index] + _topic_sum(topic)) % _MODULUS
-                yield
-        else:
-            sums[index] = _sum(part, getattr(image, part).to_records()) % _MODULUS
-            yield
 
 
 def differing_parts(one: Iterable[PartHash], other: Iterable[PartHash]) -> list[str]:
     """Names of the parts whose hashes differ, or that only one of the two has."""
     left, right = dict(one), dict(other)
     return [part for part in sorted({*left, *right}) if left.get(part) != right.get(part)]
-
-
-# --- entities, for whoever looks for the one that differs ---------------------------------------------------------------
-
-
-def entities(image: MetadataImage, part: str) -> Iterator[Entity]:
-    """Every entity of one part. Raises KeyError for a part that is none."""
-    if part not in PARTS:
-        raise KeyError(part)
-    names = topic_names(image)
-    for record in getattr(image, part).to_records():
-        yield Entity(entity_name(record, names), record)
-
-
-def changed_entities(delta: MetadataDelta, after: MetadataImage) -> Iterator[tuple[str, Entity | None, Entity | None]]:
-    """(part, before, after) of every entity that differs between `delta.image` and `after`; None = is not there."""
-    names = {**topic_names(delta.image, delta), **topic_names(after, delta)}
-    for part in PARTS:
-        if getattr(delta, part) is None:
-            continue
-        old = {entity_name(record, names): record for record in _touched(part, delta, delta.image)}
-        new = {entity_name(record, names): record for record in _touched(part, delta, after)}
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                yield (
-                    part,
-                    Entity(name, old[name]) if name in old else None,
-                    Entity(name, new[name]) if name in new else None,
-                )
-
-
-def topic_names(image: MetadataImage, delta: MetadataDelta | None = None) -> Mapping[Uuid, str]:
-    """Names by topic id: of all topics, or of those that a delta touches."""
-    if delta is None:
-        return {topic.id: topic.name for topic in image.topics.topics.values()}
-    if delta.topics is None:
-        return {}
-    found = [image.topics.get_by_id(topic_id) for topic_id in {*delta.topics.changed, *delta.topics.deleted}]
-    return {topic.id: topic.name for topic in found if topic is not None}
-
-
-def entity_name(record: Any, names: Mapping[Uuid, str]) -> str:
-    """What a record of a snapshot is about, for people."""
-    if isinstance(record, PartitionRecord):
-        return f"partition {names.get(record.topic_id, record.topic_id)}-{record.partition_id}"
-    if isinstance(record, TopicRecord):
-        return f"topic {record.name} ({record.topic_id})"
-    found: str = _NAMES[type(record).__name__](record)
-    return found
-
-
-_NAMES: dict[str, Any] = {
-    "FeatureLevelRecord": lambda r: f"feature {r.name}",
-    "RegisterBrokerRecord": lambda r: f"broker {r.broker_id}",
-    "RegisterControllerRecord": lambda r: f"controller {r.controller_id}",
-    "ConfigRecord": lambda r: f"config {r.resource_type.name.lower()} {r.resource_name or '(all brokers)'} {r.key}",
-    "ProducerIdsRecord": lambda r: "producer ids",
-    "AccessControlEntryRecord": lambda r: f"acl {r.id}",
-    "ClientQuotaRecord": lambda r: (
-        "quota " + " ".join(f"{p.type}={'(default)' if p.name is None else p.name}" for p in r.entity) + f" {r.key}"
-    ),
-    "UserScramCredentialRecord": lambda r: f"user {r.name} {r.mechanism.mechanism_name}",
-    "DelegationTokenRecord": lambda r: f"token {r.token_id}",
-}
 
 
 def digest_of(part: str, record: Record) -> bytes:
@@ -203,14 +120,13 @@ def digest_of(part: str, record: Record) -> bytes:
 # --- sums ---------------------------------------------------------------------------------------------------------------
 
 
-def _sum(part: str, records: Iterable[Record]) -> int:
+def part_sum(part: str, records: Iterable[Record]) -> int:
+    """What these entities add to the sum of their part, not yet reduced."""
     return sum(int.from_bytes(digest_of(part, record), "big") for record in records)
 
 
-def _touched(part: str, delta: MetadataDelta, image: MetadataImage) -> Iterator[Record]:
-    """The entities of one image that a delta names as changed, as records."""
-    change: Any = getattr(delta, part)
-    found: Any = getattr(image, part)
+def touched(part: str, change: Any, found: Any) -> Iterator[Record]:
+    """The entities of a part, in one image, that the part's delta names as changed, as records."""
     narrowed: Any
     if part == "features":
         narrowed = FeaturesImage(levels=_those(found.levels, change.changed))
@@ -220,7 +136,7 @@ def _touched(part: str, delta: MetadataDelta, image: MetadataImage) -> Iterator[
             controllers=_those(found.controllers, change.changed_controllers),
         )
     elif part == "topics":
-        return _touched_topics(delta, image)
+        return _touched_topics(change, found)
     elif part == "configs":
         narrowed = ConfigsImage(resources=HashTrieMap(_those(found.resources, change.changed)))
     elif part == "acls":
@@ -241,14 +157,13 @@ def _those(mapping: Any, keys: Iterable[Any]) -> dict[Any, Any]:
     return {key: mapping[key] for key in keys if key in mapping}
 
 
-def _touched_topics(delta: MetadataDelta, image: MetadataImage) -> Iterator[Record]:
-    assert delta.topics is not None
-    for topic_id in delta.topics.deleted:
-        topic = image.topics.get_by_id(topic_id)
+def _touched_topics(delta: TopicsDelta, topics: TopicsImage) -> Iterator[Record]:
+    for topic_id in delta.deleted:
+        topic = topics.get_by_id(topic_id)
         if topic is not None:
             yield from topic.to_records()
-    for topic_id, change in delta.topics.changed.items():
-        topic = image.topics.get_by_id(topic_id)
+    for topic_id, change in delta.changed.items():
+        topic = topics.get_by_id(topic_id)
         if topic is None:
             continue
         yield TopicRecord(name=topic.name, topic_id=topic.id)
@@ -258,15 +173,14 @@ def _touched_topics(delta: MetadataDelta, image: MetadataImage) -> Iterator[Reco
                 yield partition.to_record(topic_id=topic.id, partition_id=index)
 
 
-def _topics_moved(delta: MetadataDelta, after: MetadataImage) -> int:
+def _topics_moved(delta: TopicsDelta, after: TopicsImage) -> int:
     """How far the sum of the topics moves. The hot path: no record is made, only what changed is looked at."""
-    assert delta.topics is not None
     moved = 0
-    for gone in delta.topics.deleted.values():
-        moved -= _topic_sum(gone)
-    for topic_id, change in delta.topics.changed.items():
+    for gone in delta.deleted.values():
+        moved -= topic_sum(gone)
+    for topic_id, change in delta.changed.items():
         before = {} if change.before is None else change.before.partitions
-        topic = after.topics.get_by_id(topic_id)
+        topic = after.get_by_id(topic_id)
         if topic is None:
             continue
         if change.is_new:
@@ -281,7 +195,8 @@ def _topics_moved(delta: MetadataDelta, after: MetadataImage) -> int:
     return moved
 
 
-def _topic_sum(topic: TopicImage) -> int:
+def topic_sum(topic: TopicImage) -> int:
+    """What a topic and its partitions add to the sum of the topics, not yet reduced."""
     found = _topic_digest(topic)
     for index, partition in topic.partitions.items():
         found += _partition_digest(topic.id, index, partition)

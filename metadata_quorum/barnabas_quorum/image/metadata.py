@@ -18,7 +18,7 @@ from barnabas_quorum.image.acls import EMPTY_ACLS, AclsDelta, AclsImage
 from barnabas_quorum.image.cluster import EMPTY_CLUSTER, ClusterDelta, ClusterImage
 from barnabas_quorum.image.configs import EMPTY_CONFIGS, ConfigsDelta, ConfigsImage
 from barnabas_quorum.image.features import EMPTY_FEATURES, FeaturesDelta, FeaturesImage
-from barnabas_quorum.image.hashing import EMPTY_HASH, PARTS, ImageHash, hash_after
+from barnabas_quorum.image.hashing import EMPTY_HASH, PARTS, ImageHash, PartChange, hash_after
 from barnabas_quorum.image.producer_ids import EMPTY_PRODUCER_IDS, ProducerIdsDelta, ProducerIdsImage
 from barnabas_quorum.image.quotas import EMPTY_QUOTAS, QuotasDelta, QuotasImage
 from barnabas_quorum.image.scram import EMPTY_SCRAM, ScramDelta, ScramImage
@@ -271,4 +271,9 @@ class MetadataDelta:
             scram=image.scram if self.scram is None else self.scram.apply(),
             tokens=image.tokens if self.tokens is None else self.tokens.apply(),
         )
-        return after if self.is_empty else replace(after, hash=hash_after(image.hash, self, after))
+        changes = {
+            part: PartChange(delta, getattr(image, part), getattr(after, part))
+            for part in PARTS
+            if (delta := getattr(self, part)) is not None
+        }
+        return replace(after, hash=hash_after(image.hash, changes)) if changes else after

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rpds import HashTrieMap, HashTrieSet
 
+from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
-
-if TYPE_CHECKING:
-    from barnabas_quorum.image.topics import PartitionRegistration
 
 _NONE: HashTrieMap[Uuid, int] = HashTrieMap()
 
