@@ -33,7 +33,7 @@ from barnabas_log.flush import FlushStats
 from barnabas_log.manager import LogManagerStats
 from barnabas_log.scrubber import ScrubStats
 from barnabas_quorum.controller.partition_change import ElectedFrom
-from barnabas_quorum.driver.controller_driver import ControllerDriverStats
+from barnabas_quorum.driver.controller_stats import ControllerDriverStats
 from barnabas_quorum.image.hashing import FORMAT
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.raft.messages import CommittedBatch

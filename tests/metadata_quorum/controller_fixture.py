@@ -17,7 +17,8 @@ from barnabas_quorum.controller.requests import (
     RegisterBroker,
 )
 from barnabas_quorum.controller.result import ControllerResult
-from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
+from barnabas_quorum.driver.controller_driver import ControllerDriver
+from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.errors import NotController
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader

@@ -27,7 +27,8 @@ from barnabas_quorum.controller.requests import (
     PartitionAlteration,
 )
 from barnabas_quorum.driver import controller_driver, metadata_batches
-from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection, TcpProbe
+from barnabas_quorum.driver.broker_probe import TcpProbe
+from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
 from barnabas_quorum.errors import BufferExhausted
 from barnabas_quorum.image.features import BOOTSTRAP_LEVELS
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage

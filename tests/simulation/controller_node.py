@@ -22,8 +22,9 @@ from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
-from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
+from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.incarnation import Incarnation, IncarnationGuard
+from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from barnabas_quorum.controller.reassignment import is_reassigning, original_replicas
-from barnabas_quorum.driver.controller_driver import SESSION_TICK_MS
+from barnabas_quorum.driver.unasked import SESSION_TICK_MS
 from barnabas_quorum.image.directories import is_reserved
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration

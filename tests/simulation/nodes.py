@@ -39,7 +39,8 @@ from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
-from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener
+from barnabas_quorum.driver.controller_driver import ControllerDriver
+from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader
@@ -89,9 +90,9 @@ class WatchedDriver(ControllerDriver):
 
     on_fence: Callable[[BrokerId], None]
 
-    def _fence(self, broker_id: BrokerId, reason: str) -> None:
+    def fence(self, broker_id: BrokerId, reason: str) -> None:
         self.on_fence(broker_id)
-        super()._fence(broker_id, reason)
+        super().fence(broker_id, reason)
 
 
 class SimulatedNode:

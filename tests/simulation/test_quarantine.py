@@ -17,7 +17,7 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
 )
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteImageHash
-from barnabas_quorum.driver import controller_driver
+from barnabas_quorum.driver import metadata_listener
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -152,9 +152,9 @@ class BadSnapshots(Scenario):
 
     async def change_many(self, letter: str) -> set[str]:
         with pytest.MonkeyPatch.context() as patch:
-            groups = controller_driver.record_groups
+            groups = metadata_listener.record_groups
             if self.is_writing_bad:
-                patch.setattr(controller_driver, "record_groups", lambda image: chain(groups(image), [[GARBAGE]]))
+                patch.setattr(metadata_listener, "record_groups", lambda image: chain(groups(image), [[GARBAGE]]))
             return await super().change_many(letter)
 
 

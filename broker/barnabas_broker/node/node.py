@@ -77,10 +77,12 @@ from barnabas_quorum.controller.controller import Controller
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
 from barnabas_quorum.controller.requests_cluster import RegisterController
-from barnabas_quorum.driver.controller_driver import ControllerDriver, MetadataListener, TcpProbe
+from barnabas_quorum.driver.broker_probe import TcpProbe
+from barnabas_quorum.driver.controller_driver import ControllerDriver
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.grpc_transport import GrpcTransport, QuorumServicer
 from barnabas_quorum.driver.incarnation import Incarnation
+from barnabas_quorum.driver.metadata_listener import MetadataListener
 from barnabas_quorum.driver.node import QuorumNode
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.loader import MetadataLoader

@@ -5,7 +5,8 @@ Invariants: decide → replay into the pending image → propose → answer on c
             wrote nothing waits for the last pending record, since it may have read it, and an operator's waits for a
             no-op of its own, or a deposed controller could tell what is true no longer; losing leadership drops the
             pending image and fails every waiter with NOT_CONTROLLER.
-Read next:  controller/controller.py for the decisions; controller_service.py, which brings the requests.
+Read next:  controller/controller.py for the decisions; controller_service.py, which brings the requests; unasked.py for what it
+            decides by itself.
 
 Not obvious
 - There is no queue object: a decision never awaits, so the event loop itself is the single file. What queues is the
@@ -20,13 +21,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from barnabas_quorum.controller.controller import Controller
-from barnabas_quorum.controller.partition_change import ElectedFrom, elected_from
+from barnabas_quorum.controller.partition_change import elected_from
 from barnabas_quorum.controller.partitions import registered_broker
 from barnabas_quorum.controller.quarantine import held_refusal
 from barnabas_quorum.controller.request import Request
@@ -35,22 +35,22 @@ from barnabas_quorum.controller.requests import (
     BrokerHeartbeatReply,
     NotActiveController,
 )
-from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply, WriteImageHash
+from barnabas_quorum.controller.requests_integrity import SignOffRecord, SignOffRecordReply
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.controller.sessions import BrokerSession
+from barnabas_quorum.driver.broker_probe import BrokerProbe
+from barnabas_quorum.driver.controller_stats import ControllerDriverStats
 from barnabas_quorum.driver.metadata_batches import EncodedRecord, cut_into_batches
 from barnabas_quorum.driver.quarantine import Quarantine
-from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotSource
+from barnabas_quorum.driver.unasked import PROBE_DELAY_MS, UnaskedWork
 from barnabas_quorum.errors import BufferExhausted, FailedDecision, NotController, UnreplayableDecision
 from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
-from barnabas_quorum.image.snapshot import record_groups
 from barnabas_quorum.image.topics import TopicImage
-from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
+from barnabas_quorum.raft.messages import LeaderAndEpoch
 from barnabas_quorum.records import NoOpRecord, PartitionChangeRecord
-from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
 
 logger = logging.getLogger(__name__)
 
@@ -59,23 +59,6 @@ R = TypeVar("R")
 NO_OP: ControllerResult[None] = ControllerResult(records=[NoOpRecord()], response=None)
 WAITERS_MAX = 10_000
 """Answers that may wait for their commit; more are refused, so that a stalled quorum does not fill the memory."""
-PROBE_DELAY_MS = 100
-"""From a broken heartbeat stream to the first look at the broker's listener."""
-PROBE_DELAY_AFTER_ELECTION_MS = 250
-"""The same on a new controller: its brokers need a moment to find it."""
-PROBE_INTERVAL_MS = 150
-PROBE_REFUSALS = 2
-"""Refused connections in a row that prove the process dead."""
-PROBE_TIMEOUT_MS = 1000
-SESSION_TICK_MS = 100
-"""How often an active controller looks at its sessions at least: how exactly it knows for how long it stood still."""
-LATE_TICK_TOLD_MS = 1000
-"""A controller that stood still for this long says so, in one line per LATE_TICKS_TOLD_EVERY_MS."""
-LATE_TICKS_TOLD_EVERY_MS = 60_000
-FENCE_PAUSE_MS = 100
-"""Before a broker is fenced again when the first time was refused: the quorum takes no records, or there is a bug."""
-BALANCE_PAUSE_S = 1.0
-"""Between two runs of leader balancing when the first did as much as one may."""
 
 
 class MetadataWriter(Protocol):
@@ -89,32 +72,6 @@ class MetadataWriter(Protocol):
     def log_end_offset(self) -> Offset:
         """The offset that the next record gets."""
         ...
-
-
-class BrokerProbe(Protocol):
-    """Looks whether a broker's process is gone; simulation replaces it."""
-
-    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
-        """True only when every endpoint actively refuses connections: nobody listens there any more."""
-        ...
-
-
-class TcpProbe:
-    """BrokerProbe by connecting. A host that does not answer at all proves nothing: the session time-out decides then."""
-
-    async def is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
-        """See BrokerProbe."""
-        for endpoint in endpoints:
-            try:
-                async with asyncio.timeout(PROBE_TIMEOUT_MS / 1000):
-                    _, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-            except ConnectionRefusedError:
-                continue
-            except (OSError, TimeoutError, ValueError, OverflowError):  # the last two: the address is none
-                return False
-            writer.close()
-            return False
-        return bool(endpoints)
 
 
 class HeartbeatConnection:
@@ -153,28 +110,6 @@ class _Waiter(NamedTuple):
     """On the loop's clock."""
 
 
-@dataclass(slots=True)
-class ControllerDriverStats:
-    """Counters that metrics pull."""
-
-    decisions: int = 0
-    refusals: int = 0
-    failed_decisions: int = 0
-    """Of these, bugs: the decision raised what none may, or its records do not fit the metadata."""
-    records_proposed: int = 0
-    heartbeats: int = 0
-    brokers_fenced: int = 0
-    fenced_by_probe: int = 0
-    leader_elections: Counter[ElectedFrom] = field(default_factory=Counter)
-    """Counted when they are proposed."""
-    times_active: int = 0
-    waiters: int = 0
-    process_s: Histogram = field(default_factory=Histogram)
-    """Deciding, replaying and proposing, per request."""
-    wait_s: Histogram = field(default_factory=Histogram)
-    """From there to the commit that lets the answer leave; of those that had to wait for one."""
-
-
 class ControllerDriver:
     """One controller node's controller. A publisher of the loader (commits come in there); belongs to the control lane."""
 
@@ -192,25 +127,17 @@ class ControllerDriver:
         """On the loop's clock; of the last time that this controller became active."""
         self._node_id = node_id
         self._clock_ms = clock_ms
-        self._probe = probe
         self._quorum: MetadataWriter | None = None
         self._loader: MetadataLoader | None = None
         self._quarantine = Quarantine(controller)
         self._was_held = False
-        self._hashed_at = 0
-        """How many records had been proposed when the last image hash was."""
         self._waiters: deque[_Waiter] = deque()
         self._connections: dict[BrokerId, list[HeartbeatConnection]] = {}
-        self._proposals = 0
-        self._stood_still_ms: list[int] = []
-        """The times that no line has told of yet."""
-        self._tell_late_from_ms = 0
+        self.proposals = 0
+        """Batches proposed so far."""
         self._abort_reason = ""
         """Why a transaction is to be aborted for which no room was left."""
-        self._tasks: asyncio.TaskGroup | None = None
-        self._sessions_changed = asyncio.Event()
-        self._activated = asyncio.Event()
-        """Set while this controller is active: what only an active one does costs the others no timer."""
+        self._unasked = UnaskedWork(self, probe)
         self._failure: asyncio.Future[None] | None = None
 
     def attach(self, quorum: MetadataWriter, *, loader: MetadataLoader) -> None:
@@ -232,30 +159,29 @@ class ControllerDriver:
         return self.controller.committed.offset
 
     @property
-    def _may_decide(self) -> bool:
+    def may_decide(self) -> bool:
         """Active, with an image that holds all that is committed."""
         return self.is_active and self._quarantine.hold is None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer waits for its commit."""
+        return bool(self._waiters)
 
     async def run(self) -> None:
         """Keep the timers of an active controller until cancelled. Raises what broke an invariant: the node must stop."""
         self._failure = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
-                tasks.create_task(self._fence_stale_brokers())
-                tasks.create_task(self._keep_moving())
-                tasks.create_task(self._balance_leaders())
-                tasks.create_task(self._sweep_tokens())
-                tasks.create_task(self._elect_leaderless())
-                tasks.create_task(self._agree_on_hashes())
+                self._unasked.begin(tasks)
                 if self.is_active:
-                    self._probe_absent_brokers()
+                    self._unasked.probe_absent_brokers()
                 try:
                     await self._failure
                 finally:
-                    self._tasks = None  # a group that ends takes no more probes
+                    self._unasked.end()
         finally:
-            self._tasks = None
+            self._unasked.end()
             self._failure = None
 
     # --- requests -------------------------------------------------------------------------------------------------------
@@ -269,7 +195,7 @@ class ControllerDriver:
         if isinstance(request, SignOffRecord):
             return cast(R, await self._sign_off(request, principal))
         reply: R = await self._submit(
-            lambda: self.controller.decide(request, now_ms=self._now_ms()),
+            lambda: self.controller.decide(request, now_ms=self.now_ms()),
             is_confirmed=not request.is_nodes_own,
         )
         return reply
@@ -282,7 +208,7 @@ class ControllerDriver:
         registered_broker(self.controller.pending, broker_id, broker_epoch)
         connection = HeartbeatConnection(self, broker_id, broker_epoch, push)
         self._connections.setdefault(broker_id, []).append(connection)
-        self.controller.sessions.connect(broker_id, broker_epoch, now_ms=self._now_ms())
+        self.controller.sessions.connect(broker_id, broker_epoch, now_ms=self.now_ms())
         return connection
 
     def disconnect(self, connection: HeartbeatConnection) -> None:
@@ -294,11 +220,11 @@ class ControllerDriver:
         if not present:
             del self._connections[connection.broker_id]
         was_last = self.controller.sessions.disconnect(
-            connection.broker_id, connection.broker_epoch, now_ms=self._now_ms()
+            connection.broker_id, connection.broker_epoch, now_ms=self.now_ms()
         )
         if was_last and self.is_active:
-            self._sessions_changed.set()
-            self._start_probe(connection.broker_id, connection.broker_epoch, PROBE_DELAY_MS)
+            self._unasked.on_sessions_changed()
+            self._unasked.start_probe(connection.broker_id, connection.broker_epoch, PROBE_DELAY_MS)
 
     def heartbeat(self, heartbeat: BrokerHeartbeat) -> asyncio.Future[BrokerHeartbeatReply]:
         """Take a heartbeat in at once; the future resolves when what came of it is committed."""
@@ -307,7 +233,7 @@ class ControllerDriver:
             return self._beat_while_held(heartbeat)
         session = self.controller.sessions.get(heartbeat.broker_id)
         shutdown_before = None if session is None else session.shutdown_offset
-        reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self._now_ms()), is_heartbeat=True)
+        reply = self._submit(lambda: self.controller.decide(heartbeat, now_ms=self.now_ms()), is_heartbeat=True)
         session = self.controller.sessions.get(heartbeat.broker_id)
         if session is not None and session.shutdown_offset not in (None, shutdown_before):
             # its shutdown waits until everybody has read this far; at the heartbeat interval that would take seconds
@@ -318,7 +244,7 @@ class ControllerDriver:
         future: asyncio.Future[BrokerHeartbeatReply] = asyncio.get_running_loop().create_future()
         try:
             self._require_active()
-            future.set_result(self._quarantine.beat(heartbeat, now_ms=self._now_ms()))
+            future.set_result(self._quarantine.beat(heartbeat, now_ms=self.now_ms()))
         except KafkaError as error:
             future.set_exception(error)
         return future
@@ -346,9 +272,7 @@ class ControllerDriver:
             self.stats.wait_s.observe(asyncio.get_running_loop().time() - waiter.since_s)
             _resolve(waiter)
         self.stats.waiters = len(self._waiters)
-        unhashed = self.stats.records_proposed - self._hashed_at
-        if self._may_decide and unhashed >= self.controller.config.image_hash_interval_records > 0:
-            self._write_image_hash()
+        self._unasked.on_commit()
 
     def _on_hold_change(self) -> None:
         """The loader stands before a bad record, has read on behind it, or goes on."""
@@ -372,13 +296,12 @@ class ControllerDriver:
         if self.controller.epoch == leader.epoch:
             return
         self._step_down()
-        self.controller.claim(epoch=leader.epoch, next_offset=next_offset, now_ms=self._now_ms())
-        self._activated.set()
+        self.controller.claim(epoch=leader.epoch, next_offset=next_offset, now_ms=self.now_ms())
+        self._unasked.on_claimed()
         self.stats.times_active += 1
-        self.active_since_ms = self._now_ms()
+        self.active_since_ms = self.now_ms()
         logger.info("this controller is active in epoch %d, from offset %d", leader.epoch, next_offset)
-        self._hashed_at = self.stats.records_proposed
-        if self._may_decide:
+        if self.may_decide:
             self._begin_deciding()
         else:
             logger.error("this controller takes no changes: a bad metadata record holds its image")
@@ -389,17 +312,17 @@ class ControllerDriver:
         self._abort_reason = ""
         if self._loader.is_in_transaction:
             logger.warning("the last leader left a transaction open; it is aborted")
-            self._submit_unasked(lambda: self.controller.abort_transaction("its leader is gone"))
-        self._submit_unasked(self.controller.bootstrap)
-        self._sessions_changed.set()
-        self._probe_absent_brokers()
+            self.submit_unasked(lambda: self.controller.abort_transaction("its leader is gone"))
+        self.submit_unasked(self.controller.bootstrap)
+        self._unasked.on_sessions_changed()
+        self._unasked.probe_absent_brokers()
 
     def _step_down(self) -> None:
         if not self.is_active:
             return
         logger.info("this controller is no longer active in epoch %d", self.controller.epoch)
         self.controller.release()
-        self._activated.clear()
+        self._unasked.on_released()
         refusal = self._not_active(is_unsettled=True)
         self._drop_waiters(refusal)
         self._quarantine.drop(refusal)
@@ -429,7 +352,7 @@ class ControllerDriver:
         began_s = loop.time()
         future: asyncio.Future[Any] = loop.create_future()
         answer: Any
-        before = self._proposals
+        before = self.proposals
         try:
             self._require_active()
             if (held := self._quarantine.refusal()) is not None:
@@ -460,7 +383,7 @@ class ControllerDriver:
         except InvariantViolated as error:
             self._fail(error)
             raise
-        if is_confirmed and self._proposals == before and not self._abort_reason:
+        if is_confirmed and self.proposals == before and not self._abort_reason:
             try:
                 # urgent: the asker's node answers once it has applied it, and would wait for its fetch to run out
                 self._propose(NO_OP, is_urgent=True)
@@ -479,7 +402,7 @@ class ControllerDriver:
             self.stats.waiters = len(self._waiters)
         return future
 
-    def _submit_unasked(self, decide: Callable[[], ControllerResult[Any]]) -> None:
+    def submit_unasked(self, decide: Callable[[], ControllerResult[Any]]) -> None:
         """A decision that nobody waits for."""
         self._submit(decide).add_done_callback(_log_refusal)
 
@@ -522,7 +445,7 @@ class ControllerDriver:
                 f"the quorum gave offset {last_offset} to a record that this controller decided as {image.offset}"
             )
         controller.accept(image)
-        self._proposals += 1
+        self.proposals += 1
         self.stats.records_proposed += len(batch)
         for record, _ in batch:
             if isinstance(record, PartitionChangeRecord) and record.leader is not None:
@@ -548,127 +471,15 @@ class ControllerDriver:
         if self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """On the loop's clock."""
         return int(asyncio.get_running_loop().time() * 1000)
 
-    # --- what an active controller does unasked -------------------------------------------------------------------------
-
-    async def _fence_stale_brokers(self) -> None:
-        while True:
-            await self._activated.wait()
-            self._sessions_changed.clear()
-            due_ms = self._now_ms()
-            wait_ms = self._fence_stalest()
-            due_ms += wait_ms
-            # not wait_for: Python 3.11's loses a cancellation that comes in the same turn as the event
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_ms / 1000):
-                    await self._sessions_changed.wait()
-            if self._now_ms() > due_ms:
-                self._give_back(self._now_ms() - due_ms)
-
-    def _fence_stalest(self) -> int:
-        """Fence one broker, if one is dead. After how many ms the sessions are looked at again, unless they change before."""
-        if not self._may_decide:
-            return SESSION_TICK_MS
-        stale = self.controller.stale_broker(now_ms=self._now_ms())
-        if stale is not None:
-            is_absent = self.controller.sessions.is_absent(stale)
-            self._fence(stale, "it did not come back" if is_absent else "its heartbeats fell silent")
-            # one broker at a time; heartbeats that came meanwhile go first
-            is_refused = self.controller.stale_broker(now_ms=self._now_ms()) == stale
-            return FENCE_PAUSE_MS if is_refused else 0
-        deadline_ms = self.controller.next_deadline_ms()
-        if deadline_ms is None:
-            return SESSION_TICK_MS
-        return min(SESSION_TICK_MS, max(deadline_ms - self._now_ms(), 1))
-
-    def _give_back(self, late_ms: int) -> None:
-        """The tick came late: heartbeats may wait to be read, so nobody is judged by that time."""
-        now_ms = self._now_ms()
-        self.controller.sessions.give_back(late_ms, now_ms=now_ms)
-        if late_ms < LATE_TICK_TOLD_MS:
-            return
-        self._stood_still_ms.append(late_ms)
-        if now_ms >= self._tell_late_from_ms:
-            self._tell_late_from_ms = now_ms + LATE_TICKS_TOLD_EVERY_MS
-            logger.warning(
-                "this controller stood still %d times, for %d ms at most; brokers are not fenced for that. Look whether its "
-                "host is short of CPU time, swaps or was paused",
-                len(self._stood_still_ms),
-                max(self._stood_still_ms),
-            )
-            self._stood_still_ms.clear()
-
-    def _fence(self, broker_id: BrokerId, reason: str) -> None:
+    def fence(self, broker_id: BrokerId, reason: str) -> None:
+        """The broker was found dead."""
         logger.warning("broker %d is fenced: %s", broker_id, reason)
         self.stats.brokers_fenced += 1
-        self._submit_unasked(lambda: self.controller.fence(broker_id))
-
-    async def _keep_moving(self) -> None:
-        """A no-op record per idle interval (KIP-835)."""
-        interval_ms = self.controller.config.idle_interval_ms
-        if interval_ms == 0:
-            return
-        while True:
-            await self._activated.wait()
-            proposals = self._proposals
-            await asyncio.sleep(interval_ms / 1000)
-            # one that is still uncommitted says already that the quorum is stuck
-            is_idle = proposals == self._proposals and not self._waiters
-            if self._may_decide and is_idle:
-                self._submit_unasked(self.controller.idle)
-
-    async def _balance_leaders(self) -> None:
-        config = self.controller.config
-        if not config.auto_leader_rebalance_enable:
-            return
-        pause_s: float = config.leader_imbalance_check_interval_seconds
-        while True:
-            await asyncio.sleep(pause_s)
-            elections = self.stats.leader_elections
-            before = elections[ElectedFrom.PREFERRED]
-            if self._may_decide:
-                self._submit_unasked(self._decide_balance)
-            is_more = elections[ElectedFrom.PREFERRED] - before >= config.leader_imbalance_elections_max
-            pause_s = BALANCE_PAUSE_S if is_more else config.leader_imbalance_check_interval_seconds
-
-    async def _elect_leaderless(self) -> None:
-        """A look now and then at partitions without a leader: every event that could give them one is acted on when it
-        happens, but an unclean election may have been cut short by its bound."""
-        interval_ms = self.controller.config.unclean_leader_election_interval_ms
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            if self._may_decide:
-                self._submit_unasked(self.controller.elect_leaderless)
-
-    def _decide_balance(self) -> ControllerResult[int]:
-        result = self.controller.balance_leaders(now_ms=self._now_ms())
-        if result.response:
-            logger.info("%d partitions go back to their preferred leaders", result.response)
-        return result
-
-    async def _sweep_tokens(self) -> None:
-        interval_ms = self.controller.config.delegation_token_expiry_check_interval_ms
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            if self._may_decide:
-                self._submit_unasked(self.controller.sweep_tokens)
-
-    async def _agree_on_hashes(self) -> None:
-        """What the metadata hashes to, into the log now and then."""
-        interval_ms = self.controller.config.image_hash_interval_ms
-        if interval_ms == 0:
-            return
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
-            if self._may_decide and self.stats.records_proposed > self._hashed_at:
-                self._write_image_hash()
-
-    def _write_image_hash(self) -> None:
-        if self.controller.pending.features.has_integrity_records:
-            self._submit_unasked(lambda: self.controller.decide(WriteImageHash(), now_ms=self._now_ms()))
-        self._hashed_at = self.stats.records_proposed
+        self.submit_unasked(lambda: self.controller.fence(broker_id))
 
     def _ask_for_reports(self, offset: Offset | None, *, besides: BrokerId) -> None:
         assert offset is not None
@@ -676,72 +487,6 @@ class ControllerDriver:
             if broker_id != besides:
                 for connection in self._connections[broker_id]:
                     connection.push(BrokerHeartbeatReply(report_offset=offset))
-
-    # --- probes ---------------------------------------------------------------------------------------------------------
-
-    def _probe_absent_brokers(self) -> None:
-        for broker in self.controller.pending.cluster.sorted_brokers():
-            if not broker.is_fenced and self.controller.sessions.is_absent(broker.id):
-                self._start_probe(broker.id, broker.epoch, PROBE_DELAY_AFTER_ELECTION_MS)
-
-    def _start_probe(self, broker_id: BrokerId, broker_epoch: int, delay_ms: int) -> None:
-        if self._tasks is not None:
-            self._tasks.create_task(self._probe_until_known(broker_id, broker_epoch, delay_ms))
-
-    async def _probe_until_known(self, broker_id: BrokerId, broker_epoch: int, delay_ms: int) -> None:
-        """Look at the listener of an absent broker until it is back, fenced, or proven dead."""
-        refusals = 0
-        while True:
-            await asyncio.sleep(delay_ms / 1000)
-            broker = self.controller.pending.cluster.broker(broker_id)
-            is_question = (
-                self._may_decide
-                and broker is not None
-                and broker.epoch == broker_epoch
-                and not broker.is_fenced
-                and self.controller.sessions.is_absent(broker_id)
-            )
-            if not is_question or broker is None:
-                return
-            if refusals == PROBE_REFUSALS:
-                self.stats.fenced_by_probe += 1
-                self._fence(broker_id, "its connection broke and its listener refuses connections")
-                return
-            refusals = refusals + 1 if await self._probe.is_refused(broker.endpoints) else 0
-            # the state is looked at anew above, whatever happened during the probe
-            delay_ms = 0 if refusals == PROBE_REFUSALS else PROBE_INTERVAL_MS
-
-
-class MetadataListener:
-    """QuorumListener of every node: committed batches go to the loader, the leader's name to whoever needs it."""
-
-    def __init__(
-        self, loader: MetadataLoader, *, leader_observers: Sequence[Callable[[LeaderAndEpoch, Offset], None]]
-    ) -> None:
-        """`leader_observers` in the order in which they are told: ControllerDriver.on_leader_change on a controller,
-        BrokerLifecycle.on_leader_change on a broker."""
-        self.loader = loader
-        self.leader_observers = tuple(leader_observers)
-
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """See QuorumListener."""
-        self.loader.on_commit(batches)
-
-    def on_load_snapshot(self, snapshot: LoadedSnapshot) -> Iterator[None]:
-        """See QuorumListener."""
-        return self.loader.on_load_snapshot(snapshot)
-
-    def take_snapshot(self) -> SnapshotSource | None:
-        """See QuorumListener."""
-        image = self.loader.image
-        if not self.loader.may_be_written:
-            return None
-        return SnapshotSource(image.offset, image.epoch, image.timestamp_ms, record_groups(image))
-
-    def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
-        """See QuorumListener."""
-        for observer in self.leader_observers:
-            observer(leader, next_offset)
 
 
 def _decided(decide: Callable[[], ControllerResult[Any]]) -> ControllerResult[Any]:
