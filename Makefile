@@ -5,12 +5,12 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check tests proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-metadata compat-oracle clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-metadata compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-setup: ## make .venv and install everything pinned
+setup: ## make .venv and install what constraints.txt pins
 	@bash .ci/setup dev
 
 demo: ## 336,776 flights through controllers, brokers, a Kafka client and Spark, while a broker is killed (KEEP=1 leaves it up)
@@ -25,6 +25,24 @@ check: ## ruff, mypy and the import law
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
+
+lock: ## write constraints.txt anew from .venv
+	@{ sed -n '/^#/p' constraints.txt; $(PY) -m pip freeze --exclude-editable --exclude barnabas; } > constraints.txt.new && mv constraints.txt.new constraints.txt
+
+wheel: ## build the wheel, install it with the lowest and the newest dependencies into empty environments, run a cluster there
+	@$(PY) -m pytest -q -m package tests/package
+
+coverage: ## which lines of the product the tests run, of nodes under test too: TESTS= (default all but Spark's)
+	@$(PY) -m coverage erase
+	@$(PY) -m coverage run -m pytest -q $(or $(TESTS),--ignore tests/spark); status=$$?; \
+	  $(PY) -m coverage combine -q && $(PY) -m coverage html -q && $(PY) -m coverage report --format=total; exit $$status
+
+docs: ## build the documentation into site/; a broken link fails
+	@$(PY) -m docs.reference --check
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
+
+docs-reference: ## write the generated pages of docs/ anew
+	@$(PY) -m docs.reference
 
 proto: ## generate the gRPC code again
 	@cd proto && ../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. barnabas_wire/rpc/*.proto
@@ -73,4 +91,4 @@ compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console t
 	@$(PY) -m pytest -q tests/oracle
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* htmlcov site dist

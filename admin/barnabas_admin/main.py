@@ -26,6 +26,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
         {
             "format": ("storage:format_storage", "Write a node's identity and, for a controller, its first voters."),
             "info": ("storage:info", "Show what a node's directories say."),
+            "init": (
+                "storage:init_directory",
+                "Write sample configs of three controllers and three brokers, and of Prometheus with alerts.",
+            ),
             "random-uuid": ("storage:random_uuid", "Print a new id for a cluster or a directory."),
         },
     ),

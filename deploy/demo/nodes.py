@@ -1,4 +1,4 @@
-"""Three controllers and three brokers as separate processes, each started by hand from its file in deploy/config."""
+"""Three controllers and three brokers as separate processes, each started by hand from its sample file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-CONFIG = Path(__file__).resolve().parents[1] / "config"
+CONFIG = Path(__file__).resolve().parents[2] / "admin" / "barnabas_admin" / "samples" / "config"
 SERVER = [sys.executable, "-m", "barnabas_broker.main"]
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0

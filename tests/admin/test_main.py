@@ -104,7 +104,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
     found = dict(commands(cli))
     assert {" ".join(path) for path, command in found.items() if not isinstance(command, click.Group)} == {
         "dev",
-        *(f"storage {verb}" for verb in ("format", "info", "random-uuid")),
+        *(f"storage {verb}" for verb in ("format", "info", "init", "random-uuid")),
         *(f"cluster {verb}" for verb in ("info", "health", "unregister-controller")),
         *(f"cluster features {verb}" for verb in ("upgrade", "downgrade")),
         *(f"acl {verb}" for verb in ("list", "create", "delete")),
@@ -563,3 +563,21 @@ def test_a_table_too_wide_for_its_terminal_keeps_its_cells_whole(columns: int) -
 def test_sizes_are_told_in_the_unit_that_fits() -> None:
     told = [size_text(size) for size in (None, 0, 1023, 1024, 9_650, 270_553_174_016, 5 * 1024**4)]
     assert told == [None, "0B", "1023B", "1.0KiB", "9.4KiB", "252.0GiB", "5.0TiB"]
+
+
+def test_storage_init_writes_the_samples_once_and_overwrites_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "mine"
+    first = CliRunner().invoke(cli, ["storage", "init", str(directory), "-o", "json"])
+    assert first.exit_code == 0, first.output
+    written = [Path(name) for name in json.loads(first.stdout)["files"]]
+    assert {path.relative_to(directory).as_posix() for path in written} == {
+        *(f"config/{role}-{number}.properties" for role in ("broker", "controller") for number in (1, 2, 3)),
+        *(f"prometheus/{name}" for name in ("alerts.yml", "alerts_test.yml", "prometheus.yml")),
+    }
+    assert all(path.read_bytes() for path in written)
+    changed = directory / "config" / "broker-2.properties"
+    changed.write_text("node.id=22\n")
+    written[0].unlink()
+    again = CliRunner().invoke(cli, ["storage", "init", str(directory)])
+    assert again.exit_code == ExitCode.ERROR and "exists already; nothing was written" in again.stderr
+    assert changed.read_text() == "node.id=22\n" and not written[0].exists()

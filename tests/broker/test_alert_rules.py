@@ -15,7 +15,7 @@ from barnabas_broker.network.stats import NetworkStats
 from barnabas_quorum.image.loader import MetadataLoader
 from tests.broker.test_metrics_exporter import make_sources, stand_ins
 
-DEPLOYED = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+DEPLOYED = Path(__file__).resolve().parents[2] / "admin" / "barnabas_admin" / "samples" / "prometheus"
 
 
 def test_every_metric_of_an_alert_is_told_by_a_node() -> None:

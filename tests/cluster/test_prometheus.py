@@ -20,7 +20,7 @@ from barnabas_admin.local_cluster import LocalCluster, find_base_port, is_port_f
 pytestmark = [pytest.mark.tools, pytest.mark.cluster]
 
 SETTLE_S = 60.0
-DEPLOYED = Path(__file__).resolve().parents[2] / "deploy"
+DEPLOYED = Path(__file__).resolve().parents[2] / "admin" / "barnabas_admin" / "samples"
 
 
 class Prometheus:

@@ -1,6 +1,6 @@
 """`barnabas storage`: a node's directories, by the offline verbs of `barnabas-server`.
 
-May touch:  subprocesses.             Must not touch: the directories themselves.
+May touch:  subprocesses; the directory that `init` fills.   Must not touch: a node's directories themselves.
 Invariants: what the server says is passed on word for word, its exit status too.
 Read next:  ../local_cluster.py, which formats its own nodes the same way.
 """
@@ -19,12 +19,36 @@ from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.local_cluster import random_uuid as new_uuid
 from barnabas_admin.local_node import describe_exit, server_command
 from barnabas_admin.output import print_fields, print_json, print_line, talk
+from barnabas_admin.samples import copy_samples
+from barnabas_wire.kafka.errors import ErrorCode
 
 SERVER_TIMEOUT_S = 60.0
 
 config_option = click.option(
     "-c", "--config", required=True, type=click.Path(path_type=Path), help="The node's server.properties."
 )
+
+
+@click.command("init")
+@click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
+@output_option
+def init_directory(directory: Path, output: str) -> None:
+    """Write sample configs of three controllers and three brokers, and of Prometheus with alerts."""
+    is_json = output == "json"
+    with errors_end_the_process(is_json=is_json):
+        try:
+            written = copy_samples(directory)
+        except FileExistsError as error:
+            raise AdminError(f"{error} exists already; nothing was written", hint="name a new directory") from error
+        except OSError as error:
+            raise AdminError(
+                f"cannot write {error.filename}: {error.strerror}", code=ErrorCode.KAFKA_STORAGE_ERROR
+            ) from error
+        if is_json:
+            print_json({"files": [str(path) for path in written]})
+        else:
+            print_line("\n".join(str(path) for path in written))
+            talk("next: edit the addresses and log.dirs, then barnabas storage format -c FILE for each controller")
 
 
 @click.command("format")

@@ -28,7 +28,7 @@ class ErrorDetail(_message.Message):
     message: str
     hint: str
     retriable: bool
-    def __init__(self, code: _Optional[int] = ..., name: _Optional[str] = ..., message: _Optional[str] = ..., hint: _Optional[str] = ..., retriable: _Optional[bool] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., name: _Optional[str] = ..., message: _Optional[str] = ..., hint: _Optional[str] = ..., retriable: bool = ...) -> None: ...
 
 class Listener(_message.Message):
     __slots__ = ("name", "host", "port")
@@ -58,7 +58,7 @@ class Broker(_message.Message):
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
     leader_count: int
     replica_count: int
-    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., fenced: _Optional[bool] = ..., in_controlled_shutdown: _Optional[bool] = ..., rack: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., fenced: bool = ..., in_controlled_shutdown: bool = ..., rack: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ...) -> None: ...
 
 class Controller(_message.Message):
     __slots__ = ("id", "listeners", "registered", "incarnation_id", "voter")
@@ -72,7 +72,7 @@ class Controller(_message.Message):
     registered: bool
     incarnation_id: str
     voter: bool
-    def __init__(self, id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., registered: _Optional[bool] = ..., incarnation_id: _Optional[str] = ..., voter: _Optional[bool] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., registered: bool = ..., incarnation_id: _Optional[str] = ..., voter: bool = ...) -> None: ...
 
 class DescribeClusterRequest(_message.Message):
     __slots__ = ()
@@ -136,7 +136,7 @@ class DescribeHealthResponse(_message.Message):
     under_replicated: int
     not_preferred_leader: int
     metadata_timestamp_ms: int
-    def __init__(self, is_healthy: _Optional[bool] = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class QuorumReplica(_message.Message):
     __slots__ = ("id", "directory_id", "role", "log_end_offset", "lag_records", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms", "endpoint")
@@ -208,13 +208,13 @@ class TopicSummary(_message.Message):
     internal: bool
     under_replicated: int
     leaderless: int
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., internal: _Optional[bool] = ..., under_replicated: _Optional[int] = ..., leaderless: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., partitions: _Optional[int] = ..., replication_factor: _Optional[int] = ..., internal: bool = ..., under_replicated: _Optional[int] = ..., leaderless: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ("include_internal",)
     INCLUDE_INTERNAL_FIELD_NUMBER: _ClassVar[int]
     include_internal: bool
-    def __init__(self, include_internal: _Optional[bool] = ...) -> None: ...
+    def __init__(self, include_internal: bool = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics",)
@@ -265,7 +265,7 @@ class Topic(_message.Message):
     partitions: _containers.RepeatedCompositeFieldContainer[Partition]
     overrides: _containers.ScalarMap[str, str]
     error: ErrorDetail
-    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., internal: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., overrides: _Optional[_Mapping[str, str]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[str] = ..., internal: bool = ..., partitions: _Optional[_Iterable[_Union[Partition, _Mapping]]] = ..., overrides: _Optional[_Mapping[str, str]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class DescribeTopicsRequest(_message.Message):
     __slots__ = ("names",)
@@ -304,7 +304,7 @@ class CreateTopicsRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[NewTopic]
     validate_only: bool
-    def __init__(self, topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class TopicOutcome(_message.Message):
     __slots__ = ("name", "id", "partitions", "replication_factor", "error")
@@ -346,7 +346,7 @@ class AddPartitionsRequest(_message.Message):
     name: str
     total: int
     validate_only: bool
-    def __init__(self, name: _Optional[str] = ..., total: _Optional[int] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., total: _Optional[int] = ..., validate_only: bool = ...) -> None: ...
 
 class AddPartitionsResponse(_message.Message):
     __slots__ = ("topic",)
@@ -374,7 +374,7 @@ class DescribeConfigsRequest(_message.Message):
     type: ResourceType
     name: str
     only_overrides: bool
-    def __init__(self, type: _Optional[_Union[ResourceType, str]] = ..., name: _Optional[str] = ..., only_overrides: _Optional[bool] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[ResourceType, str]] = ..., name: _Optional[str] = ..., only_overrides: bool = ...) -> None: ...
 
 class DescribeConfigsResponse(_message.Message):
     __slots__ = ("entries",)
@@ -400,7 +400,7 @@ class AlterConfigsRequest(_message.Message):
     name: str
     changes: _containers.RepeatedCompositeFieldContainer[ConfigChange]
     validate_only: bool
-    def __init__(self, type: _Optional[_Union[ResourceType, str]] = ..., name: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[ResourceType, str]] = ..., name: _Optional[str] = ..., changes: _Optional[_Iterable[_Union[ConfigChange, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class AlterConfigsResponse(_message.Message):
     __slots__ = ()
@@ -434,7 +434,7 @@ class ElectLeadersRequest(_message.Message):
     unclean: bool
     all: bool
     partitions: _containers.RepeatedCompositeFieldContainer[TopicPartition]
-    def __init__(self, unclean: _Optional[bool] = ..., all: _Optional[bool] = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
+    def __init__(self, unclean: bool = ..., all: bool = ..., partitions: _Optional[_Iterable[_Union[TopicPartition, _Mapping]]] = ...) -> None: ...
 
 class ElectLeadersResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -458,7 +458,7 @@ class AlterReassignmentsRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     reassignments: _containers.RepeatedCompositeFieldContainer[Reassignment]
     validate_only: bool
-    def __init__(self, reassignments: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, reassignments: _Optional[_Iterable[_Union[Reassignment, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class AlterReassignmentsResponse(_message.Message):
     __slots__ = ("partitions",)
@@ -560,7 +560,7 @@ class UpdateFeaturesRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
     changes: _containers.RepeatedCompositeFieldContainer[FeatureChange]
     validate_only: bool
-    def __init__(self, changes: _Optional[_Iterable[_Union[FeatureChange, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, changes: _Optional[_Iterable[_Union[FeatureChange, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class FeatureOutcome(_message.Message):
     __slots__ = ("name", "before", "level", "error")

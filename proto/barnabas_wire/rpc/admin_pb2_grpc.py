@@ -5,7 +5,7 @@ import warnings
 
 from barnabas_wire.rpc import admin_pb2 as barnabas__wire_dot_rpc_dot_admin__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in barnabas_wire/rpc/admin_pb2_grpc.py depends on'
+        + f' but the generated code in barnabas_wire/rpc/admin_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class AdminStub:
+class AdminStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -131,7 +131,7 @@ class AdminStub:
                 _registered_method=True)
 
 
-class AdminServicer:
+class AdminServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def DescribeCluster(self, request, context):
@@ -355,7 +355,7 @@ def add_AdminServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Admin:
+class Admin(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -872,7 +872,7 @@ class Admin:
             _registered_method=True)
 
 
-class QuorumViewStub:
+class QuorumViewStub(object):
     """Served on the gRPC listener of every controller: how the other nodes learn what only the quorum's leader knows.
     """
 
@@ -889,7 +889,7 @@ class QuorumViewStub:
                 _registered_method=True)
 
 
-class QuorumViewServicer:
+class QuorumViewServicer(object):
     """Served on the gRPC listener of every controller: how the other nodes learn what only the quorum's leader knows.
     """
 
@@ -915,7 +915,7 @@ def add_QuorumViewServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class QuorumView:
+class QuorumView(object):
     """Served on the gRPC listener of every controller: how the other nodes learn what only the quorum's leader knows.
     """
 

@@ -5,7 +5,7 @@ import warnings
 
 from barnabas_wire.rpc import bootstrap_pb2 as barnabas__wire_dot_rpc_dot_bootstrap__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in barnabas_wire/rpc/bootstrap_pb2_grpc.py depends on'
+        + f' but the generated code in barnabas_wire/rpc/bootstrap_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class BootstrapStub:
+class BootstrapStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -41,7 +41,7 @@ class BootstrapStub:
                 _registered_method=True)
 
 
-class BootstrapServicer:
+class BootstrapServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def DescribeQuorum(self, request, context):
@@ -66,7 +66,7 @@ def add_BootstrapServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Bootstrap:
+class Bootstrap(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -16,7 +16,7 @@ class Fault(_message.Message):
     message: str
     leader_id: int
     is_unsettled: bool
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., leader_id: _Optional[int] = ..., is_unsettled: _Optional[bool] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., leader_id: _Optional[int] = ..., is_unsettled: bool = ...) -> None: ...
 
 class Caller(_message.Message):
     __slots__ = ("principal",)
@@ -68,7 +68,7 @@ class RegisterBrokerCall(_message.Message):
     features: _containers.RepeatedCompositeFieldContainer[Feature]
     previous_broker_epoch: int
     has_offline_directories: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., has_offline_directories: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., incarnation_id: _Optional[bytes] = ..., endpoints: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., rack: _Optional[str] = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[Feature, _Mapping]]] = ..., previous_broker_epoch: _Optional[int] = ..., has_offline_directories: bool = ...) -> None: ...
 
 class RegisterBrokerAnswer(_message.Message):
     __slots__ = ("fault", "broker_epoch")
@@ -92,7 +92,7 @@ class HeartbeatMessage(_message.Message):
     want_fence: bool
     want_shutdown: bool
     offline_directories: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: _Optional[bool] = ..., want_shutdown: _Optional[bool] = ..., offline_directories: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., want_fence: bool = ..., want_shutdown: bool = ..., offline_directories: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class HeartbeatAnswer(_message.Message):
     __slots__ = ("fault", "is_caught_up", "is_fenced", "should_shutdown", "report_offset")
@@ -106,7 +106,7 @@ class HeartbeatAnswer(_message.Message):
     is_fenced: bool
     should_shutdown: bool
     report_offset: int
-    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., is_caught_up: _Optional[bool] = ..., is_fenced: _Optional[bool] = ..., should_shutdown: _Optional[bool] = ..., report_offset: _Optional[int] = ...) -> None: ...
+    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., is_caught_up: bool = ..., is_fenced: bool = ..., should_shutdown: bool = ..., report_offset: _Optional[int] = ...) -> None: ...
 
 class IsrMember(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
@@ -214,7 +214,7 @@ class CreateTopicsCall(_message.Message):
     caller: Caller
     topics: _containers.RepeatedCompositeFieldContainer[NewTopic]
     validate_only: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[NewTopic, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class MadeTopic(_message.Message):
     __slots__ = ("error", "name", "topic_id", "partition_count", "replication_factor", "configs")
@@ -299,7 +299,7 @@ class CreatePartitionsCall(_message.Message):
     caller: Caller
     topics: _containers.RepeatedCompositeFieldContainer[MorePartitions]
     validate_only: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[MorePartitions, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[MorePartitions, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class GrownTopicState(_message.Message):
     __slots__ = ("error", "name")
@@ -345,7 +345,7 @@ class IncrementalAlterConfigsCall(_message.Message):
     caller: Caller
     resources: _containers.RepeatedCompositeFieldContainer[ConfigEdits]
     validate_only: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[ConfigEdits, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., resources: _Optional[_Iterable[_Union[ConfigEdits, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class EditedConfig(_message.Message):
     __slots__ = ("error", "resource_type", "resource_name")
@@ -449,7 +449,7 @@ class AlterPartitionReassignmentsCall(_message.Message):
     partitions: _containers.RepeatedCompositeFieldContainer[WantedReplicas]
     allow_replication_factor_change: bool
     validate_only: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[WantedReplicas, _Mapping]]] = ..., allow_replication_factor_change: _Optional[bool] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[WantedReplicas, _Mapping]]] = ..., allow_replication_factor_change: bool = ..., validate_only: bool = ...) -> None: ...
 
 class ReassignedReplicas(_message.Message):
     __slots__ = ("error", "topic", "partition_id")
@@ -603,7 +603,7 @@ class UpdateFeaturesCall(_message.Message):
     caller: Caller
     updates: _containers.RepeatedCompositeFieldContainer[FeatureStep]
     validate_only: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., updates: _Optional[_Iterable[_Union[FeatureStep, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., updates: _Optional[_Iterable[_Union[FeatureStep, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class FeatureOutcome(_message.Message):
     __slots__ = ("error", "name")
@@ -695,7 +695,7 @@ class AlterClientQuotasCall(_message.Message):
     caller: Caller
     alterations: _containers.RepeatedCompositeFieldContainer[QuotaEdits]
     validate_only: bool
-    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., alterations: _Optional[_Iterable[_Union[QuotaEdits, _Mapping]]] = ..., validate_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., alterations: _Optional[_Iterable[_Union[QuotaEdits, _Mapping]]] = ..., validate_only: bool = ...) -> None: ...
 
 class AlterClientQuotasAnswer(_message.Message):
     __slots__ = ("fault", "errors")

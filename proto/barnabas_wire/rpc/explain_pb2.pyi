@@ -43,7 +43,7 @@ class Cause(_message.Message):
     what: str
     reason: str
     is_guess: bool
-    def __init__(self, offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., what: _Optional[str] = ..., reason: _Optional[str] = ..., is_guess: _Optional[bool] = ...) -> None: ...
+    def __init__(self, offset: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., what: _Optional[str] = ..., reason: _Optional[str] = ..., is_guess: bool = ...) -> None: ...
 
 class NextStep(_message.Message):
     __slots__ = ("command", "purpose")
@@ -151,4 +151,4 @@ class DescribeSessionsResponse(_message.Message):
     disconnect_grace_ms: int
     sessions: _containers.RepeatedCompositeFieldContainer[BrokerSession]
     described_at_ms: int
-    def __init__(self, is_active: _Optional[bool] = ..., active_ms: _Optional[int] = ..., session_timeout_ms: _Optional[int] = ..., disconnect_grace_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[_Union[BrokerSession, _Mapping]]] = ..., described_at_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, is_active: bool = ..., active_ms: _Optional[int] = ..., session_timeout_ms: _Optional[int] = ..., disconnect_grace_ms: _Optional[int] = ..., sessions: _Optional[_Iterable[_Union[BrokerSession, _Mapping]]] = ..., described_at_ms: _Optional[int] = ...) -> None: ...

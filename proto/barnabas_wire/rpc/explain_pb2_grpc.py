@@ -5,7 +5,7 @@ import warnings
 
 from barnabas_wire.rpc import explain_pb2 as barnabas__wire_dot_rpc_dot_explain__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in barnabas_wire/rpc/explain_pb2_grpc.py depends on'
+        + f' but the generated code in barnabas_wire/rpc/explain_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class ExplainerStub:
+class ExplainerStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -41,7 +41,7 @@ class ExplainerStub:
                 _registered_method=True)
 
 
-class ExplainerServicer:
+class ExplainerServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Explain(self, request, context):
@@ -66,7 +66,7 @@ def add_ExplainerServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Explainer:
+class Explainer(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -97,7 +97,7 @@ class Explainer:
             _registered_method=True)
 
 
-class ControllerFactsStub:
+class ControllerFactsStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -118,7 +118,7 @@ class ControllerFactsStub:
                 _registered_method=True)
 
 
-class ControllerFactsServicer:
+class ControllerFactsServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def DescribeOwnReplica(self, request, context):
@@ -154,7 +154,7 @@ def add_ControllerFactsServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ControllerFacts:
+class ControllerFacts(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

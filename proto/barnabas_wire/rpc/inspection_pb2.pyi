@@ -26,7 +26,7 @@ class Comparison(_message.Message):
     matches: bool
     own: _containers.RepeatedCompositeFieldContainer[PartHash]
     agreed: _containers.RepeatedCompositeFieldContainer[PartHash]
-    def __init__(self, offset: _Optional[int] = ..., at_ms: _Optional[int] = ..., matches: _Optional[bool] = ..., own: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., agreed: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ...) -> None: ...
+    def __init__(self, offset: _Optional[int] = ..., at_ms: _Optional[int] = ..., matches: bool = ..., own: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ..., agreed: _Optional[_Iterable[_Union[PartHash, _Mapping]]] = ...) -> None: ...
 
 class BadRecord(_message.Message):
     __slots__ = ("offset", "epoch", "batch_offset", "batch_end_offset", "digest", "size", "head", "reason", "error", "entity", "is_in_snapshot")
@@ -52,7 +52,7 @@ class BadRecord(_message.Message):
     error: str
     entity: str
     is_in_snapshot: bool
-    def __init__(self, offset: _Optional[int] = ..., epoch: _Optional[int] = ..., batch_offset: _Optional[int] = ..., batch_end_offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., size: _Optional[int] = ..., head: _Optional[bytes] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., entity: _Optional[str] = ..., is_in_snapshot: _Optional[bool] = ...) -> None: ...
+    def __init__(self, offset: _Optional[int] = ..., epoch: _Optional[int] = ..., batch_offset: _Optional[int] = ..., batch_end_offset: _Optional[int] = ..., digest: _Optional[bytes] = ..., size: _Optional[int] = ..., head: _Optional[bytes] = ..., reason: _Optional[str] = ..., error: _Optional[str] = ..., entity: _Optional[str] = ..., is_in_snapshot: bool = ...) -> None: ...
 
 class Hold(_message.Message):
     __slots__ = ("record", "following", "since_ms", "read_offset")
@@ -82,7 +82,7 @@ class DescribeImageRequest(_message.Message):
     __slots__ = ("recompute",)
     RECOMPUTE_FIELD_NUMBER: _ClassVar[int]
     recompute: bool
-    def __init__(self, recompute: _Optional[bool] = ...) -> None: ...
+    def __init__(self, recompute: bool = ...) -> None: ...
 
 class DescribeImageResponse(_message.Message):
     __slots__ = ("node_id", "roles", "cluster_id", "applied_offset", "applied_epoch", "high_watermark", "leader_id", "hash_format", "parts", "recomputed", "comparisons", "compared", "mismatched", "hold", "passed_over", "log_start_offset", "version")
@@ -181,7 +181,7 @@ class ReadLogRequest(_message.Message):
     follow: bool
     with_noops: bool
     last: int
-    def __init__(self, follow: _Optional[bool] = ..., with_noops: _Optional[bool] = ..., last: _Optional[int] = ..., **kwargs) -> None: ...
+    def __init__(self, follow: bool = ..., with_noops: bool = ..., last: _Optional[int] = ..., **kwargs) -> None: ...
 
 class LogPage(_message.Message):
     __slots__ = ("entries", "high_watermark", "node_id", "leader_id")

@@ -5,7 +5,7 @@ import warnings
 
 from barnabas_wire.rpc import inspection_pb2 as barnabas__wire_dot_rpc_dot_inspection__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in barnabas_wire/rpc/inspection_pb2_grpc.py depends on'
+        + f' but the generated code in barnabas_wire/rpc/inspection_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class InspectionStub:
+class InspectionStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -66,7 +66,7 @@ class InspectionStub:
                 _registered_method=True)
 
 
-class InspectionServicer:
+class InspectionServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def DescribeImage(self, request, context):
@@ -147,7 +147,7 @@ def add_InspectionServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Inspection:
+class Inspection(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

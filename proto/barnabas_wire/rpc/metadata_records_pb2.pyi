@@ -118,7 +118,7 @@ class RegisterBroker(_message.Message):
     is_in_controlled_shutdown: bool
     directories: _containers.RepeatedScalarFieldContainer[bytes]
     features: _containers.RepeatedCompositeFieldContainer[FeatureRangeValue]
-    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: _Optional[bool] = ..., is_in_controlled_shutdown: _Optional[bool] = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ...) -> None: ...
 
 class UnregisterBroker(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
@@ -140,7 +140,7 @@ class BrokerRegistrationChange(_message.Message):
     is_fenced: bool
     is_in_controlled_shutdown: bool
     directories: Uuids
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_fenced: _Optional[bool] = ..., is_in_controlled_shutdown: _Optional[bool] = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ...) -> None: ...
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ...) -> None: ...
 
 class RegisterController(_message.Message):
     __slots__ = ("controller_id", "incarnation_id", "endpoints", "features")

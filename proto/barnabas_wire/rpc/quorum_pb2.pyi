@@ -71,7 +71,7 @@ class VoteCall(_message.Message):
     last_epoch: int
     end_offset: int
     is_pre_vote: bool
-    def __init__(self, header: _Optional[_Union[CallHeader, _Mapping]] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., is_pre_vote: _Optional[bool] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[CallHeader, _Mapping]] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., is_pre_vote: bool = ...) -> None: ...
 
 class VoteAnswer(_message.Message):
     __slots__ = ("header", "is_granted")
@@ -79,7 +79,7 @@ class VoteAnswer(_message.Message):
     IS_GRANTED_FIELD_NUMBER: _ClassVar[int]
     header: AnswerHeader
     is_granted: bool
-    def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., is_granted: _Optional[bool] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[AnswerHeader, _Mapping]] = ..., is_granted: bool = ...) -> None: ...
 
 class BeginQuorumEpochCall(_message.Message):
     __slots__ = ("header", "leader")

@@ -5,7 +5,7 @@ import warnings
 
 from barnabas_wire.rpc import quorum_pb2 as barnabas__wire_dot_rpc_dot_quorum__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.75.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in barnabas_wire/rpc/quorum_pb2_grpc.py depends on'
+        + f' but the generated code in barnabas_wire/rpc/quorum_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class QuorumStub:
+class QuorumStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -71,7 +71,7 @@ class QuorumStub:
                 _registered_method=True)
 
 
-class QuorumServicer:
+class QuorumServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Vote(self, request, context):
@@ -166,7 +166,7 @@ def add_QuorumServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Quorum:
+class Quorum(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -1,0 +1,1 @@
+"""The wheel as its users get it: built, installed into empty environments, run."""

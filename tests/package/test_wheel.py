@@ -1,0 +1,104 @@
+"""The wheel in empty environments: with the lowest versions that pyproject.toml allows, and with the newest."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = (
+    "barnabas",
+    "barnabas_admin",
+    "barnabas_broker",
+    "barnabas_log",
+    "barnabas_quorum",
+    "barnabas_replication",
+    "barnabas_wire",
+)
+INSTALL_TIMEOUT_S = 600
+CLUSTER_TIMEOUT_S = 180
+IMPORTS = """
+import importlib, pkgutil, sys, warnings
+warnings.simplefilter("error")
+for name in sys.argv[1:]:
+    package = importlib.import_module(name)
+    assert "site-packages" in package.__file__, package.__file__
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.endswith(("__main__", "pytest_plugin")):
+            importlib.import_module(module.name)
+print(len(sys.modules))
+"""
+ROUND_TRIP = """
+set -e
+barnabas topic create hello -p 3 -r 3
+echo hi | barnabas topic produce hello
+barnabas topic consume hello --from-beginning -n 1 -o json
+barnabas cluster health
+"""
+
+pytestmark = [pytest.mark.package, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree."""
+    directory = tmp_path_factory.mktemp("dist")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory), str(ROOT)]
+    subprocess.run(pip, check=True, timeout=INSTALL_TIMEOUT_S)
+    (made,) = directory.glob("barnabas-*.whl")
+    return made
+
+
+def floors() -> list[str]:
+    """Each run-time dependency at the lowest version that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = [re.fullmatch(r"([\w-]+)>=([\d.]+)(,<\d+)?", line) for line in project["dependencies"]]
+    return [f"{match[1]}=={match[2]}" for match in found if match is not None]
+
+
+@pytest.mark.parametrize("versions", ["lowest", "newest"])
+def test_the_wheel_runs_a_cluster_in_an_empty_environment(wheel: Path, tmp_path: Path, versions: str) -> None:
+    wanted = floors() if versions == "lowest" else []
+    if wanted:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        assert len(wanted) == len(project["dependencies"]), "a dependency has no floor that this test understands"
+        if sys.version_info >= (3, 14):
+            pytest.skip("some floors are older than Python 3.14 and have no wheels for it")
+    environment = tmp_path / "env"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=INSTALL_TIMEOUT_S)
+    scripts = environment / "bin"
+    clean = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "BARNABAS", "VIRTUAL_ENV"))
+    }
+    clean |= {"PATH": f"{scripts}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+
+    def run(*command: str, timeout_s: float = INSTALL_TIMEOUT_S) -> str:
+        done = subprocess.run(
+            [str(scripts / command[0]), *command[1:]],
+            cwd=tmp_path,
+            env=clean,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    run("python", "-m", "pip", "install", "--quiet", "--only-binary", ":all:", str(wheel), *wanted)
+    run("python", "-m", "pip", "check")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert run("barnabas", "--version").split() == ["barnabas", version]
+    assert run("python", "-c", "import barnabas; print(barnabas.__version__)").strip() == version
+    assert int(run("python", "-c", IMPORTS, *PACKAGES)) > 100
+    written = json.loads(run("barnabas", "storage", "init", "mine", "-o", "json"))["files"]
+    assert len(written) == 9 and all((tmp_path / name).stat().st_size for name in written)
+    said = run("barnabas", "dev", "-n", "3", "--data", "data", "--exec", ROUND_TRIP, timeout_s=CLUSTER_TIMEOUT_S)
+    assert '"hi"' in said
