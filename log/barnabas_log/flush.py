@@ -149,7 +149,7 @@ class FlushRounds:
                 except OutOfDescriptors:
                     self._put_off([log], loop)
                     continue
-                beginning.ends[log] = log.written_end_offset
+                beginning.ends[log] = log.durability.written_end_offset
                 self._round_of[log] = beginning
             if not beginning.ends:
                 if self._retry is not None:

@@ -22,7 +22,6 @@ from typing import Self
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import CorruptCheckpoint
 
-
 _PAGE_BYTES = 4096
 _GUESSES = 4
 """Pages read where the value is to be expected, before halving what is left: entries at very unequal steps need that."""

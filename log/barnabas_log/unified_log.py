@@ -3,7 +3,7 @@
 May touch:  the parts of a log, disk.py.       Must not touch: asyncio, clocks, peers, other logs.
 Invariants: log start <= high watermark <= log end; flushed end <= written end <= log end; offsets have no gap;
             what is appended is exactly what any replica holds at these offsets, byte for byte.
-Read next:  segment.py; flush.py for when bytes become durable; recovery.py for how it opens.
+Read next:  segment.py; durability.py and flush.py for when bytes become durable; recovery.py for how it opens.
 
 One loop owns a log: every method is called there, except `open` and `close`, which may run in a disk thread while nobody
 else has it. Appending assigns offsets and queues bytes; `write_pending`, once per loop iteration, writes them with one
@@ -13,8 +13,6 @@ Hot path (append_as_leader, append_as_follower, read): flat on purpose. One copy
 the CRC (its C function takes bytes only) and the write use; the 21 bytes before it are made new with offset and epoch.
 
 Not obvious:
-  - mark_flushed gets an end that was taken before the flush began; a truncation in between has lowered it meanwhile, so
-    dirty_files opens a window in which truncate_to keeps a cap.
   - The epoch file and the indexes of the active segment lag behind on purpose: recovery makes them again from the
     recovery point on, so they are written before that point moves, not at every append.
   - A process without descriptors is not a broken disk. What would write waits, as for a slow flush; every step of several
@@ -40,6 +38,7 @@ from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_m
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File, FileRange
+from barnabas_log.durability import Durability
 from barnabas_log.errors import (
     BatchPassesSegment,
     CorruptCheckpoint,
@@ -201,6 +200,7 @@ class UnifiedLog:
         high_watermark: Offset,
         now_ms: int,
         listener: LogListener,
+        is_new: bool,
     ) -> None:
         self.directory = directory
         self.topic_partition = topic_partition
@@ -214,10 +214,7 @@ class UnifiedLog:
         """First offset that may be read."""
         self.log_end_offset = recovered.log_end_offset
         """Offset that the next record gets."""
-        self.written_end_offset = recovered.log_end_offset
-        """Everything below is in the file."""
-        self.flushed_end_offset = recovered.log_end_offset
-        """Everything below is durable; also the recovery point."""
+        self.durability = Durability(disk, directory, end_offset=recovered.log_end_offset, is_new=is_new)
         self.high_watermark = min(max(high_watermark, recovered.log_start_offset), recovered.log_end_offset)
         self._disk = disk
         self._segments = recovered.segments
@@ -228,18 +225,6 @@ class UnifiedLog:
         self._pending_bytes = 0
         self._failure: OSError | None = None
         self._is_closed = False
-        self._unflushed_segments: list[LogSegment] = []
-        self._unflushed_files: list[File] = []
-        self._is_directory_dirty = False
-        self._is_parent_dirty = False
-        self._is_name_durable = True
-        """Whether a power cut leaves the directory, with its topic id."""
-        self._flushing_files: list[File] = []
-        self._flushing_segments: list[LogSegment] = []
-        self._flush_cap: Offset | None = None
-        self._segments_made = 1
-        self._segments_flushing = self._segments_named = 0
-        self._cuts = self._cuts_flushing = self._cuts_flushed = 0
         self._removals: list[tuple[int, str]] = []
         self.is_retention_owed = False
         """Whether the next flush lets go of more than the last retention could."""
@@ -296,10 +281,8 @@ class UnifiedLog:
             high_watermark=high_watermark,
             now_ms=now_ms,
             listener=listener or _NoListener(),
+            is_new=is_new,
         )
-        log._is_parent_dirty = is_new
-        log._is_name_durable = not is_new
-        log._is_directory_dirty = True
         if known_id is None and topic_id != ZERO_UUID:
             log.set_topic_id(topic_id)
         elif known_id is not None and not is_clean_shutdown:
@@ -458,7 +441,7 @@ class UnifiedLog:
             if is_no_room(error):
                 active.file.truncate(size_bytes)
             raise self._refuse(error) from error
-        self.written_end_offset = self.log_end_offset
+        self.durability.written_end_offset = self.log_end_offset
         active.remember(self.log_end_offset, active.size_bytes)
 
     def _append_internal(self, batches: Buffer, leader_epoch: Epoch, now_ms: int) -> AppendResult:
@@ -539,20 +522,19 @@ class UnifiedLog:
         later segment behind what was cut. (Else a later segment whose predecessor's name is lost follows nothing: recovery
         removes it.) Returns the active segment.
         """
-        old = self._active
+        old, durability = self._active, self.durability
         is_flushing = False
-        if self._segments_named < self._segments_made:
+        if durability.unnamed:
             is_flushing = old.is_outgrowing or self.listener.begin_flush(self)
             if is_flushing and not is_due and not old.is_outgrowing:
                 old.is_outgrowing = True
                 return old
         self.write_pending(is_forced=True)
-        unnamed = self._segments_made - self._segments_named
+        unnamed = durability.unnamed
         try:
             self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
-            if unnamed and not (is_flushing and unnamed < UNNAMED_SEGMENTS_MAX and self._cuts_flushed == self._cuts):
-                self._disk.sync_directory(self.directory)
-                self._segments_named = self._segments_made
+            if unnamed and not (is_flushing and unnamed < UNNAMED_SEGMENTS_MAX and durability.is_cut_flushed):
+                durability.sync_names()
             # In this order: each of the first three may find no room, and is then done again by the next try.
             old.finish()
             self._write_producer_snapshot()
@@ -563,9 +545,7 @@ class UnifiedLog:
         old.is_outgrowing = False
         self._segments.add(active)
         self._active = active
-        self._segments_made += 1
-        self._unflushed_segments.append(old)
-        self._is_directory_dirty = True
+        durability.add_segment(old)
         self.listener.on_segment_rolled(self)
         return active
 
@@ -581,7 +561,7 @@ class UnifiedLog:
             file.close()
             self._disk.remove(path)
             raise
-        self._unflushed_files.append(file)
+        self.durability.add_file(file)
 
     def _refuse(self, error: OSError) -> KafkaError:
         """For what can be tried again as it is: want of room is no failure there."""
@@ -609,11 +589,12 @@ class UnifiedLog:
             raise OffsetOutOfRange(
                 f"offset {offset} of {self.topic_partition} is outside {self.log_start_offset}..{self.log_end_offset}"
             )
-        if end > self.written_end_offset:
+        durability = self.durability
+        if end > durability.written_end_offset:
             with contextlib.suppress(NoRoom):  # what is written can be read
                 self.write_pending()
-            if end > self.written_end_offset:
-                end = self.written_end_offset
+            if end > durability.written_end_offset:
+                end = durability.written_end_offset
         if offset >= end:
             return LogRead((), 0, offset, offset)
         if self.damage:
@@ -624,7 +605,7 @@ class UnifiedLog:
                 segment = self._segments.floor(offset)
                 segment_end = self._segments.end_offset(segment, log_end_offset=self.log_end_offset)
             else:
-                segment_end = self.written_end_offset
+                segment_end = durability.written_end_offset
             file = segment.file
             # As find begins: most readers go on where they stopped, and are spared the call.
             position = segment.boundaries.get(offset, -1)
@@ -746,14 +727,14 @@ class UnifiedLog:
             active = self._segments.active
             if active is not self._active:
                 self._active = active
-                self._forget_flush_of(active)
+                self.durability.forget_segment(active)
                 self._load_indexes(active)
             place = active.find(offset)
             if place.base_offset < self.log_start_offset:
                 self.truncate_fully_and_start_at(self.log_start_offset)
                 return
             active.truncate_to(place)
-            self._cuts += 1
+            self.durability.note_cut()
             self._end_at(place.base_offset)
             for snapshot_offset in list_snapshots(self._disk, self.directory):
                 if snapshot_offset > place.base_offset:
@@ -776,7 +757,7 @@ class UnifiedLog:
                 self.producers = load_producers(self._disk, self.directory, list(self._segments), end_offset=end)
         except OSError as error:
             raise self._fail(error) from error
-        self._cuts += 1
+        self.durability.note_cut()
         self._end_at(end)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
@@ -807,16 +788,11 @@ class UnifiedLog:
             raise self._fail(error) from error
         self._segments.replace_all(active)
         self._active = active
-        self._segments_made += 1
-        self._segments_named = self._segments_made
         self.log_start_offset = offset
         self.damage = ()
         self.producers.clear(offset)
         self._end_at(offset)
-        if self._is_name_durable:
-            self.flushed_end_offset = offset
-        else:
-            self.flushed_end_offset = self._flush_cap = _OFFSET_ZERO
+        self.durability.start_over_at(offset)
         self.high_watermark = offset
         self.listener.on_recovery_point_lowered(self)
 
@@ -861,7 +837,7 @@ class UnifiedLog:
             return 0
         if count == len(segments):
             self._roll(now_ms, is_due=True)
-        named = len(segments) - (self._segments_made - self._segments_named)
+        named = len(segments) - self.durability.unnamed
         if count >= named:
             self.is_retention_owed = True
             self.listener.on_segment_rolled(self)
@@ -893,8 +869,8 @@ class UnifiedLog:
         file = self._disk.open(f"{self.directory}/{PARTITION_METADATA_FILE}", create=True)
         file.truncate(0)
         file.append([encode_partition_metadata(topic_id)])
-        self._unflushed_files.append(file)
-        self._is_directory_dirty = True
+        self.durability.add_file(file)
+        self.durability.note_names()
         self.topic_id = topic_id
 
     def expire_producers(self, *, now_ms: int, expiration_ms: int) -> int:
@@ -903,14 +879,8 @@ class UnifiedLog:
 
     def _retire(self, segment: LogSegment, *, delay_ms: int = 0) -> None:
         self._removals.extend((delay_ms, path) for path in segment.mark_deleted())
-        self._forget_flush_of(segment)
-        self._is_directory_dirty = True
-
-    def _forget_flush_of(self, segment: LogSegment) -> None:
-        """It is retired, or active again: a flush under way must not settle what it holds by then."""
-        for segments in (self._unflushed_segments, self._flushing_segments):
-            if segment in segments:
-                segments.remove(segment)
+        self.durability.forget_segment(segment)
+        self.durability.note_names()
 
     def _load_indexes(self, segment: LogSegment) -> None:
         try:
@@ -921,15 +891,13 @@ class UnifiedLog:
 
     def _end_at(self, offset: Offset) -> None:
         """The log ends at `offset` now: no end, epoch or flush under way may say more."""
-        self.log_end_offset = self.written_end_offset = offset
-        self.flushed_end_offset = min(self.flushed_end_offset, offset)
-        self._flush_cap = offset if self._flush_cap is None else min(self._flush_cap, offset)
+        self.log_end_offset = offset
+        self.durability.end_at(offset)
         self.high_watermark = min(self.high_watermark, offset)
         if self.damage:
             self.damage = tuple(damage for damage in self.damage if damage.first_offset < offset)
             self._active.damaged = tuple(damage for damage in self._active.damaged if damage.first_offset < offset)
         self._forget_empty_epochs()
-        self._is_directory_dirty = True
 
     def _forget_empty_epochs(self) -> None:
         self.leader_epochs.truncate_from_end(self.log_end_offset)
@@ -956,11 +924,11 @@ class UnifiedLog:
             segment_path(self.directory, base_offset, suffix)
             for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
         )
-        return CheckableSegment(facts, path, index_path, time_index_path, segment, self._cuts)
+        return CheckableSegment(facts, path, index_path, time_index_path, segment, self.durability.cuts)
 
     def is_unchanged(self, checked: CheckableSegment) -> bool:
         """Whether the segment still holds what it held then: nothing was cut off the log, and it is there."""
-        if self._failure is not None or self._is_closed or self._cuts != checked.cuts:
+        if self._failure is not None or self._is_closed or self.durability.cuts != checked.cuts:
             return False
         return self._segments.floor(checked.facts.base_offset) is checked.segment
 
@@ -1028,13 +996,17 @@ class UnifiedLog:
     @property
     def is_dirty(self) -> bool:
         """Whether a flush would make anything durable that is not."""
-        return bool(
-            self.flushed_end_offset < self.log_end_offset
-            or self._unflushed_segments
-            or self._unflushed_files
-            or self._is_directory_dirty
-            or self._cuts_flushed < self._cuts
-        )
+        return self.durability.is_dirty(self.log_end_offset)
+
+    @property
+    def written_end_offset(self) -> Offset:
+        """Everything below is in the file."""
+        return self.durability.written_end_offset
+
+    @property
+    def flushed_end_offset(self) -> Offset:
+        """Everything below is durable; also the recovery point."""
+        return self.durability.flushed_end_offset
 
     def dirty_files(self) -> list[File]:
         """Write what is queued and say what must be flushed for `written_end_offset` to be durable.
@@ -1046,45 +1018,14 @@ class UnifiedLog:
             self.write_pending(is_forced=True)
         try:
             self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            return self.durability.begin_round(self._active)
         except OSError as error:
             raise self._fail(error) from error
-        self._flush_cap = None
-        files: list[File] = []
-        if self.flushed_end_offset < self.written_end_offset or self._cuts_flushed < self._cuts:
-            files.append(self._active.file)
-        try:
-            if self._is_directory_dirty:
-                self._unflushed_files.append(self._disk.directory(self.directory))
-            if self._is_parent_dirty:
-                self._unflushed_files.append(self._disk.directory(self.directory.rpartition("/")[0] or "."))
-            for segment in self._unflushed_segments:
-                files += (segment.file, segment.offset_index.file, segment.time_index.file)
-        except OSError as error:
-            raise self._fail(error) from error
-        self._is_directory_dirty = self._is_parent_dirty = False
-        files += self._unflushed_files
-        self._segments_flushing, self._cuts_flushing = self._segments_made, self._cuts
-        self._flushing_segments = list(self._unflushed_segments)
-        self._flushing_files = list(self._unflushed_files)
-        return files
 
     def mark_flushed(self, offset: Offset) -> None:
         """Say that the files of the last dirty_files are durable, and so all below `offset`, their written end then."""
-        if self._flush_cap is not None:
-            offset = min(offset, self._flush_cap)
-        if offset > self.flushed_end_offset:
-            self.flushed_end_offset = offset
-        self._is_name_durable = True
-        self._segments_named = max(self._segments_named, self._segments_flushing)
         self._active.is_outgrowing = False
-        self._cuts_flushed = max(self._cuts_flushed, self._cuts_flushing)
-        for segment in self._flushing_segments:
-            self._unflushed_segments.remove(segment)
-            segment.close_indexes()
-        for file in self._flushing_files:
-            self._unflushed_files.remove(file)
-            file.close()
-        self._flushing_segments, self._flushing_files = [], []
+        self.durability.end_round(offset)
 
     def fail(self, error: OSError) -> None:
         """Take nothing more: the disk failed. What was not flushed must be taken for lost; a second flush that succeeds
@@ -1118,10 +1059,7 @@ class UnifiedLog:
     def release_files(self) -> None:
         """Let go of the files and write nothing: of a log that is being deleted, or has failed."""
         self._is_closed = True
-        for file in self._unflushed_files:
-            file.close()
-        self._unflushed_files, self._flushing_files = [], []
-        self._unflushed_segments, self._flushing_segments = [], []
+        self.durability.release()
         for segment in self._segments:
             segment.close()
 

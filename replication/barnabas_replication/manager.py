@@ -352,7 +352,7 @@ class ReplicaManager:
             except (OSError, StorageFailed) as error:
                 self._on_storage_error(partition, error)
                 continue
-            if log.written_end_offset < log.log_end_offset:
+            if log.durability.written_end_offset < log.log_end_offset:
                 self._held_back[partition] = None
             if partition.is_durable_by_flush:
                 request_flush(log)

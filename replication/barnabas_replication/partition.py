@@ -258,7 +258,8 @@ class Partition:
     @property
     def durable_end_offset(self) -> Offset:
         """How far this replica's own log counts."""
-        return self.log.flushed_end_offset if self.is_durable_by_flush else self.log.written_end_offset
+        durability = self.log.durability
+        return durability.flushed_end_offset if self.is_durable_by_flush else durability.written_end_offset
 
     @property
     def fault(self) -> ReplicaFault | None:

@@ -58,7 +58,8 @@ def test_offset_look_ups_equal_a_scan(moves: list[tuple[int, int]], is_unloaded:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4000)), min_size=1, max_size=8), st.lists(st.integers(0, 30_000))
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4000)), min_size=1, max_size=8),
+    st.lists(st.integers(0, 30_000)),
 )
 @settings(max_examples=60, deadline=None)
 def test_look_ups_in_files_of_many_pages_equal_a_scan(runs: list[tuple[int, int]], asked: list[int]) -> None:

@@ -251,9 +251,9 @@ def _follower_takes_the_leaders_high_watermark_unclamped(patch: pytest.MonkeyPat
 def _rolled_segment_is_never_flushed(patch: pytest.MonkeyPatch) -> None:
     original = UnifiedLog._roll
 
-    def roll(self: UnifiedLog, now_ms: int) -> Any:
-        active = original(self, now_ms)
-        self._unflushed_segments.clear()
+    def roll(self: UnifiedLog, now_ms: int, **rest: Any) -> Any:
+        active = original(self, now_ms, **rest)
+        self.durability._segments.clear()
         return active
 
     patch.setattr(UnifiedLog, "_roll", roll)
@@ -300,7 +300,7 @@ def _flush_tells_before_it_is_done(patch: pytest.MonkeyPatch) -> None:
 
     def dirty_files(self: UnifiedLog) -> Any:
         files = original(self)
-        self.flushed_end_offset = self.written_end_offset
+        self.durability.flushed_end_offset = self.written_end_offset
         return files
 
     patch.setattr(UnifiedLog, "dirty_files", dirty_files)
@@ -310,7 +310,7 @@ def _new_directory_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
     original = UnifiedLog.dirty_files
 
     def dirty_files(self: UnifiedLog) -> Any:
-        self._is_directory_dirty = self._is_parent_dirty = False
+        self.durability._has_new_names, self.durability._is_parent_flushed = False, True
         return original(self)
 
     patch.setattr(UnifiedLog, "dirty_files", dirty_files)
@@ -374,7 +374,7 @@ def _what_found_no_room_counts_as_written(patch: pytest.MonkeyPatch) -> None:
         try:
             original(self, parts)
         except NoRoom:
-            self.written_end_offset = self.log_end_offset
+            self.durability.written_end_offset = self.log_end_offset
 
     patch.setattr(UnifiedLog, "_write", write)
 
@@ -487,7 +487,7 @@ def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
 
     def start_at(self: UnifiedLog, offset: Any) -> None:
         original(self, offset)
-        self.flushed_end_offset = offset
+        self.durability.flushed_end_offset = offset
 
     patch.setattr(UnifiedLog, "truncate_fully_and_start_at", start_at)
 
