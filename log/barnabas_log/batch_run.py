@@ -18,6 +18,7 @@ from barnabas_wire.records.batch import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
+    LEADER_EPOCH_FIELD,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     CorruptBatch,
@@ -44,7 +45,7 @@ class BatchRun(NamedTuple):
     @property
     def epoch(self) -> Epoch:
         """The leader epoch of all its batches."""
-        return Epoch(self.headers[0][2])
+        return Epoch(self.headers[0][LEADER_EPOCH_FIELD])
 
 
 def read_run(view: memoryview, position: int, *, next_offset: Offset) -> BatchRun:

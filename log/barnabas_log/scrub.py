@@ -22,11 +22,16 @@ from typing import Final, NamedTuple
 
 from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
 from barnabas_wire.records.batch import (
+    BASE_OFFSET_FIELD,
+    BATCH_LENGTH_FIELD,
+    CRC_FIELD,
     CRC_START,
     HEADER,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA_FIELD,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    MAGIC_FIELD,
     HeaderFields,
 )
 from barnabas_wire.records.crc32c import crc32c, extend_crc32c
@@ -121,17 +126,17 @@ class SegmentCheck:
             header = _unpack_header(chunk, at)
             reason = self._fault_of(header, position)
             if reason is None:
-                stop = at + header[1] + LOG_OVERHEAD_BYTES
+                stop = at + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
                 if stop <= len(chunk):
                     found = crc32c(chunk[at + CRC_START : stop])
                 elif at:
                     break  # the next chunk begins with it
                 else:
                     found = self._checksum_of_large(read, position, header)
-                if found == header[4]:
+                if found == header[CRC_FIELD]:
                     self._pass(position, header)
                     continue
-                reason = f"the checksum of the batch at {header[0]} is wrong"
+                reason = f"the checksum of the batch at {header[BASE_OFFSET_FIELD]} is wrong"
             self._damage(position, read, header, reason)
             break
         return len(chunk)
@@ -157,16 +162,17 @@ class SegmentCheck:
 
     def _checksum_of_large(self, read: ReadAt, position: int, header: HeaderFields) -> int:
         """Of a batch that passes a chunk. -1 when what its length says is followed by no batch, so that not all is read for it."""
-        stop = position + header[1] + LOG_OVERHEAD_BYTES
+        stop = position + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
         if self._size - stop >= HEADER_BYTES:
             following = _unpack_header(read(stop, HEADER_BYTES))
-            if following[0] != header[0] + header[6] + 1 or following[3] != MAGIC:
+            next_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD] + 1
+            if following[BASE_OFFSET_FIELD] != next_offset or following[MAGIC_FIELD] != MAGIC:
                 return -1
         return _checksum(read, position + CRC_START, stop)
 
     def _pass(self, position: int, header: HeaderFields) -> None:
         self.batches += 1
-        last_offset = header[0] + header[6]
+        last_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD]
         index = self._index
         if index is not None:
             while self._indexed < len(index) and index[self._indexed][1] <= position:
@@ -175,7 +181,7 @@ class SegmentCheck:
                     self.is_index_sound = False
                 self._indexed += 1
         self._expected = Offset(last_offset + 1)
-        self._position = position + header[1] + LOG_OVERHEAD_BYTES
+        self._position = position + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
         if index is not None and self.is_done and self._indexed < len(index):
             self.is_index_sound = False
 
@@ -230,12 +236,12 @@ def find_sound_batch(
             return False
         return _checksum(read, at + CRC_START, stop) == crc
 
-    if header is not None and header[1] >= _LENGTH_MIN:
-        guess = position + header[1] + LOG_OVERHEAD_BYTES
+    if header is not None and header[BATCH_LENGTH_FIELD] >= _LENGTH_MIN:
+        guess = position + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
         if guess + HEADER_BYTES <= size_bytes:
             fields = _unpack_header(read(guess, HEADER_BYTES))
             if is_sound(guess, fields):
-                return guess, fields[0]
+                return guess, fields[BASE_OFFSET_FIELD]
     begin = position + 1
     while size_bytes - begin >= HEADER_BYTES:
         chunk = read(begin, min(CHUNK_BYTES, size_bytes - begin))
@@ -246,7 +252,7 @@ def find_sound_batch(
         while 0 <= at <= last + _MAGIC_AT:
             fields = _unpack_header(chunk, at - _MAGIC_AT)
             if is_sound(begin + at - _MAGIC_AT, fields):
-                return begin + at - _MAGIC_AT, fields[0]
+                return begin + at - _MAGIC_AT, fields[BASE_OFFSET_FIELD]
             at = chunk.find(MAGIC, at + 1)
         begin += last + 1
     return None

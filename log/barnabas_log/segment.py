@@ -30,8 +30,12 @@ from barnabas_log.scrub import DamagedRange
 from barnabas_log.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import (
+    BASE_OFFSET_FIELD,
+    BATCH_LENGTH_FIELD,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA_FIELD,
     LOG_OVERHEAD_BYTES,
+    MAX_TIMESTAMP_FIELD,
     BatchHeader,
     CorruptBatch,
     HeaderFields,
@@ -178,12 +182,14 @@ class LogSegment:
         add_to_index = self.offset_index.append
         bytes_max = min(config.segment_bytes, INT32_MAX)
         dated_max_ms = self._surely_kept_until_ms(config)
+        offset_field, length_field = BASE_OFFSET_FIELD, BATCH_LENGTH_FIELD
+        delta_field, time_field = LAST_OFFSET_DELTA_FIELD, MAX_TIMESTAMP_FIELD
         count = len(headers)
         for number in range(start, count):
             header = headers[number]
-            batch_bytes = header[1] + LOG_OVERHEAD_BYTES
-            last_offset = header[0] + header[6]
-            timestamp_ms = header[8]
+            batch_bytes = header[length_field] + LOG_OVERHEAD_BYTES
+            last_offset = header[offset_field] + header[delta_field]
+            timestamp_ms = header[time_field]
             if not size:
                 self._first_timestamp_ms = timestamp_ms
                 dated_max_ms = self._surely_kept_until_ms(config)

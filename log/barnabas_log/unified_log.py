@@ -67,7 +67,9 @@ from barnabas_log.validator import check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
+    BASE_OFFSET_FIELD,
     CRC_START,
+    LAST_OFFSET_DELTA_FIELD,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD_BYTES,
     MAGIC,
@@ -381,7 +383,7 @@ class UnifiedLog:
                     for header in headers[done:taken]:
                         note_producer(self.producers, new_tuple(BatchHeader, header))
                 last = headers[taken - 1]
-                self.log_end_offset = Offset(last[0] + last[6] + 1)
+                self.log_end_offset = Offset(last[BASE_OFFSET_FIELD] + last[LAST_OFFSET_DELTA_FIELD] + 1)
                 stop = position + active.size_bytes - size_before
                 self._write_or_keep(view[position:stop])
                 position, done = stop, taken

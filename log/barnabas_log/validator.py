@@ -21,6 +21,7 @@ from barnabas_log.errors import (
     TransactionsNotServed,
 )
 from barnabas_wire.records.batch import (
+    BATCH_LENGTH_FIELD,
     COMPRESSION_MASK,
     CONTROL_FLAG,
     HEADER,
@@ -63,7 +64,7 @@ def check_is_one_batch(batches: Buffer) -> HeaderFields:
     if size < HEADER_BYTES:
         raise NotOneBatch(f"one batch is expected, {size} bytes hold none")
     header: HeaderFields = _unpack_header(batches)
-    if header[1] + LOG_OVERHEAD_BYTES != size:
+    if header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES != size:
         stated = read_header(batches).size_bytes
         if stated < size:
             raise NotOneBatch(f"one batch is expected, {size - stated} bytes follow the first")
