@@ -1,4 +1,5 @@
-"""What a topic may set of its logs, with Kafka's keys, defaults and meanings; own key: log.flush.on.acks.
+"""What a topic may set of its logs, with Kafka's keys, defaults and meanings; own key: log.flush.on.acks. And what a broker sets
+of all of them.
 
 May touch:  its arguments.            Must not touch: files, environment.
 Invariants: a LogConfig is whole and valid; an error names the key and what to do.
@@ -14,6 +15,7 @@ from enum import Enum
 from typing import Any, Final
 
 from barnabas_log.errors import InvalidLogConfig
+from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
 
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
@@ -262,6 +264,73 @@ class LogConfig:
     def to_overrides(self) -> dict[str, str]:
         """Every topic key with its value as text, for DescribeConfigs."""
         return {key: _format(getattr(self, field.name)) for key, field in TOPIC_KEYS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogManagerConfig:
+    """Settings of the whole broker."""
+
+    retention_check_interval_ms: int = dataclasses.field(
+        default=300_000,
+        metadata={"key": "log.retention.check.interval.ms", "doc": "How often retention looks at every log, in ms."},
+    )
+    recovery_point_checkpoint_interval_ms: int = dataclasses.field(
+        default=60_000,
+        metadata={
+            "key": "log.flush.offset.checkpoint.interval.ms",
+            "doc": "How often recovery points are written, in ms: a longer time makes recovery after a crash longer.",
+        },
+    )
+    producer_id_expiration_ms: int = dataclasses.field(
+        default=PRODUCER_ID_EXPIRATION_MS,
+        metadata={
+            "key": "producer.id.expiration.ms",
+            "doc": "How long a silent idempotent producer is remembered, in ms; a retry after that may be written twice.",
+        },
+    )
+    producer_id_expiration_check_interval_ms: int = dataclasses.field(
+        default=600_000,
+        metadata={
+            "key": "producer.id.expiration.check.interval.ms",
+            "doc": "How often silent producers are looked for, in ms.",
+        },
+    )
+    scrub_bytes_per_second_max: int = dataclasses.field(
+        default=10_000_000,
+        metadata={
+            "key": "log.scrub.bytes.per.second.max",
+            "doc": "How fast a broker reads its logs again to find damaged batches, in bytes/s for each log directory; 0 turns it "
+            "off. A pass over a directory takes its size divided by this. Kafka has no such check.",
+        },
+    )
+
+    free_bytes_min: int = dataclasses.field(
+        default=32 * 1024 * 1024,
+        metadata={
+            "key": "log.dir.free.bytes.min",
+            "doc": "A log directory with fewer bytes free takes no more records: other replicas lead, reads go on. On a small "
+            "file system at most a sixteenth of it; 0 = only when a write fails.",
+        },
+    )
+    free_bytes_resume: int = dataclasses.field(
+        default=64 * 1024 * 1024,
+        metadata={
+            "key": "log.dir.free.bytes.resume",
+            "doc": "A log directory that ran full takes records again once so many bytes are free; above log.dir.free.bytes.min, so "
+            "that leadership does not go back and forth. On a small file system at most an eighth of it.",
+        },
+    )
+    free_check_interval_ms: int = dataclasses.field(
+        default=1_000,
+        metadata={"key": "log.dir.free.check.interval.ms", "doc": "How often free bytes are looked at, in ms."},
+    )
+    reserve_bytes: int = dataclasses.field(
+        default=1024 * 1024,
+        metadata={
+            "key": "log.dir.reserve.bytes",
+            "doc": "Bytes that each log directory keeps for checkpoints, in a file that is removed when the disk is full.",
+        },
+    )
 
 
 TOPIC_KEYS: Final[Mapping[str, dataclasses.Field[Any]]] = {

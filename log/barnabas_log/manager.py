@@ -4,20 +4,14 @@ May touch:  asyncio, the Disk and clock it is given.   Must not touch: peers, me
 Invariants: a directory that failed once is offline until the process starts again, and one that is full is not; the recovery
             point on disk is never above what is durable; the clean-shutdown file is the last thing written and the first
             thing removed.
-Read next:  unified_log.py, flush.py, scrubber.py, room.py; replication's manager, which owns one of these.
+Read next:  log_directory.py, saved_offsets.py, removals.py, then unified_log.py; replication's manager, which owns one of these.
 
 Layout of a log directory: <topic>-<partition>/ per log, <topic>-<partition>.<id>-delete/ on its way out, ...-stray/ of a
 replica that the cluster does not know, and the checkpoint files of checkpoints.py.
 
 Not obvious:
-  - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
-  - A topic that is deleted and made again has logs of the old names: what a file says of an earlier log of that name is
-    taken out before the new one begins, and a checkpoint under way leaves out what is gone meanwhile. That is done in a disk
-    thread as soon as a log is deleted; a log that is made before it is done does it, blocking, for all deleted ones at once.
   - A full directory (room.py) is watched by its free bytes, so that appends mostly end before a write fails. A write that finds no
     room is no failure of the disk; a flush that finds none is, for the pages may be gone from memory.
-  - A log truncated below the recovery point on disk rewrites that file at once, blocking: until then a crash would skip
-    the proof of bytes written since. It is rare, since the tail that is cut is younger than the last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,108 +19,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from barnabas_log import checkpoints
-from barnabas_log.config import LogConfig
+from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
-from barnabas_log.errors import CorruptCheckpoint, InconsistentTopicId, NoRoom, OutOfDescriptors, StorageFailed
-from barnabas_log.flush import FlushRounds, FlushStats
-from barnabas_log.producer_state import PRODUCER_ID_EXPIRATION_MS
-from barnabas_log.room import Reserve, RoomMarks, is_no_room
+from barnabas_log.errors import InconsistentTopicId, NoRoom, OutOfDescriptors, StorageFailed
+from barnabas_log.flush import FlushStats
+from barnabas_log.log_directory import LogDirectory
+from barnabas_log.removals import DELETE_SUFFIX, Removals
+from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange
-from barnabas_log.scrubber import Scrubber, ScrubStats
+from barnabas_log.scrubber import ScrubStats
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
 RETENTION_INITIAL_DELAY_MS: Final = 30_000
 """log.initial.task.delay.ms"""
-RESERVE_FILE: Final = "reserve"
-"""In each log directory."""
-_DELETE_SUFFIX: Final = "-delete"
 _STRAY_SUFFIX: Final = "-stray"
-_NAME_BYTES_MAX: Final = 255
-_REMOVAL_RETRY_MS: Final = 1000
-"""After which a removal is tried again that found no descriptor."""
 _FORGET_RETRY_MS: Final = 10_000
 """After which the checkpoint files are written again that still speak of deleted logs."""
 _RETENTION_SLICE: Final = 50
 """Logs looked at between two turns of the loop."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogManagerConfig:
-    """Settings of the whole broker."""
-
-    retention_check_interval_ms: int = field(
-        default=300_000,
-        metadata={"key": "log.retention.check.interval.ms", "doc": "How often retention looks at every log, in ms."},
-    )
-    recovery_point_checkpoint_interval_ms: int = field(
-        default=60_000,
-        metadata={
-            "key": "log.flush.offset.checkpoint.interval.ms",
-            "doc": "How often recovery points are written, in ms: a longer time makes recovery after a crash longer.",
-        },
-    )
-    producer_id_expiration_ms: int = field(
-        default=PRODUCER_ID_EXPIRATION_MS,
-        metadata={
-            "key": "producer.id.expiration.ms",
-            "doc": "How long a silent idempotent producer is remembered, in ms; a retry after that may be written twice.",
-        },
-    )
-    producer_id_expiration_check_interval_ms: int = field(
-        default=600_000,
-        metadata={
-            "key": "producer.id.expiration.check.interval.ms",
-            "doc": "How often silent producers are looked for, in ms.",
-        },
-    )
-    scrub_bytes_per_second_max: int = field(
-        default=10_000_000,
-        metadata={
-            "key": "log.scrub.bytes.per.second.max",
-            "doc": "How fast a broker reads its logs again to find damaged batches, in bytes/s for each log directory; 0 turns it "
-            "off. A pass over a directory takes its size divided by this. Kafka has no such check.",
-        },
-    )
-
-    free_bytes_min: int = field(
-        default=32 * 1024 * 1024,
-        metadata={
-            "key": "log.dir.free.bytes.min",
-            "doc": "A log directory with fewer bytes free takes no more records: other replicas lead, reads go on. On a small "
-            "file system at most a sixteenth of it; 0 = only when a write fails.",
-        },
-    )
-    free_bytes_resume: int = field(
-        default=64 * 1024 * 1024,
-        metadata={
-            "key": "log.dir.free.bytes.resume",
-            "doc": "A log directory that ran full takes records again once so many bytes are free; above log.dir.free.bytes.min, so "
-            "that leadership does not go back and forth. On a small file system at most an eighth of it.",
-        },
-    )
-    free_check_interval_ms: int = field(
-        default=1_000,
-        metadata={"key": "log.dir.free.check.interval.ms", "doc": "How often free bytes are looked at, in ms."},
-    )
-    reserve_bytes: int = field(
-        default=1024 * 1024,
-        metadata={
-            "key": "log.dir.reserve.bytes",
-            "doc": "Bytes that each log directory keeps for checkpoints, in a file that is removed when the disk is full.",
-        },
-    )
 
 
 @dataclass(slots=True)
@@ -143,38 +64,6 @@ class LogManagerStats:
     directories_failed: int = 0
     directories_filled: int = 0
     """Times that a directory ran full."""
-
-
-class _Directory:
-    """One log directory."""
-
-    def __init__(self, path: str, directory_id: Uuid) -> None:
-        self.path = path
-        self.id = directory_id
-        self.logs: dict[TopicPartition, UnifiedLog] = {}
-        self.saved_recovery_points: dict[TopicPartition, Offset] = {}
-        self.saved_log_starts: dict[TopicPartition, Offset] = {}
-        self.saved_high_watermarks: dict[TopicPartition, Offset] = {}
-        """All three as the files have them."""
-        self.rising_log_starts: dict[UnifiedLog, Offset] = {}
-        """Log starts that the file has, or is about to have, before the logs move there."""
-        self.saving = threading.Lock()
-        """Held while they are written: by a disk thread each minute, by the loop when an entry would be wrong."""
-        self.deleted: dict[TopicPartition, None] = {}
-        """Of logs that are gone: the files may still speak of them."""
-        self.deletion = asyncio.Event()
-        """Set when one is added."""
-        self.error: OSError | None = None
-        self.has_room = True
-        self.free_bytes = -1
-        """As last looked at, -1 before."""
-        self.reserve: Reserve
-        self.rounds: FlushRounds
-        self.scrub: Scrubber
-
-    def file(self, name: str) -> str:
-        """Path of a file in it."""
-        return f"{self.path}/{name}"
 
 
 class LogManager:
@@ -214,7 +103,6 @@ class LogManager:
         self.is_clean_start = False
         """After load: whether the last stop was clean in every directory that works."""
         self._disk = disk
-        self._directories = [_Directory(path, ids.get(path, ZERO_UUID)) for path in directories]
         # A broker that waits for its controllers would shorten by the defaults what the topic may keep for ever.
         self._loaded_config = replace(default_config, retention_ms=-1, retention_bytes=-1)
         self._clock_ms = clock_ms
@@ -223,23 +111,20 @@ class LogManager:
         self.rivals: dict[TopicPartition, list[UnifiedLog]] = {}
         """After load: partitions that are in several directories, none of which serves until `settle`. A directory that was
         offline came back, and meanwhile the replica was begun anew in another."""
-        self._homes: dict[UnifiedLog, _Directory] = {}
-        self._removals: list[tuple[float, str]] = []
-        """(when due by the loop's clock, path): the wall clock may be set while they wait."""
-        self._removals_added = asyncio.Event()
-        for directory in self._directories:
-            directory.reserve = Reserve(disk, directory.file(RESERVE_FILE), self._config.reserve_bytes)
-            directory.rounds = FlushRounds(
-                disk=disk, on_flushed=self._tell_flushed, on_failed=partial(self._fail_directory, directory)
-            )
-            directory.scrub = Scrubber(
+        self._homes: dict[UnifiedLog, LogDirectory] = {}
+        self._removals = Removals(disk)
+        self._directories = [
+            LogDirectory(
                 disk=disk,
-                path=directory.path,
-                logs=directory.logs,
-                bytes_per_second=self._config.scrub_bytes_per_second_max,
+                path=path,
+                directory_id=ids.get(path, ZERO_UUID),
+                config=self._config,
+                on_flushed=self._tell_flushed,
                 on_damage=self._tell_damage,
-                on_failed=partial(self._fail_directory, directory),
+                on_failed=self._fail_directory,
             )
+            for path in directories
+        ]
         for directory in self._directories:
             if offline and directory.path in offline:
                 self._fail_directory(directory, offline[directory.path])
@@ -293,7 +178,7 @@ class LogManager:
             )
             tasks.create_task(self._every(config.recovery_point_checkpoint_interval_ms, self.write_checkpoints))
             tasks.create_task(self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers))
-            tasks.create_task(self._remove_when_due())
+            tasks.create_task(self._removals.run())
             tasks.create_task(self._every(config.free_check_interval_ms, self.look_at_room, first_ms=0))
 
     async def close(self, *, broker_epoch: int = -1) -> None:
@@ -310,7 +195,7 @@ class LogManager:
                         raise result
                 if not directory.has_room:
                     await self._disk.run(directory.reserve.spend)
-                await self._disk.run(self._write_directory_checkpoints, directory, self._ends(directory))
+                await self._disk.run(directory.saved.save, directory.saved.ends())
                 await directory.scrub.save()
                 clean_file = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
                 write = partial(checkpoints.write_clean_shutdown, self._disk, clean_file, broker_epoch=broker_epoch)
@@ -320,49 +205,11 @@ class LogManager:
         self._logs.clear()
         self._homes.clear()
 
-    async def _load_directory(self, directory: _Directory) -> int | None:
-        clean_file = directory.file(checkpoints.CLEAN_SHUTDOWN_FILE)
-        broker_epoch = checkpoints.read_clean_shutdown(self._disk, clean_file)
-        if broker_epoch is not None:
-            self._disk.remove(clean_file)
-        # the names of logs too: a process that was killed may have made them and not flushed them
-        self._disk.sync_directory(directory.path)
-        directory.saved_recovery_points = self._read_checkpoint(directory, checkpoints.RECOVERY_POINTS_FILE)
-        directory.saved_log_starts = self._read_checkpoint(directory, checkpoints.LOG_START_OFFSETS_FILE)
-        directory.saved_high_watermarks = self._read_checkpoint(directory, checkpoints.HIGH_WATERMARKS_FILE)
-        opening: list[Awaitable[UnifiedLog]] = []
-        for name in self._disk.list_directory(directory.path):
-            path = directory.file(name)
-            if name.endswith(_DELETE_SUFFIX):
-                await self._disk.run(self._disk.remove_tree, path)
-                continue
-            topic_partition = parse_directory_name(name)
-            if topic_partition is None or topic_partition.topic == METADATA_TOPIC:
-                continue
-            open_log = partial(
-                UnifiedLog.open,
-                disk=self._disk,
-                directory=path,
-                topic_partition=topic_partition,
-                topic_id=ZERO_UUID,
-                config=self._loaded_config,
-                now_ms=self._clock_ms(),
-                recovery_point=directory.saved_recovery_points.get(topic_partition, Offset(0)),
-                log_start_offset=directory.saved_log_starts.get(topic_partition, Offset(0)),
-                high_watermark=directory.saved_high_watermarks.get(topic_partition, Offset(0)),
-                is_clean_shutdown=broker_epoch is not None,
-                listener=self,
-            )
-            opening.append(self._disk.run(open_log))
-        opened = await asyncio.gather(*opening, return_exceptions=True)
-        failures = [result for result in opened if isinstance(result, BaseException)]
-        if failures:
-            for result in opened:
-                if isinstance(result, UnifiedLog):
-                    result.release_files()
-            raise failures[0]
+    async def _load_directory(self, directory: LogDirectory) -> int | None:
+        opened, broker_epoch = await directory.open_logs(
+            config=self._loaded_config, clock_ms=self._clock_ms, listener=self
+        )
         for log in opened:
-            assert isinstance(log, UnifiedLog), "what failed was raised"
             self._adopt(directory, log)
             self.on_recovery_point_lowered(log)  # if less was found than the files say
             if broker_epoch is None:
@@ -370,19 +217,9 @@ class LogManager:
                 self.stats.recovery_scanned_bytes += log.recovery_report.scanned_bytes
                 self.stats.recovery_truncated_bytes += log.recovery_report.truncated_bytes
                 self.stats.logs_that_lost_flushed_data += log.recovery_report.is_flushed_data_lost
-        files = (directory.saved_recovery_points, directory.saved_log_starts, directory.saved_high_watermarks)
-        directory.deleted = {name: None for saved in files for name in saved if name not in directory.logs}
-        if directory.deleted:
-            directory.deletion.set()
+        directory.saved.note_missing()
         directory.scrub.load()
         return broker_epoch
-
-    def _read_checkpoint(self, directory: _Directory, name: str) -> dict[TopicPartition, Offset]:
-        try:
-            return checkpoints.read_offsets(self._disk, directory.file(name))
-        except CorruptCheckpoint as error:
-            logger.error("%s; going on as if it were not there", error)
-            return {}
 
     # -- logs ------------------------------------------------------------------------------------------------------
 
@@ -423,8 +260,8 @@ class LogManager:
         path = directory.file(str(topic_partition))
         is_new = not self._disk.exists(path)
         try:
-            if topic_partition in directory.deleted:
-                self._forget_deleted(directory)
+            if topic_partition in directory.saved.deleted:
+                directory.saved.forget_deleted()
             log = UnifiedLog.open(
                 disk=self._disk,
                 directory=path,
@@ -442,7 +279,7 @@ class LogManager:
         self._adopt(directory, log)
         return log
 
-    def _refuse(self, directory: _Directory, error: OSError) -> KafkaError:
+    def _refuse(self, directory: LogDirectory, error: OSError) -> KafkaError:
         """What to raise when a log cannot be made; the directory fails unless it is not to blame."""
         if is_out_of_descriptors(error):
             return OutOfDescriptors(f"{directory.path}: {error}")
@@ -458,10 +295,10 @@ class LogManager:
         Nothing happens if it is not here. Readers that hold its files may finish.
         """
         log = self._logs.pop(topic_partition, None)
-        target = None if log is None else self._take_out(log, _DELETE_SUFFIX)
+        target = None if log is None else self._take_out(log, DELETE_SUFFIX)
         if target is not None:
             path, delay_ms = target
-            self._remove_later([(delay_ms, path)])
+            self._removals.add([(delay_ms, path)])
 
     def set_aside(self, topic_partition: TopicPartition) -> str | None:
         """Take a log out of service of which the metadata knows no replica here, and keep its directory under another name,
@@ -478,9 +315,8 @@ class LogManager:
         directory = self._homes.pop(log)
         del directory.logs[log.topic_partition]
         directory.rounds.forget(log)
-        directory.deleted[log.topic_partition] = None
-        directory.deletion.set()
-        target = self._free_path(directory, log, suffix)
+        directory.saved.note_deleted(log.topic_partition)
+        target = directory.free_path(log, suffix)
         try:
             self._disk.rename(log.directory, target)
         except OSError as error:
@@ -519,7 +355,7 @@ class LogManager:
         """Flush counters by directory path."""
         return {directory.path: directory.rounds.stats for directory in self._directories}
 
-    def _adopt(self, directory: _Directory, log: UnifiedLog) -> None:
+    def _adopt(self, directory: LogDirectory, log: UnifiedLog) -> None:
         topic_partition = log.topic_partition
         self._homes[log] = directory
         directory.logs[topic_partition] = log
@@ -558,49 +394,21 @@ class LogManager:
                     log.directory if target is None else target[0],
                 )
 
-    async def _forget_when_deleted(self, directory: _Directory) -> None:
+    async def _forget_when_deleted(self, directory: LogDirectory) -> None:
         """Take deleted logs out of the checkpoint files, all of a turn at once."""
+        saved = directory.saved
         while directory.error is None:
-            await directory.deletion.wait()
-            directory.deletion.clear()
-            if not directory.deleted:
+            await saved.deletion.wait()
+            saved.deletion.clear()
+            if not saved.deleted:
                 continue
             try:
-                await self._disk.run(self._forget_deleted, directory)
+                await self._disk.run(saved.forget_deleted)
             except OSError as error:
                 if directory.error is None:
                     self._on_checkpoint_error(directory, error)
                 await asyncio.sleep(_FORGET_RETRY_MS / 1000)
-                directory.deletion.set()
-
-    def _forget_deleted(self, directory: _Directory) -> None:
-        """A new log starts at 0: what the files say of an earlier one of that name would cut it at the next start, or take
-        for committed what is not. Blocks: in a disk thread, or on the loop when such a log is made at once."""
-        with directory.saving:
-            # What is deleted from here on is in no checkpoint that is begun later, but may be in the files.
-            names = {name for name in tuple(directory.deleted) if name not in directory.logs}
-            for file, saved in (
-                (checkpoints.RECOVERY_POINTS_FILE, directory.saved_recovery_points),
-                (checkpoints.LOG_START_OFFSETS_FILE, directory.saved_log_starts),
-                (checkpoints.HIGH_WATERMARKS_FILE, directory.saved_high_watermarks),
-            ):
-                if any(saved.get(name) for name in names):
-                    left = {name: offset for name, offset in saved.items() if name not in names}
-                    self._write_offsets(directory, file, left)
-                for name in names:
-                    saved.pop(name, None)
-            for name in names:
-                directory.deleted.pop(name, None)
-
-    def _free_path(self, directory: _Directory, log: UnifiedLog, kind: str) -> str:
-        """A name no earlier one of that kind has: the same replica may come and go within the delay."""
-        number = 0
-        while True:
-            suffix = f".{log.topic_id.hex()}{number:02x}{kind}"
-            name = f"{str(log.topic_partition)[: _NAME_BYTES_MAX - len(suffix)]}{suffix}"
-            if not self._disk.exists(directory.file(name)):
-                return directory.file(name)
-            number += 1
+                saved.deletion.set()
 
     async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run what reads held files in the disk's threads."""
@@ -636,19 +444,10 @@ class LogManager:
         directory = self._homes.get(log)
         if directory is None:
             return
-        directory.rising_log_starts.pop(log, None)
-        with directory.saving:
-            for name, saved, offset in (
-                (checkpoints.RECOVERY_POINTS_FILE, directory.saved_recovery_points, log.flushed_end_offset),
-                (checkpoints.LOG_START_OFFSETS_FILE, directory.saved_log_starts, log.log_start_offset),
-                (checkpoints.HIGH_WATERMARKS_FILE, directory.saved_high_watermarks, log.high_watermark),
-            ):
-                if saved.get(log.topic_partition, 0) > offset:
-                    saved[log.topic_partition] = offset
-                    try:
-                        self._write_offsets(directory, name, saved)
-                    except OSError as error:
-                        self._fail_directory(directory, error)
+        try:
+            directory.saved.lower(log)
+        except OSError as error:
+            self._fail_directory(directory, error)
 
     def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
         """See LogListener.on_storage_failed."""
@@ -674,38 +473,16 @@ class LogManager:
         if self.full_directories:
             await self.apply_retention()
 
-    async def _look_at_room(self, directory: _Directory) -> None:
-        try:
-            free_bytes, total_bytes = await self._disk.run(self._measure, directory.path)
-        except OSError as error:
-            # Whether the disk works, appends and flushes will tell.
-            logger.debug("the free bytes of %s are not known: %s", directory.path, error)
+    async def _look_at_room(self, directory: LogDirectory) -> None:
+        change = await directory.look_at_room(self._config, stays_when_full=self.stays_when_full)
+        if change is None:
             return
-        config = self._config
-        directory.free_bytes = free_bytes
-        marks = RoomMarks.of(stop=config.free_bytes_min, resume=config.free_bytes_resume, total_bytes=total_bytes)
-        had_room = directory.has_room
-        if not marks.has_room(free_bytes, had_room=had_room):
-            if had_room and self.stays_when_full():
-                self._lose_room(directory, f"{free_bytes} bytes are free, log.dir.free.bytes.min is {marks.stop}")
-            elif not had_room and not self.stays_when_full():
-                self._regain_room(directory)  # to fail at the next write, as it did before anybody led past it
-            return
-        try:
-            is_held = await self._disk.run(
-                directory.reserve.take if directory.has_room else directory.reserve.fits_twice
-            )
-        except OSError as error:
-            logger.warning("the reserve of %s could not be made: %s", directory.path, error)
-            is_held = False
-        if is_held and not directory.has_room:
-            logger.info("log directory %s has room again: %d bytes are free", directory.path, free_bytes)
+        if change.has_room:
             self._regain_room(directory)
+        else:
+            self._lose_room(directory, change.reason)
 
-    def _measure(self, path: str) -> tuple[int, int]:
-        return self._disk.free_bytes(path), self._disk.total_bytes(path)
-
-    def _lose_room(self, directory: _Directory, reason: str) -> None:
+    def _lose_room(self, directory: LogDirectory, reason: str) -> None:
         if not directory.has_room:
             return
         directory.has_room = False
@@ -719,23 +496,13 @@ class LogManager:
         )
         asyncio.get_running_loop().call_soon(self._tell_no_room, directory)
 
-    def _regain_room(self, directory: _Directory) -> None:
+    def _regain_room(self, directory: LogDirectory) -> None:
         directory.has_room = True
         self.on_room_changed(directory.path, True)
 
-    def _tell_no_room(self, directory: _Directory) -> None:
+    def _tell_no_room(self, directory: LogDirectory) -> None:
         if not directory.has_room and directory.error is None:
             self.on_room_changed(directory.path, False)
-
-    def _write_offsets(self, directory: _Directory, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """A checkpoint file; on a full disk in the room that is kept for it."""
-        path = directory.file(name)
-        try:
-            checkpoints.write_offsets(self._disk, path, offsets)
-        except OSError as error:
-            if not is_no_room(error) or not directory.reserve.spend():
-                raise
-            checkpoints.write_offsets(self._disk, path, offsets)
 
     def _tell_flushed(self, log: UnifiedLog) -> None:
         if log in self._homes:
@@ -743,7 +510,7 @@ class LogManager:
                 self._retire(log)
             self.on_flushed(log)
 
-    def _fail_directory(self, directory: _Directory, error: OSError) -> None:
+    def _fail_directory(self, directory: LogDirectory, error: OSError) -> None:
         if directory.error is not None:
             return
         directory.error = error
@@ -756,7 +523,7 @@ class LogManager:
 
     # -- damage ----------------------------------------------------------------------------------------------------
 
-    async def _scrub(self, directory: _Directory) -> None:
+    async def _scrub(self, directory: LogDirectory) -> None:
         if directory.error is None:
             try:
                 await directory.scrub.run()
@@ -826,19 +593,19 @@ class LogManager:
             return  # the log has told its listener, or is looked at again next time
         removals = log.take_removals()
         if removals:
-            self._remove_later(removals)
+            self._removals.add(removals)
 
     async def write_checkpoints(self) -> None:
         """Write leader epochs, recovery points and log start offsets of every online directory."""
         for directory in self._directories:
             if directory.error is None:
-                ends = self._ends(directory)
+                ends = directory.saved.ends()
                 try:
-                    await self._disk.run(self._write_directory_checkpoints, directory, ends)
+                    await self._disk.run(directory.saved.save, ends)
                 except OSError as error:
                     self._on_checkpoint_error(directory, error)
 
-    def _on_checkpoint_error(self, directory: _Directory, error: OSError) -> None:
+    def _on_checkpoint_error(self, directory: LogDirectory, error: OSError) -> None:
         if is_out_of_descriptors(error):  # a later recovery point costs a crash time, not data
             logger.warning("the checkpoints of %s are written at the next interval: %s", directory.path, error)
         elif is_no_room(error) and self.stays_when_full():
@@ -856,11 +623,10 @@ class LogManager:
             here = {log: offset for log, offset in starts.items() if self._homes.get(log) is directory}
             if not here or directory.error is not None:
                 continue
-            rising = directory.rising_log_starts
-            for log, offset in here.items():
-                rising[log] = max(offset, rising.get(log, offset))
+            rising = directory.saved.rising_log_starts
+            directory.saved.begin_raising(here)
             try:
-                await self._disk.run(self._save_log_starts, directory, tuple(here))
+                await self._disk.run(directory.saved.save_rising, tuple(here))
             except OSError as error:
                 failed.update(here)
                 self._on_checkpoint_error(directory, error)
@@ -875,107 +641,23 @@ class LogManager:
                 rising.pop(log, None)
         return frozenset(failed)
 
-    def _save_log_starts(self, directory: _Directory, logs: Sequence[UnifiedLog]) -> None:
-        """In a disk thread."""
-        with directory.saving:
-            starts = dict(directory.saved_log_starts)
-            for log in logs:
-                start = directory.rising_log_starts.get(log)
-                if start is not None and log in self._homes:
-                    starts[log.topic_partition] = max(start, starts.get(log.topic_partition, start))
-            if starts != directory.saved_log_starts:
-                self._write_offsets(directory, checkpoints.LOG_START_OFFSETS_FILE, starts)
-                directory.saved_log_starts = starts
-
-    def _ends(self, directory: _Directory) -> list[tuple[UnifiedLog, Offset]]:
-        """What a checkpoint is to say, taken on the loop: (log, flushed end)."""
-        return [(log, log.flushed_end_offset) for log in directory.logs.values()]
-
-    def _write_directory_checkpoints(self, directory: _Directory, ends: Sequence[tuple[UnifiedLog, Offset]]) -> None:
-        """In a disk thread, while the loop goes on: logs may be truncated or deleted meanwhile."""
-        for log, _ in ends:
-            try:
-                log.leader_epochs.save()
-            except FileNotFoundError:
-                continue  # deleted meanwhile: its directory has another name
-        with directory.saving:
-            # min: a truncation since the ends were taken; one from here on waits for the lock and writes after us. So below.
-            here = [(log, end) for log, end in ends if log in self._homes]
-            points = {}
-            for log, end in here:
-                # Behind again: the log may have been cut and refilled since its file, which is believed below the point.
-                if log.leader_epochs.is_dirty:
-                    end = min(end, directory.saved_recovery_points.get(log.topic_partition, Offset(0)))
-                points[log.topic_partition] = min(end, log.flushed_end_offset)
-            # As they are now: one that has risen since the ends were taken may be saved and told already.
-            rising = directory.rising_log_starts
-            starts = {
-                log.topic_partition: start
-                for log, _ in here
-                if (start := max(rising.get(log, Offset(0)), log.log_start_offset)) > 0
-            }
-            for name, offsets in (
-                (checkpoints.RECOVERY_POINTS_FILE, points),
-                (checkpoints.LOG_START_OFFSETS_FILE, starts),
-            ):
-                self._write_offsets(directory, name, offsets)
-            directory.saved_recovery_points, directory.saved_log_starts = points, starts
-
     async def write_high_watermarks(self) -> None:
         """Write the high watermarks of every online directory in which one has moved (replication-offset-checkpoint)."""
         for directory in self._directories:
             if directory.error is None:
                 offsets = [(log, log.high_watermark) for log in directory.logs.values()]
                 try:
-                    await self._disk.run(self._write_high_watermarks, directory, offsets)
+                    await self._disk.run(directory.saved.save_high_watermarks, offsets)
                 except OSError as error:
                     if is_no_room(error) and not directory.has_room:
                         continue
                     # A stale file costs a new leader time, not data: whether the disk works, appends and flushes will tell.
                     logger.error("high watermarks of %s could not be written: %s", directory.path, error)
 
-    def _write_high_watermarks(self, directory: _Directory, offsets: Sequence[tuple[UnifiedLog, Offset]]) -> None:
-        """In a disk thread. Of a log that is deleted meanwhile nothing may be said: another may have its name already."""
-        with directory.saving:
-            here = {
-                log.topic_partition: min(offset, log.high_watermark) for log, offset in offsets if log in self._homes
-            }
-            if here != directory.saved_high_watermarks:
-                checkpoints.write_offsets(self._disk, directory.file(checkpoints.HIGH_WATERMARKS_FILE), here)
-                directory.saved_high_watermarks = here
-
     async def _expire_producers(self) -> None:
         for log in list(self._logs.values()):
             expiration_ms = self._config.producer_id_expiration_ms
             self.stats.producers_expired += log.expire_producers(now_ms=self._clock_ms(), expiration_ms=expiration_ms)
-
-    async def _remove_when_due(self) -> None:
-        """Remove retired files and deleted directories once their delay is over."""
-        while True:
-            now_s = asyncio.get_running_loop().time()
-            due = [path for due_s, path in self._removals if due_s <= now_s]
-            self._removals = [removal for removal in self._removals if removal[0] > now_s]
-            for path in due:
-                try:
-                    await self._disk.run(
-                        self._disk.remove_tree if path.endswith(_DELETE_SUFFIX) else self._disk.remove, path
-                    )
-                except OSError as error:
-                    if is_out_of_descriptors(error):
-                        self._remove_later([(_REMOVAL_RETRY_MS, path)])
-                    else:
-                        logger.warning("%s could not be removed: %s; the next start will try again", path, error)
-            self._removals_added.clear()
-            next_s = min((due_s for due_s, _ in self._removals), default=None)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(next_s):
-                    await self._removals_added.wait()
-
-    def _remove_later(self, removals: Sequence[tuple[int, str]]) -> None:
-        """Have files and deleted directories removed: (after how many ms, path)."""
-        now_s = asyncio.get_running_loop().time()
-        self._removals += [(now_s + delay_ms / 1000, path) for delay_ms, path in removals]
-        self._removals_added.set()
 
     async def _every(
         self, interval_ms: int, function: Callable[[], Awaitable[None]], *, first_ms: int | None = None
@@ -984,9 +666,3 @@ class LogManager:
         while True:
             await function()
             await asyncio.sleep(interval_ms / 1000)
-
-
-def parse_directory_name(name: str) -> TopicPartition | None:
-    """The partition of a log's directory; None for any other name."""
-    topic, dash, partition = name.rpartition("-")
-    return TopicPartition(topic, int(partition)) if dash and topic and partition.isdecimal() else None

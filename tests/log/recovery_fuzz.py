@@ -37,8 +37,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE, read_offsets
+from barnabas_log.config import LogManagerConfig
 from barnabas_log.errors import CorruptCheckpoint
-from barnabas_log.manager import LogManager, LogManagerConfig
+from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState, snapshot_path
 from barnabas_log.recovery import note_producer
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX

@@ -14,7 +14,8 @@ import pytest
 from barnabas_log import checkpoints
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, StorageFailed
-from barnabas_log.manager import LogManager, parse_directory_name
+from barnabas_log.log_directory import parse_directory_name
+from barnabas_log.manager import LogManager
 from barnabas_log.unified_log import UNNAMED_SEGMENTS_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config, open_log, take

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from barnabas_log.config import LogConfig
+from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.disk import File
 from barnabas_log.errors import NoRoom
-from barnabas_log.manager import RESERVE_FILE, LogManager, LogManagerConfig
+from barnabas_log.log_directory import RESERVE_FILE
+from barnabas_log.manager import LogManager
 from barnabas_log.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid

@@ -42,6 +42,7 @@ from barnabas_log.config import LogConfig
 from barnabas_log.errors import NoRoom
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
+from barnabas_log.saved_offsets import SavedOffsets
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.controller import brokers as controller_brokers
 from barnabas_quorum.controller import directories as controller_directories
@@ -224,17 +225,17 @@ def _new_leader_names_an_older_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _high_watermark_checkpoint_is_ahead(patch: pytest.MonkeyPatch) -> None:
-    def write(self: LogManager, directory: Any, offsets: Any) -> None:
-        with directory.saving:
-            here = {log.topic_partition: log.log_end_offset for log, _ in offsets if log in self._homes}
-            checkpoints.write_offsets(self._disk, directory.file(checkpoints.HIGH_WATERMARKS_FILE), here)
-            directory.saved_high_watermarks = here
+    def save(self: SavedOffsets, offsets: Any) -> None:
+        with self._saving:
+            here = {log.topic_partition: log.log_end_offset for log, _ in offsets if self._has(log)}
+            checkpoints.write_offsets(self._disk, f"{self._directory}/{checkpoints.HIGH_WATERMARKS_FILE}", here)
+            self.high_watermarks = here
 
-    patch.setattr(LogManager, "_write_high_watermarks", write)
+    patch.setattr(SavedOffsets, "save_high_watermarks", save)
 
 
 def _topic_made_again_takes_the_old_checkpoints(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogManager, "_forget_deleted", lambda self, directory: directory.deleted.clear())
+    patch.setattr(SavedOffsets, "forget_deleted", lambda self: self.deleted.clear())
 
 
 def _follower_takes_the_leaders_high_watermark_unclamped(patch: pytest.MonkeyPatch) -> None:

@@ -30,10 +30,10 @@ from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
-from barnabas_log.config import FlushOnAcks, LogConfig, broker_defaults
+from barnabas_log.config import FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.errors import StorageFailed
-from barnabas_log.manager import LogManager, LogManagerConfig
+from barnabas_log.manager import LogManager
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_quorum.controller.configs import ConfigValidators

@@ -23,8 +23,7 @@ from barnabas_broker.config.refused_keys import UNDERSTOOD_KEYS, is_understood, 
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
-from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, broker_defaults
-from barnabas_log.manager import LogManagerConfig
+from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig

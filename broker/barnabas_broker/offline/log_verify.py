@@ -29,7 +29,7 @@ from barnabas_log.checkpoints import (
 from barnabas_log.config import INT64_MAX
 from barnabas_log.disk import Disk, RealDisk
 from barnabas_log.errors import CorruptCheckpoint
-from barnabas_log.manager import parse_directory_name
+from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.scrub import CheckFacts, DamagedRange, SegmentCheck
 from barnabas_log.segment import LOG_SUFFIX
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition

@@ -1,0 +1,203 @@
+"""What the three offset checkpoints of one log directory say: recovery points, log starts, high watermarks.
+
+May touch:  the Disk, the logs of the directory.       Must not touch: the loop, clocks, other directories.
+Invariants: the recovery point on disk is never above what is durable; no entry is above what its log has by now; an entry of a
+            deleted log is gone before a log of the same name exists.
+Read next:  manager.py, which says when; checkpoints.py, the format.
+
+Everything that writes blocks. It runs in a disk thread, each minute or so, while the loop goes on; and on the loop where an entry
+would be wrong: a log truncated below its recovery point rewrites that file at once, since until then a crash would skip the proof
+of bytes written since. It is rare, since the tail that is cut is younger than the last checkpoint.
+
+Not obvious:
+  - Leader epochs are saved before the recovery points that cover them: below the recovery point the file is believed.
+  - A topic that is deleted and made again has logs of the old names: what a file says of an earlier log of that name is
+    taken out before the new one begins, and a checkpoint under way leaves out what is gone meanwhile. That is done in a disk
+    thread as soon as a log is deleted; a log that is made before it is done does it, blocking, for all deleted ones at once.
+    It cannot wait: recovery would take the empty file of the new log for the lost one of the old.
+  - A log start rises in the file first and in the log later, so that no kill brings deleted records back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+
+from barnabas_log import checkpoints
+from barnabas_log.disk import Disk
+from barnabas_log.errors import CorruptCheckpoint
+from barnabas_log.room import Reserve, is_no_room
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_wire.kafka.ids import Offset, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class SavedOffsets:
+    """Of one directory. Made on the loop."""
+
+    def __init__(
+        self, disk: Disk, directory: str, *, logs: Mapping[TopicPartition, UnifiedLog], reserve: Reserve
+    ) -> None:
+        """logs: of the directory, as they come and go. reserve: what a full disk keeps free for these files."""
+        self.recovery_points: dict[TopicPartition, Offset] = {}
+        self.log_starts: dict[TopicPartition, Offset] = {}
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        """All three as the files have them."""
+        self.rising_log_starts: dict[UnifiedLog, Offset] = {}
+        """Log starts that the file has, or is about to have, before the logs move there."""
+        self.deleted: dict[TopicPartition, None] = {}
+        """Of logs that are gone: the files may still speak of them."""
+        self.deletion = asyncio.Event()
+        """Set when one is added."""
+        self._disk = disk
+        self._directory = directory
+        self._logs = logs
+        self._reserve = reserve
+        self._saving = threading.Lock()
+        """Held while they are written."""
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Read the files, blocking. One that cannot be read counts as missing. Raises OSError."""
+        self.recovery_points = self._read(checkpoints.RECOVERY_POINTS_FILE)
+        self.log_starts = self._read(checkpoints.LOG_START_OFFSETS_FILE)
+        self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS_FILE)
+
+    def note_missing(self) -> None:
+        """After the logs were opened: what the files say of others is to be forgotten."""
+        files = (self.recovery_points, self.log_starts, self.high_watermarks)
+        self.deleted = {name: None for saved in files for name in saved if name not in self._logs}
+        if self.deleted:
+            self.deletion.set()
+
+    def _read(self, name: str) -> dict[TopicPartition, Offset]:
+        try:
+            return checkpoints.read_offsets(self._disk, f"{self._directory}/{name}")
+        except CorruptCheckpoint as error:
+            logger.error("%s; going on as if it were not there", error)
+            return {}
+
+    # -- the periodic checkpoints ----------------------------------------------------------------------------------
+
+    def ends(self) -> list[tuple[UnifiedLog, Offset]]:
+        """What `save` is to say, taken on the loop: (log, flushed end)."""
+        return [(log, log.durability.flushed_end_offset) for log in self._logs.values()]
+
+    def save(self, ends: Sequence[tuple[UnifiedLog, Offset]]) -> None:
+        """Write leader epochs, recovery points and log starts, while logs may be truncated or deleted. Raises OSError."""
+        for log, _ in ends:
+            try:
+                log.leader_epochs.save()
+            except FileNotFoundError:
+                continue  # deleted meanwhile: its directory has another name
+        with self._saving:
+            # min: a truncation since the ends were taken; one from here on waits for the lock and writes after us. So below.
+            here = [(log, end) for log, end in ends if self._has(log)]
+            points = {}
+            for log, end in here:
+                # Behind again: the log may have been cut and refilled since its file, which is believed below the point.
+                if log.leader_epochs.is_dirty:
+                    end = min(end, self.recovery_points.get(log.topic_partition, Offset(0)))
+                points[log.topic_partition] = min(end, log.durability.flushed_end_offset)
+            # As they are now: one that has risen since the ends were taken may be saved and told already.
+            rising = self.rising_log_starts
+            starts = {
+                log.topic_partition: start
+                for log, _ in here
+                if (start := max(rising.get(log, Offset(0)), log.log_start_offset)) > 0
+            }
+            for name, offsets in (
+                (checkpoints.RECOVERY_POINTS_FILE, points),
+                (checkpoints.LOG_START_OFFSETS_FILE, starts),
+            ):
+                self._write(name, offsets)
+            self.recovery_points, self.log_starts = points, starts
+
+    def save_high_watermarks(self, offsets: Sequence[tuple[UnifiedLog, Offset]]) -> None:
+        """Write them if one has moved. Raises OSError, also on a full disk: the reserve is not for them."""
+        with self._saving:
+            # Of a log that is deleted meanwhile nothing may be said: another may have its name already.
+            here = {log.topic_partition: min(offset, log.high_watermark) for log, offset in offsets if self._has(log)}
+            if here != self.high_watermarks:
+                checkpoints.write_offsets(self._disk, f"{self._directory}/{checkpoints.HIGH_WATERMARKS_FILE}", here)
+                self.high_watermarks = here
+
+    # -- what must not wait for them -------------------------------------------------------------------------------
+
+    def lower(self, log: UnifiedLog) -> None:
+        """The log was cut, or starts over with a lower start and high watermark: no entry may be above what it has now.
+
+        Raises OSError, after each file was tried."""
+        self.rising_log_starts.pop(log, None)
+        failure: OSError | None = None
+        with self._saving:
+            for name, saved, offset in (
+                (checkpoints.RECOVERY_POINTS_FILE, self.recovery_points, log.durability.flushed_end_offset),
+                (checkpoints.LOG_START_OFFSETS_FILE, self.log_starts, log.log_start_offset),
+                (checkpoints.HIGH_WATERMARKS_FILE, self.high_watermarks, log.high_watermark),
+            ):
+                if saved.get(log.topic_partition, 0) > offset:
+                    saved[log.topic_partition] = offset
+                    try:
+                        self._write(name, saved)
+                    except OSError as error:
+                        failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def begin_raising(self, starts: Mapping[UnifiedLog, Offset]) -> None:
+        """The starts of these logs are to move there; `save_rising` writes it."""
+        for log, offset in starts.items():
+            self.rising_log_starts[log] = max(offset, self.rising_log_starts.get(log, offset))
+
+    def save_rising(self, logs: Sequence[UnifiedLog]) -> None:
+        """Write the starts that are rising, of these logs. Raises OSError."""
+        with self._saving:
+            starts = dict(self.log_starts)
+            for log in logs:
+                start = self.rising_log_starts.get(log)
+                if start is not None and self._has(log):
+                    starts[log.topic_partition] = max(start, starts.get(log.topic_partition, start))
+            if starts != self.log_starts:
+                self._write(checkpoints.LOG_START_OFFSETS_FILE, starts)
+                self.log_starts = starts
+
+    def note_deleted(self, topic_partition: TopicPartition) -> None:
+        """The log of that name was taken out of the directory's logs; `forget_deleted` is due."""
+        self.deleted[topic_partition] = None
+        self.deletion.set()
+
+    def forget_deleted(self) -> None:
+        """Take out what the files say of deleted logs: a new log starts at 0, and an entry of an earlier one of that name would
+        cut it at the next start, or take for committed what is not. Raises OSError."""
+        with self._saving:
+            # What is deleted from here on is in no checkpoint that is begun later, but may be in the files.
+            names = {name for name in tuple(self.deleted) if name not in self._logs}
+            for file, saved in (
+                (checkpoints.RECOVERY_POINTS_FILE, self.recovery_points),
+                (checkpoints.LOG_START_OFFSETS_FILE, self.log_starts),
+                (checkpoints.HIGH_WATERMARKS_FILE, self.high_watermarks),
+            ):
+                if any(saved.get(name) for name in names):
+                    self._write(file, {name: offset for name, offset in saved.items() if name not in names})
+                for name in names:
+                    saved.pop(name, None)
+            for name in names:
+                self.deleted.pop(name, None)
+
+    def _has(self, log: UnifiedLog) -> bool:
+        return self._logs.get(log.topic_partition) is log
+
+    def _write(self, name: str, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """A checkpoint file; on a full disk in the room that is kept for it."""
+        path = f"{self._directory}/{name}"
+        try:
+            checkpoints.write_offsets(self._disk, path, offsets)
+        except OSError as error:
+            if not is_no_room(error) or not self._reserve.spend():
+                raise
+            checkpoints.write_offsets(self._disk, path, offsets)
