@@ -255,7 +255,7 @@ def test_whoever_replayed_a_record_that_others_passed_over_says_that_it_differs(
     log.sign(offset, encode(config("a")))
     loader = MetadataLoader()
     log.read_by(loader)
-    assert keys(loader) == {"a"} and "passed over" in loader.divergence and not loader.may_be_written
+    assert keys(loader) == {"a"} and "passed over" in loader.agreement.divergence and not loader.may_be_written
 
 
 def test_a_bad_record_that_holds_a_secret_does_not_show_it() -> None:
@@ -416,8 +416,8 @@ def test_a_hash_is_compared_with_the_image_of_right_before_it() -> None:
     log.add(config("c"))
     log.read_by(loader)
     assert (loader.stats.hashes_compared, loader.stats.hash_mismatches) == (1, 0)
-    assert [(each.offset, each.differing) for each in loader.comparisons] == [(1, [])]
-    compared = loader.compared_image(Offset(1))
+    assert [(each.offset, each.differing) for each in loader.agreement.comparisons] == [(1, [])]
+    compared = loader.agreement.compared_image(Offset(1))
     assert compared is not None and compared.offset == 0
     assert keys(loader) == {"a", "b", "c"}
 
@@ -431,13 +431,13 @@ def test_a_hash_that_differs_is_counted_named_and_keeps_the_image_out_of_snapsho
     log.add(hash_record(writer))
     loader.on_commit([CommittedBatch(Offset(0), Epoch(1), 0, (encode(config("a", "2")),)), log.batches[1]])
     assert loader.stats.hash_mismatches == 1
-    assert loader.comparisons[-1].differing == ["configs"]
-    assert "configs" in loader.divergence and not loader.may_be_written
+    assert loader.agreement.comparisons[-1].differing == ["configs"]
+    assert "configs" in loader.agreement.divergence and not loader.may_be_written
     own = dict(loader.image.hash.parts())["configs"].hex()
     assert "offset 0" in caplog.text and own in caplog.text and "barnabas quorum verify" in caplog.text
     loader.on_commit([CommittedBatch(Offset(2), Epoch(1), 0, (encode(config("a", "1")),))])
     loader.on_commit([CommittedBatch(Offset(3), Epoch(1), 0, (encode(hash_record(writer)),))])
-    assert loader.divergence == "" and loader.may_be_written
+    assert loader.agreement.divergence == "" and loader.may_be_written
 
 
 def test_a_hash_of_another_format_is_not_compared() -> None:
@@ -446,7 +446,7 @@ def test_a_hash_of_another_format_is_not_compared() -> None:
     log.add(config("a"))
     log.add(ImageHashRecord(format=FORMAT + 1, parts=(PartHash("configs", bytes(16)),)))
     log.read_by(loader)
-    assert loader.stats.hashes_compared == 0 and not loader.divergence
+    assert loader.stats.hashes_compared == 0 and not loader.agreement.divergence
 
 
 # --- the controller -------------------------------------------------------------------------------------------------------
@@ -659,7 +659,7 @@ async def test_the_active_controllers_hash_is_compared_by_all_at_its_offset() ->
     for name in "abcd":
         await stand.make(name)
     reply = await stand.ask(WriteImageHash())
-    assert stand.loader.comparisons[-1].offset == reply.offset
+    assert stand.loader.agreement.comparisons[-1].offset == reply.offset
     follower = stand.follower()
     assert follower.stats.hashes_compared == stand.loader.stats.hashes_compared >= 3  # two by count, one asked for
     assert follower.stats.hash_mismatches == stand.loader.stats.hash_mismatches == 0

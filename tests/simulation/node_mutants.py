@@ -49,7 +49,6 @@ from barnabas_quorum.controller import directories as controller_directories
 from barnabas_quorum.controller import partition_change
 from barnabas_quorum.controller.partition_change import Replicas, build_change
 from barnabas_quorum.controller.sessions import BrokerSessions
-from barnabas_quorum.image import loader as image_loader
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
@@ -459,7 +458,7 @@ def _snapshot_loads_without_configs(patch: pytest.MonkeyPatch) -> None:
         image = delta.apply(NO_OFFSET, NO_EPOCH, -1)
         return MetadataDelta(replace(image, configs=MetadataImage.EMPTY.configs))
 
-    patch.setattr(image_loader, "loaded_delta", loaded_delta)
+    patch.setattr(snapshot, "loaded_delta", loaded_delta)
 
 
 def _empty_log_is_asked_for_the_epoch_that_retention_took(patch: pytest.MonkeyPatch) -> None:

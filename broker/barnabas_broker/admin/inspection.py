@@ -142,7 +142,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
                     own=_parts(each.own),
                     agreed=_parts(each.agreed),
                 )
-                for each in loader.comparisons
+                for each in loader.agreement.comparisons
             ],
             compared=loader.stats.hashes_compared,
             mismatched=loader.stats.hash_mismatches,
@@ -185,7 +185,7 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
             )
         image = self._loader.image
         if request.comparison_offset:
-            found = self._loader.compared_image(Offset(request.comparison_offset))
+            found = self._loader.agreement.compared_image(Offset(request.comparison_offset))
             if found is None:
                 raise KafkaError.of(
                     ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -237,7 +237,7 @@ def integrity_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge(
         "metadata_image_diverged",
         "1 while this node's metadata is known to differ.",
-        [({}, int(bool(loader.divergence)))],
+        [({}, int(bool(loader.agreement.divergence)))],
     )
     yield counter(
         "metadata_apply_errors", "Committed metadata records that could not be replayed.", [({}, stats.bad_records)]

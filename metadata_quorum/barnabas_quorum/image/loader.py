@@ -5,34 +5,33 @@ Invariants: each record is replayed exactly once and in order; publishers see on
             transaction before its End, nothing of one that was aborted ever, and no image whose offset lies inside one;
             a record that cannot be replayed stops the image right before its batch, and nothing else; a hash that the
             active controller wrote is compared with that of the image of right before it.
-Read next:  publisher.py; quarantine.py and hashing.py, the rules; driver/controller_driver.py, which feeds it.
+Read next:  publisher.py; quarantine.py and agreement.py, the rules; driver/metadata_listener.py, which feeds it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from barnabas_quorum.image.agreement import Agreement
 from barnabas_quorum.image.features import FeaturesImage
-from barnabas_quorum.image.hashing import FORMAT, differing_parts
+from barnabas_quorum.image.log_content import CommittedRecords, SnapshotContent
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.publisher import Publisher
 from barnabas_quorum.image.quarantine import (
-    FOLLOWING_MAX,
     BadRecord,
     Hold,
     PassedOver,
     ReplayFailed,
     UnreplayableSnapshot,
     bad_record,
-    bad_record_in_snapshot,
     bad_records_ahead,
     sign_offs_in,
 )
-from barnabas_quorum.image.snapshot import BadSnapshotRecord, difference, in_one_go, loaded_delta
+from barnabas_quorum.image.snapshot import difference, image_of, in_one_go
 from barnabas_quorum.record_codec import decode
 from barnabas_quorum.records import (
     AbortTransactionRecord,
@@ -41,15 +40,12 @@ from barnabas_quorum.records import (
     QuorumRecoveryRecord,
     Record,
 )
-from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, QuarantineRecord
-from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
+from barnabas_quorum.records_integrity import ImageHashRecord, QuarantineRecord
+from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
 
 logger = logging.getLogger(__name__)
 
-COMPARISONS_KEPT = 16
-IMAGES_KEPT = 4
-"""Images of the last comparisons, for whoever looks for the entity that differs. They share what has not changed since."""
 PASSED_OVER_KEPT = 100
 _CUTTING = (
     BeginTransactionRecord,
@@ -62,49 +58,6 @@ _CUTTING = (
 """Records that mean something to the loader beside what they change, which is nothing but for the last."""
 
 
-class CommittedRecords(Protocol):
-    """One committed batch of data records, as the quorum hands it on (structurally raft's CommittedBatch)."""
-
-    @property
-    def base_offset(self) -> Offset:
-        """Offset of the first record."""
-
-    @property
-    def epoch(self) -> Epoch:
-        """Of the leader that appended it."""
-
-    @property
-    def append_timestamp_ms(self) -> int:
-        """When that leader appended it."""
-
-    @property
-    def records(self) -> Sequence[bytes]:
-        """Encoded values, consecutive offsets."""
-
-
-class SnapshotContent(Protocol):
-    """A snapshot of the metadata log, as the quorum hands it on (structurally driver/snapshots.py's LoadedSnapshot)."""
-
-    @property
-    def end_offset(self) -> Offset:
-        """One past the last record whose effect it holds."""
-
-    @property
-    def epoch(self) -> Epoch:
-        """Of that record."""
-
-    @property
-    def timestamp_ms(self) -> int:
-        """When that record was appended; known once the first group was read."""
-
-    @property
-    def is_only(self) -> bool:
-        """No older one is there to be taken in its place."""
-
-    def groups(self) -> Iterator[Sequence[bytes]]:
-        """The encoded records of the whole image, from the first on each time. Raises when the snapshot is damaged."""
-
-
 class Position(NamedTuple):
     """Where in the metadata log."""
 
@@ -112,22 +65,6 @@ class Position(NamedTuple):
     epoch: Epoch
     timestamp_ms: int
     """When the batch of that offset was appended on the active controller."""
-
-
-class Comparison(NamedTuple):
-    """What came of one ImageHashRecord."""
-
-    offset: Offset
-    """Of that record; the image compared ends right before it."""
-    timestamp_ms: int
-    """When the active controller appended it."""
-    own: tuple[PartHash, ...]
-    agreed: tuple[PartHash, ...]
-
-    @property
-    def differing(self) -> list[str]:
-        """Names of the parts that differ here; none = the image is the active controller's."""
-        return differing_parts(self.own, self.agreed)
 
 
 @dataclass(slots=True)
@@ -162,12 +99,10 @@ class MetadataLoader:
         not be cut there. A new leader ends it with an AbortTransactionRecord."""
         self.hold: Hold | None = None
         """The bad record before which this node stands."""
-        self.divergence = ""
-        """How the image is known to differ from the active controller's; it must not go into a snapshot then."""
-        self.comparisons: deque[Comparison] = deque(maxlen=COMPARISONS_KEPT)
+        self.agreement = Agreement()
+        """Whether the image is the active controller's."""
         self.passed_over: deque[PassedOver] = deque(maxlen=PASSED_OVER_KEPT)
         self.stats = LoaderStats()
-        self._compared_images: deque[tuple[Offset, MetadataImage]] = deque(maxlen=IMAGES_KEPT)
         self._delta = MetadataDelta(self.image)
         self._replayed = Position(self.image.offset, self.image.epoch, self.image.timestamp_ms)
         """Of the last record replayed; ahead of the image while a transaction is open."""
@@ -193,7 +128,12 @@ class MetadataLoader:
     @property
     def may_be_written(self) -> bool:
         """Whether the image may go into a snapshot: it ends where the log can be cut, lacks nothing, and is the agreed one."""
-        return not self.is_in_transaction and self.hold is None and not self.divergence and self.image.offset >= 0
+        return (
+            not self.is_in_transaction
+            and self.hold is None
+            and not self.agreement.divergence
+            and self.image.offset >= 0
+        )
 
     @property
     def can_be_signed_off(self) -> bool:
@@ -216,10 +156,6 @@ class MetadataLoader:
     def features(self) -> FeaturesImage:
         """The levels of the image, or of the one that a bad record in a snapshot holds back."""
         return (self.image if self._behind_hold is None else self._behind_hold).features
-
-    def compared_image(self, offset: Offset) -> MetadataImage | None:
-        """The image that was compared at that offset, if it is among the last few."""
-        return next((image for at, image in self._compared_images if at == offset), None)
 
     def on_commit(self, batches: Sequence[CommittedRecords]) -> None:
         """Replay committed batches (in order, each once) into one delta and publish it; a transaction is held back until
@@ -327,7 +263,7 @@ class MetadataLoader:
         Raises UnreplayableSnapshot then when there is an older one; else the image stands still before it, as before a bad
         record of the log. Raises what `groups` raises.
         """
-        image, bad = yield from _image_of(snapshot)
+        image, bad = yield from image_of(snapshot)
         yield
         if bad and not snapshot.is_only:
             raise UnreplayableSnapshot(f"{bad[0].error}. An older snapshot and the log say the same")
@@ -353,7 +289,7 @@ class MetadataLoader:
 
     def _start_from(self, offset: Offset) -> None:
         self.hold = None
-        self.divergence = ""
+        self.agreement.begin_again()
         self._behind_hold, self._bad_in_snapshot = None, []
         self._waiting.clear()
         self._sign_offs.clear()
@@ -443,40 +379,19 @@ class MetadataLoader:
             self.is_in_transaction = False
             self._delta = MetadataDelta(self.image)
         elif isinstance(record, ImageHashRecord):
-            is_new = not self.comparisons or self.comparisons[-1].offset < offset
-            if is_new and not self.is_in_transaction and record.format == FORMAT:
+            if self.agreement.is_due(record, offset) and not self.is_in_transaction:
                 self._publish()
-                self._compare(record, offset, timestamp_ms)
+                is_same = self.agreement.compare(record, offset, timestamp_ms, self.image)
+                self.stats.hashes_compared += 1
+                self.stats.hash_mismatches += not is_same
         elif isinstance(record, QuarantineRecord):
             self._note_sign_off(record, offset)
-
-    def _compare(self, record: ImageHashRecord, offset: Offset, timestamp_ms: int) -> None:
-        found = Comparison(offset, timestamp_ms, self.image.hash.parts(), record.parts)
-        self.comparisons.append(found)
-        self._compared_images.append((offset, self.image))
-        self.stats.hashes_compared += 1
-        differing = found.differing
-        if not differing:
-            self.divergence = ""
-            return
-        self.stats.hash_mismatches += 1
-        own, agreed = dict(found.own), dict(found.agreed)
-        shown = ", ".join(
-            f"{part} {own.get(part, b'').hex()} here, {agreed.get(part, b'').hex()} there" for part in differing
-        )
-        self.divergence = f"at offset {offset - 1} it differs from the active controller's in {', '.join(differing)}"
-        logger.error(
-            "METADATA DIFFERS: the image of offset %d is not the active controller's: %s. This node takes no snapshots until "
-            "they agree. Next: barnabas quorum verify",
-            offset - 1,
-            shown,
-        )
 
     def _note_sign_off(self, record: QuarantineRecord, offset: Offset) -> None:
         # below its start a snapshot holds what came of it
         if record.offset in self._skipped or not self._started_at < record.offset < offset:
             return
-        self.divergence = f"others passed over the record at offset {record.offset}, which was replayed here"
+        self.agreement.divergence = f"others passed over the record at offset {record.offset}, which was replayed here"
         logger.error(
             "the record at offset %d was signed off at offset %d, but this node has replayed it: its metadata differs from "
             "that of nodes which could not. Next: barnabas quorum verify",
@@ -516,29 +431,3 @@ class MetadataLoader:
     def _tell_publishers(self, delta: MetadataDelta) -> None:
         for publisher in self.publishers:
             publisher.on_metadata_update(delta, self.image)
-
-
-def _image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[MetadataImage | None, list[BadRecord]]]:
-    """What a snapshot makes, without the records that cannot be replayed, and those; no image when there are too many. Loads it
-    anew for each of them, so that nothing half done is left. Raises UnreplayableSnapshot when no image comes of it."""
-    bad: dict[int, BadRecord] = {}
-    while len(bad) <= FOLLOWING_MAX:
-        try:
-            loaded = yield from loaded_delta(snapshot.groups(), bad)
-            image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
-        except BadSnapshotRecord as failed:
-            bad[failed.index] = bad_record_in_snapshot(snapshot, failed.index, failed.data, failed.cause)
-        except (KafkaError, OSError):
-            raise  # of `groups`
-        except Exception as error:  # of one of its records, as in a delta of the log
-            raise UnreplayableSnapshot(
-                f"no image comes of snapshot {snapshot.end_offset}-{snapshot.epoch}: {error!r}"
-            ) from error
-        else:
-            return image, list(bad.values())
-    first, *others = bad.values()
-    why = (
-        f"{first.error}; and so it is with {FOLLOWING_MAX} or more others, too many to sign off: run the version of Barnabas that "
-        "wrote this snapshot, or have another node lead that has read it"
-    )
-    return None, [replace(first, error=why), *others]

@@ -11,20 +11,24 @@ Everything that is long is a generator of short steps: a node that loads 100 000
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from barnabas_quorum.image.acls import AclsDelta
 from barnabas_quorum.image.cluster import ClusterDelta
 from barnabas_quorum.image.configs import ConfigsDelta
 from barnabas_quorum.image.features import FeaturesDelta
+from barnabas_quorum.image.log_content import SnapshotContent
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.producer_ids import ProducerIdsDelta
+from barnabas_quorum.image.quarantine import FOLLOWING_MAX, BadRecord, UnreplayableSnapshot, bad_record_in_snapshot
 from barnabas_quorum.image.quotas import QuotasDelta
 from barnabas_quorum.image.scram import ScramDelta
 from barnabas_quorum.image.tokens import TokensDelta
 from barnabas_quorum.image.topics import TopicsDelta
 from barnabas_quorum.record_codec import decode, encode
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset
 
 RECORDS_PER_GROUP = 200
 """Records of one batch of a snapshot: about 5 ms to encode (measured), which the control lane may stand still."""
@@ -128,3 +132,29 @@ def in_one_go(steps: Generator[None, None, MetadataDelta]) -> MetadataDelta:
         except StopIteration as end:
             delta: MetadataDelta = end.value
             return delta
+
+
+def image_of(snapshot: SnapshotContent) -> Generator[None, None, tuple[MetadataImage | None, list[BadRecord]]]:
+    """What a snapshot makes, without the records that cannot be replayed, and those; no image when there are too many. Loads it
+    anew for each of them, so that nothing half done is left. Raises UnreplayableSnapshot when no image comes of it."""
+    bad: dict[int, BadRecord] = {}
+    while len(bad) <= FOLLOWING_MAX:
+        try:
+            loaded = yield from loaded_delta(snapshot.groups(), bad)
+            image = loaded.apply(Offset(snapshot.end_offset - 1), snapshot.epoch, snapshot.timestamp_ms)
+        except BadSnapshotRecord as failed:
+            bad[failed.index] = bad_record_in_snapshot(snapshot, failed.index, failed.data, failed.cause)
+        except (KafkaError, OSError):
+            raise  # of `groups`
+        except Exception as error:  # of one of its records, as in a delta of the log
+            raise UnreplayableSnapshot(
+                f"no image comes of snapshot {snapshot.end_offset}-{snapshot.epoch}: {error!r}"
+            ) from error
+        else:
+            return image, list(bad.values())
+    first, *others = bad.values()
+    why = (
+        f"{first.error}; and so it is with {FOLLOWING_MAX} or more others, too many to sign off: run the version of Barnabas that "
+        "wrote this snapshot, or have another node lead that has read it"
+    )
+    return None, [replace(first, error=why), *others]
