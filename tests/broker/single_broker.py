@@ -40,6 +40,7 @@ class SingleBroker:
         self.replicas = replicas
         self.logs = logs
         self.metadata = MetadataCache(MetadataImage.EMPTY)
+        self.topic_ids: dict[str, Uuid] = {}
         self.server: KafkaServer
         self._random = Random(3)
 
@@ -61,9 +62,10 @@ class SingleBroker:
         )
         self._publish(delta)
 
-    def create_topic(self, name: str, partitions: int = 1) -> Uuid:
-        """Make a topic that this broker leads alone."""
-        topic_id = Uuid(self._random.randbytes(16))
+    def create_topic(self, name: str, partitions: int = 1, *, followers: tuple[int, ...] = ()) -> Uuid:
+        """Make a topic that this broker leads, alone or with followers, which are out of sync."""
+        topic_id = self.topic_ids[name] = Uuid(self._random.randbytes(16))
+        replicas = (NODE_ID, *map(BrokerId, followers))
         delta = MetadataDelta(self.metadata.image)
         delta.replay(TopicRecord(name=name, topic_id=topic_id))
         for index in range(partitions):
@@ -71,8 +73,8 @@ class SingleBroker:
                 PartitionRecord(
                     topic_id=topic_id,
                     partition_id=index,
-                    replicas=(NODE_ID,),
-                    directories=(Uuid(bytes(16)),),
+                    replicas=replicas,
+                    directories=(Uuid(bytes(16)),) * len(replicas),
                     isr=(NODE_ID,),
                     leader=NODE_ID,
                     leader_epoch=Epoch(0),
