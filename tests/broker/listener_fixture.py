@@ -17,6 +17,7 @@ from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_log.disk import File, FileRange, RealDisk
+from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec
@@ -171,6 +172,11 @@ class CountingProducerIds:
         return next(self._next)
 
 
+async def no_quorum() -> QuorumDescription:
+    """Of a broker without a quorum."""
+    raise KafkaError.of(ErrorCode.BROKER_NOT_AVAILABLE, "no quorum here")
+
+
 def make_services(**changes: Any) -> BrokerServices:
     """A bundle whose parts remember or refuse; any part may be given."""
     parts: dict[str, Any] = {
@@ -183,7 +189,7 @@ def make_services(**changes: Any) -> BrokerServices:
         "groups": None,
         "producer_ids": CountingProducerIds(),
         "clock_ms": lambda: 1_700_000_000_000,
-        "quorum_description": lambda: None,
+        "quorum_description": no_quorum,
         "broker_keys": lambda: (),
     }
     parts.update(changes)

@@ -25,7 +25,7 @@ from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
-from tests.broker.listener_fixture import CLUSTER_ID, LISTENER, NODE_ID, CountingProducerIds, until
+from tests.broker.listener_fixture import CLUSTER_ID, LISTENER, NODE_ID, CountingProducerIds, no_quorum, until
 
 
 def now_ms() -> int:
@@ -156,10 +156,10 @@ async def single_broker(
         replica_manager=replicas,
         metadata=broker.metadata,
         controller=broker,  # type: ignore[arg-type]
-        groups=_NoGroups(),
+        groups=_NoGroups(),  # type: ignore[arg-type]
         producer_ids=CountingProducerIds(),
         clock_ms=now_ms,
-        quorum_description=lambda: None,
+        quorum_description=no_quorum,
         broker_keys=lambda: (),
     )
     broker.server = server = KafkaServer(

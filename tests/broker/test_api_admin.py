@@ -710,27 +710,26 @@ async def test_the_quorum_is_described() -> None:
         return description
 
     address = Voter(voter.key, "controller.example", 19092)
-    for source in (lambda: description, from_the_leader):
-        async with running_server(make_services(quorum_description=source, voters=lambda: (address,))) as server:
-            client = await RawClient.connect(server)
-            request = DescribeQuorumRequest(
-                topics=[
-                    DescribeQuorumRequestTopicData(
-                        topic_name=name, partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
-                    )
-                    for name in ("__cluster_metadata", "other")
-                ]
-            )
-            for version in range(3):
-                answer = await client.call(request, version)
-                ours, other = (topic.partitions[0] for topic in answer.topics)
-                assert (ours.leader_id, ours.leader_epoch, ours.high_watermark) == (1, 3, 11)
-                assert [(replica.replica_id, replica.log_end_offset) for replica in ours.current_voters] == [(1, 12)]
-                assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if version >= 2:
-                    (node,) = answer.nodes
-                    (listener,) = node.listeners
-                    assert (node.node_id, listener.name, listener.port) == (1, "CONTROLLER", 19092)
+    async with running_server(make_services(quorum_description=from_the_leader, voters=lambda: (address,))) as server:
+        client = await RawClient.connect(server)
+        request = DescribeQuorumRequest(
+            topics=[
+                DescribeQuorumRequestTopicData(
+                    topic_name=name, partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
+                )
+                for name in ("__cluster_metadata", "other")
+            ]
+        )
+        for version in range(3):
+            answer = await client.call(request, version)
+            ours, other = (topic.partitions[0] for topic in answer.topics)
+            assert (ours.leader_id, ours.leader_epoch, ours.high_watermark) == (1, 3, 11)
+            assert [(replica.replica_id, replica.log_end_offset) for replica in ours.current_voters] == [(1, 12)]
+            assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if version >= 2:
+                (node,) = answer.nodes
+                (listener,) = node.listeners
+                assert (node.node_id, listener.name, listener.port) == (1, "CONTROLLER", 19092)
 
 
 async def test_voters_are_added_and_removed_by_way_of_the_quorums_leader() -> None:

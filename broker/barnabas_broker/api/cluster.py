@@ -12,7 +12,6 @@ active controller knows how far the replicas of the quorum are: elsewhere their 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from inspect import isawaitable
 
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN
@@ -87,9 +86,7 @@ async def describe_quorum(
     services: BrokerServices, context: RequestContext, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse:
     """The state of the one Raft group of the cluster, __cluster_metadata-0."""
-    description = services.quorum_description()
-    if isawaitable(description):
-        description = await description
+    description = await services.quorum_description()
     topics = [
         TopicData(
             topic_name=topic.topic_name,

@@ -14,11 +14,11 @@ client takes as "full fetches, please" (KIP-227); one that goes on with a sessio
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles_directly
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.slot import ResponseSlot
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
@@ -36,9 +36,6 @@ from barnabas_wire.kafka.messages.fetch import (
 )
 from barnabas_wire.kafka.primitives import TooManyElements
 from barnabas_wire.tuples import new_tuple
-
-if TYPE_CHECKING:
-    from barnabas_broker.network.connection import ResponseSlot
 
 TOPIC_IDS_FROM = 13
 CONSUMER_PARTITIONS_MAX = 16_384
@@ -130,7 +127,7 @@ def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Pol
     answer = _Answer(services, slot, version, spec.is_read_committed, answers)
     if spec.replica_id >= 0:
         slot.note_broker()
-    cancel = services.replica_manager.fetch_one(spec, asked, answer.respond)
+    cancel = services.replica_manager.fetch_one(spec, asked, answer.respond)  # type: ignore[arg-type]  # a spec's order
     if not slot.is_done:
         slot.cancel = cancel
     return True

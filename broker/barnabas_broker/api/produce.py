@@ -15,11 +15,11 @@ begun here.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
 from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import handles_directly
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.slot import ResponseSlot
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
@@ -34,9 +34,6 @@ from barnabas_wire.kafka.messages.produce import (
 from barnabas_wire.kafka.primitives import Buffer
 from barnabas_wire.records.batch import COMPRESSION_MASK
 from barnabas_wire.records.compression import CompressionType
-
-if TYPE_CHECKING:
-    from barnabas_broker.network.connection import ResponseSlot
 
 RECORDS_BYTES_MAX = 2**31 - 1
 """socket.request.max.bytes bounds what is produced, as in Kafka: records are taken as they lie in the frame."""

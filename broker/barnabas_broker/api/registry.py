@@ -145,7 +145,7 @@ def handles_directly(
 ) -> Callable[[Any], Any]:
     """Register a handler of undecoded frames: `(services, slot, version, frame, position) -> None`.
 
-    `slot` is a network.connection.ResponseSlot; `frame` is valid only during the call. The handler's own parser keeps to
+    `slot` is a slot.ResponseSlot; `frame` is valid only during the call. The handler's own parser keeps to
     `elements_max`.
     """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.metadata_bodies import MetadataBodies
@@ -21,7 +21,10 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
+    from barnabas_broker.coordinator.group.service import GroupCoordinator
+    from barnabas_quorum.driver.quorum_description import QuorumDescription
     from barnabas_quorum.image.metadata import MetadataImage
+    from barnabas_replication.manager import ReplicaManager
 
 
 class MetadataSource(Protocol):
@@ -72,17 +75,15 @@ class BrokerServices:
     node_id: BrokerId
     cluster_id: str
     config: ApiConfig
-    replica_manager: Any
-    """barnabas_replication.manager.ReplicaManager"""
+    replica_manager: ReplicaManager
     metadata: MetadataSource
     controller: ActiveController
-    groups: Any
-    """coordinator/group/service.py: GroupCoordinator"""
+    groups: GroupCoordinator
     producer_ids: ProducerIdSource
     clock_ms: Callable[[], int]
     """Wall clock, ms since 1970."""
-    quorum_description: Callable[[], Any]
-    """-> QuorumDescription of this node's quorum driver, or an awaitable of one."""
+    quorum_description: Callable[[], Awaitable[QuorumDescription]]
+    """The quorum as this node's driver sees it."""
     broker_keys: Callable[[], Sequence[BrokerKey]]
     """The node's own keys with their values, for DescribeConfigs."""
     voters: Callable[[], Sequence[Voter]] = tuple

@@ -1,6 +1,6 @@
 """Where a node's metrics come from: one frozen bundle, built by node.py.
 
-May touch:  nothing, it only names the parts.     Must not touch: prometheus_client (exporter.py loads it at first use).
+May touch:  nothing, it only names the parts.     Must not touch: prometheus_client (page.py loads it at the first scrape).
 Invariants: a part that the node's roles do not have is None; everything is read, nothing is called that changes the state of a
             part.
 Read next:  exporter.py.
@@ -70,11 +70,3 @@ class NodeSources:
     """Lane name -> how many tasks its loop has."""
     lag_times: LagTimes = field(default_factory=LagTimes)
     """The scrapes' own memory."""
-
-
-def render_metrics(sources: NodeSources) -> tuple[bytes, str]:
-    """The /metrics body and its content type. prometheus_client is imported at the first scrape: 65 ms and 14 MiB that a
-    start need not wait for (measured)."""
-    from barnabas_broker.metrics.exporter import render
-
-    return render(sources)

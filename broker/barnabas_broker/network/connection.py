@@ -27,21 +27,22 @@ import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from inspect import isawaitable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from barnabas_broker.api import registry
 from barnabas_broker.api.api_versions import unsupported_version
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.network.output import OutputGate, Part, release_parts, send_paced_to_another_host
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.api.slot import Part, ResponseSlot, release_parts
+from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
+from barnabas_broker.network.receive_buffers import ReceiveBuffers
+from barnabas_broker.network.stats import NetworkStats
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import TooManyElements
-
-if TYPE_CHECKING:
-    from barnabas_broker.network.listener import KafkaListener
 
 logger = logging.getLogger(__name__)
 
@@ -56,71 +57,45 @@ _unpack_size = struct.Struct(">i").unpack_from
 _unpack_header = struct.Struct(">iih").unpack_from
 
 
-class ResponseSlot:
-    """The place of one answer in its connection's order. A handler fills or skips it exactly once, now or later."""
+class ConnectionListener(Protocol):
+    """What a connection asks of the listener that accepted it: what all its connections share, and its books about them."""
 
-    __slots__ = (
-        "api_key",
-        "cancel",
-        "connection",
-        "correlation_id",
-        "is_done",
-        "parts",
-        "size_bytes",
-        "started",
-        "version",
-    )
-
-    def __init__(self, connection: Connection, api_key: int, version: int, correlation_id: int, started: float) -> None:
-        self.connection: Connection | None = connection
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.is_done = False
-        self.parts: Sequence[Part] = ()
-        self.size_bytes = 0
-        self.cancel: Callable[[], object] | None = None
-        """Called when the connection is lost before the answer; set by a handler that parks."""
-        self.started = started
-
-    def fill(self, parts: Sequence[Part], size_bytes: int) -> None:
-        """Give the answer: a whole frame, its size prefix included, `size_bytes` long in all."""
-        connection = self.connection
-        if connection is None:  # the client is gone
-            release_parts(parts)
-            return
-        if self.is_done:
-            release_parts(parts)
-            raise InvariantViolated(f"two answers for one request of api {self.api_key}")
-        self.is_done = True
-        self.parts = parts
-        self.size_bytes = size_bytes
-        self.cancel = None
-        connection.slot_filled(size_bytes)
-
-    def note_broker(self) -> None:
-        """Another broker sent this request."""
-        if self.connection is not None:
-            self.connection.is_of_broker = True
-
-    def skip(self) -> None:
-        """No answer is due (acks=0)."""
-        self.fill((), 0)
+    name: str
+    loop: asyncio.AbstractEventLoop
+    services: BrokerServices
+    stats: NetworkStats
+    apis: dict[int, registry.Api]
+    """Every version served, by api key << 16 | version."""
+    buffers: ReceiveBuffers
+    congestion_control: bytes
+    frame_bytes_max: int
+    in_flight_max: int
+    queued_bytes_max: int
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    """Runs the waiting part of a handler."""
+    fail: Callable[[InvariantViolated], None]
+    """Ends the server."""
 
     @property
-    def listener_name(self) -> str:
-        """The listener the request came in on; empty once the client is gone."""
-        return self.connection.listener_name if self.connection is not None else ""
+    def probation_reason(self) -> str:
+        """Why a connection that is no broker's may not stay."""
+        ...
 
-    def count_errors(self, codes: Iterable[ErrorCode]) -> None:
-        """Count errors of single partitions."""
-        if self.connection is not None:
-            self.connection.count_errors(self.api_key, codes)
+    def admit(self, connection: Connection) -> bool:
+        """Count a new connection; False when the node has as many as it may."""
+        ...
 
-    def close_connection(self, reason: str) -> None:
-        """Give up on this client: the only answer an acks=0 producer can be given."""
-        if self.connection is not None:
-            self.connection.close(reason)
+    def forget(self, connection: Connection) -> None:
+        """Count a connection that is gone."""
+        ...
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Call the connection's flush once in this turn, behind what is scheduled."""
+        ...
+
+    def note_greedy(self, kind: int, client_host: str, reason: str) -> None:
+        """Log that a request was larger than its API takes."""
+        ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -151,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         "last_active",
     )
 
-    def __init__(self, listener: KafkaListener) -> None:
+    def __init__(self, listener: ConnectionListener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport
         self._gate: OutputGate

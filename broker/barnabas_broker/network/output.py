@@ -21,8 +21,9 @@ import os
 import socket as sockets
 from asyncio.trsock import TransportSocket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
+from barnabas_broker.api.slot import Part, release_parts
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.disk import File, FileRange
 
@@ -32,18 +33,10 @@ UNPACED = b"reno"
 """A congestion control that every Linux kernel has, and lets any process choose."""
 CONGESTION_CONTROL_BYTES_MAX = 16
 AnySocket = sockets.socket | TransportSocket
-Part = bytes | bytearray | memoryview | FileRange
 TURN_BYTES_MAX = 2 * 1024 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 _READ_AHEAD_BYTES = 256 * 1024
 _probe = [bytearray(1)]
-
-
-def release_parts(parts: Iterable[Part]) -> None:
-    """Let go of the file ranges of an answer that will not be sent."""
-    for part in parts:
-        if type(part) is FileRange:
-            part.file.release()
 
 
 def accept_unpaced(listening: AnySocket) -> bytes:

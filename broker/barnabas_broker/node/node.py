@@ -52,7 +52,8 @@ from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.metrics.health import find_dead, find_unready
 from barnabas_broker.metrics.http import HttpServer
 from barnabas_broker.metrics.lane_probe import LaneProbe
-from barnabas_broker.metrics.sources import NodeSources, render_metrics
+from barnabas_broker.metrics.page import render_metrics
+from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity, discover_quorum
 from barnabas_broker.node.control_lane import ControlLane

@@ -1,0 +1,117 @@
+"""The place of one answer in its connection's order, and what an answer is made of.
+
+May touch:  its connection through SlotConnection, FileRanges to release them.     Must not touch: sockets, the handlers.
+Invariants: a slot is filled or skipped exactly once; the parts of an answer that nobody will send are released.
+Read next:  produce.py and fetch.py, which fill slots; ../network/connection.py, which keeps them in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from barnabas_log.disk import FileRange
+from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated
+
+Part = bytes | bytearray | memoryview | FileRange
+"""A piece of an answer: bytes, or a range of a file that is sent without passing through this process."""
+
+
+def release_parts(parts: Iterable[Part]) -> None:
+    """Let go of the file ranges of an answer that will not be sent."""
+    for part in parts:
+        if type(part) is FileRange:
+            part.file.release()
+
+
+class SlotConnection(Protocol):
+    """What a slot asks of its connection."""
+
+    is_of_broker: bool
+    """Whether another broker fetched over it."""
+
+    @property
+    def listener_name(self) -> str:
+        """Name of the listener that accepted the connection."""
+        ...
+
+    def slot_filled(self, size_bytes: int) -> None:
+        """Note that an answer of this size is there."""
+        ...
+
+    def count_errors(self, api_key: int, codes: Iterable[ErrorCode]) -> None:
+        """Count errors returned to this client."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Close at once, count why."""
+        ...
+
+
+class ResponseSlot:
+    """The place of one answer in its connection's order. A handler fills or skips it exactly once, now or later."""
+
+    __slots__ = (
+        "api_key",
+        "cancel",
+        "connection",
+        "correlation_id",
+        "is_done",
+        "parts",
+        "size_bytes",
+        "started",
+        "version",
+    )
+
+    def __init__(
+        self, connection: SlotConnection, api_key: int, version: int, correlation_id: int, started: float
+    ) -> None:
+        self.connection: SlotConnection | None = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.is_done = False
+        self.parts: Sequence[Part] = ()
+        self.size_bytes = 0
+        self.cancel: Callable[[], object] | None = None
+        """Called when the connection is lost before the answer; set by a handler that parks."""
+        self.started = started
+
+    def fill(self, parts: Sequence[Part], size_bytes: int) -> None:
+        """Give the answer: a whole frame, its size prefix included, `size_bytes` long in all."""
+        connection = self.connection
+        if connection is None:  # the client is gone
+            release_parts(parts)
+            return
+        if self.is_done:
+            release_parts(parts)
+            raise InvariantViolated(f"two answers for one request of api {self.api_key}")
+        self.is_done = True
+        self.parts = parts
+        self.size_bytes = size_bytes
+        self.cancel = None
+        connection.slot_filled(size_bytes)
+
+    def note_broker(self) -> None:
+        """Another broker sent this request."""
+        if self.connection is not None:
+            self.connection.is_of_broker = True
+
+    def skip(self) -> None:
+        """No answer is due (acks=0)."""
+        self.fill((), 0)
+
+    @property
+    def listener_name(self) -> str:
+        """The listener the request came in on; empty once the client is gone."""
+        return self.connection.listener_name if self.connection is not None else ""
+
+    def count_errors(self, codes: Iterable[ErrorCode]) -> None:
+        """Count errors of single partitions."""
+        if self.connection is not None:
+            self.connection.count_errors(self.api_key, codes)
+
+    def close_connection(self, reason: str) -> None:
+        """Give up on this client: the only answer an acks=0 producer can be given."""
+        if self.connection is not None:
+            self.connection.close(reason)
