@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from barnabas_broker.admin.service import ConfigKeyView
-from barnabas_quorum.driver.node import Stats
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
+from barnabas_quorum.driver.quorum_stats import Stats
 from barnabas_quorum.driver.snapshots import SnapshotStats
 from barnabas_quorum.image.features import METADATA_VERSION, SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage

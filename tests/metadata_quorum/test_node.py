@@ -14,9 +14,8 @@ from barnabas_broker.node.metadata_log import QUORUM_STATE_FILE, decode_hard_sta
 from barnabas_quorum.driver.control_batches import voter_sets_in
 from barnabas_quorum.driver.grpc_transport import GrpcTransport
 from barnabas_quorum.driver.incarnation import METADATA_KEY
-from barnabas_quorum.driver.node import LeaderAndEpoch
 from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController, PeerUnreachable
-from barnabas_quorum.raft.messages import HardState, VoteReply, VoteRequest
+from barnabas_quorum.raft.messages import HardState, LeaderAndEpoch, VoteReply, VoteRequest
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import iterate_records, read_header
@@ -101,7 +100,7 @@ async def test_proposals_linger_while_a_flush_is_under_way_and_too_many_are_refu
         monkeypatch.setattr(leader.log, "flush", held_flush)
         first = leader.node.propose([b"x"], epoch=epoch)
         await until(lambda: leader.log.end_offset > first)
-        monkeypatch.setattr("barnabas_quorum.driver.node.PROPOSED_BYTES_MAX", 20_000)
+        monkeypatch.setattr("barnabas_quorum.driver.proposals.PROPOSED_BYTES_MAX", 20_000)
         records = [b"%d" % number + bytes(1000) for number in range(18)]
         for record in records:
             leader.node.propose([record], epoch=epoch)

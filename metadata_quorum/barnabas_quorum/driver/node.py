@@ -4,7 +4,7 @@ May touch:  asyncio, the RaftLog, the Transport.      Must not touch: files, gRP
 Invariants: hard state is durable before any message that depends on it leaves; a record counts only after its flush;
             the listener gets every committed batch once per process start, in order, or a snapshot in place of the
             batches that are gone.
-Read next:  ../raft/core.py; committed.py, which turns batches into records and back; snapshots.py; membership.py.
+Read next:  ../raft/core.py; proposals.py; committed.py, which turns batches into records and back; snapshots.py; membership.py.
 
 One task (`run`) feeds the core: an inbox of messages and finished flushes, a timer, the waiting proposals. It awaits only
 while hard state or a truncation goes to the disk, which elections need and steady work does not. A flush runs beside it,
@@ -22,11 +22,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, voters_batch
@@ -35,17 +34,19 @@ from barnabas_quorum.driver.log_cleaner import LogCleaner
 from barnabas_quorum.driver.membership import Change, VoterChanges
 from barnabas_quorum.driver.own_replica import OwnReplica, own_replica
 from barnabas_quorum.driver.peers import Peers
+from barnabas_quorum.driver.proposals import Proposals
 from barnabas_quorum.driver.quorum_description import QuorumDescription, describe_quorum
+from barnabas_quorum.driver.quorum_listener import QuorumListener
+from barnabas_quorum.driver.quorum_stats import Stats
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.driver.snapshot_loading import SnapshotLoading
-from barnabas_quorum.driver.snapshots import LoadedSnapshot, SnapshotProver, SnapshotSource, SnapshotWriter
-from barnabas_quorum.errors import BatchTooLarge, BufferExhausted, NotController, PeerUnreachable
+from barnabas_quorum.driver.snapshots import SnapshotProver, SnapshotWriter
+from barnabas_quorum.errors import BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
 from barnabas_quorum.raft.messages import (
     Append,
     BeginQuorumEpochReply,
-    CommittedBatch,
     EndQuorumEpochReply,
     FetchReply,
     FetchSnapshotReply,
@@ -65,25 +66,12 @@ from barnabas_quorum.raft.messages import (
 )
 from barnabas_quorum.raft.roles import Candidate, Follower, Leader, Prospective, Resigned
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
-from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset
-
-__all__ = [
-    "CommittedBatch",
-    "LeaderAndEpoch",
-    "QuorumListener",
-    "QuorumNode",
-    "Stats",
-]
 
 logger = logging.getLogger(__name__)
 
-BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Largest batch of the metadata log (KIP-595's maximum)."""
 BOOTSTRAP_ID_MAX = -2
 """Bootstrap servers are asked under this id and those below: who they are is not known yet."""
-PROPOSED_BYTES_MAX = 32 * 1024 * 1024
-"""Most bytes of proposals that wait to be written; beyond it proposals are refused."""
 INBOX_MESSAGES_MAX = 4096
 """Most peer messages that wait for the core; beyond it requests are refused."""
 COMMIT_BYTES_MAX = 1024 * 1024
@@ -95,59 +83,6 @@ SETTLE_S = 1.0
 Longer than the interval of the no-op records, each of whose flushes notes the one before: a quiet cluster flushes no more."""
 RESIGN_TIMEOUT_S = 1.0
 """How long a resigning leader waits for the voters to know."""
-
-
-class QuorumListener(Protocol):
-    """Who consumes the metadata log: the loader on every node, and the controller driver on a controller."""
-
-    def on_commit(self, batches: Sequence[CommittedBatch]) -> None:
-        """Committed data batches in offset order; each offset once per process start. Control records are left out."""
-        ...
-
-    def on_load_snapshot(self, snapshot: LoadedSnapshot) -> Iterator[None]:
-        """A snapshot takes the place of everything below its end; on_commit goes on from there. Done step by step: each
-        `next` is a short one, and it counts when the iterator ends. May be given up for a newer one. Never on a leader
-        that was announced. Raises DamagedSnapshot."""
-        ...
-
-    def take_snapshot(self) -> SnapshotSource | None:
-        """What a snapshot of everything on_commit brought would hold; None when there is nothing, or when it would end
-        within a metadata transaction."""
-        ...
-
-    def on_leader_change(self, leader: LeaderAndEpoch, next_offset: Offset) -> None:
-        """The known leader changed. `next_offset` is what the next proposal here would get.
-
-        On the new leader itself this comes only after on_commit got everything below the start of its epoch.
-        """
-        ...
-
-
-@dataclass(slots=True)
-class Stats:
-    """Plain counters since the start of the process."""
-
-    elections_begun: int = 0
-    """Epochs in which this replica stood for election."""
-    elections_won: int = 0
-    election_s: Histogram = field(default_factory=Histogram)
-    """From this replica's standing, pre-votes included, until it led or followed a leader."""
-    leader_changes: int = 0
-    requests_sent: int = 0
-    requests_failed: int = 0
-    requests_served: int = 0
-    proposals: int = 0
-    batches_written: int = 0
-    bytes_written: int = 0
-    records_appended: int = 0
-    """As leader."""
-    records_fetched: int = 0
-    """From a leader, and written here."""
-    append_s: Histogram = field(default_factory=Histogram)
-    """Writes to the log, before the flush."""
-    flush_s: Histogram = field(default_factory=Histogram)
-    commit_s: Histogram = field(default_factory=Histogram)
-    """Of own proposals, from propose to the high watermark passing them."""
 
 
 class _Flushed(NamedTuple):
@@ -172,12 +107,6 @@ class _Rotten(NamedTuple):
 
 class _Clean:
     """Time to look at the retention."""
-
-
-class _Proposal(NamedTuple):
-    batch: StoredBatch
-    proposed_s: float
-    is_urgent: bool
 
 
 _Event = Message | _Flushed | _Resign | _Frozen | _Rotten | _Clean | Change
@@ -284,9 +213,7 @@ class QuorumNode:
         self._tasks: asyncio.TaskGroup | None = None
         self._answers: dict[int, asyncio.Future[Reply]] = {}
         self._last_token = 0
-        self._proposals: list[_Proposal] = []
-        self._proposed_bytes = 0
-        self._uncommitted: deque[tuple[Offset, float]] = deque()
+        self._proposals = Proposals(self._core, linger_ms=config.append_linger_ms)
         self._delivered_offset = Offset(0)
         self._downloading: SnapshotId | None = None
         """Whose part this download has written: it goes when it is installed, or when the core gives it up."""
@@ -357,13 +284,7 @@ class QuorumNode:
             raise NotController(f"node {core.me.id} does not lead the quorum in epoch {epoch}")
         base_offset = self.log_end_offset
         batch = data_batch(records, base_offset=base_offset, epoch=epoch, timestamp_ms=self._clock_ms())
-        size = len(batch.data)
-        if size > BATCH_BYTES_MAX:
-            raise BatchTooLarge(f"{len(records)} metadata records make {size} bytes, at most {BATCH_BYTES_MAX} may be")
-        if self._proposed_bytes + size > PROPOSED_BYTES_MAX:
-            raise BufferExhausted(f"{self._proposed_bytes} bytes of proposals wait to be written")
-        self._proposals.append(_Proposal(batch, self._now_s(), is_urgent))
-        self._proposed_bytes += size
+        self._proposals.add(batch, now_s=self._now_s(), is_urgent=is_urgent)
         self.stats.proposals += 1
         self._wake.set()
         return Offset(batch.end_offset - 1)
@@ -382,7 +303,7 @@ class QuorumNode:
     @property
     def log_end_offset(self) -> Offset:
         """One past the last record here, committed or not; includes proposals that are not written yet."""
-        return self._proposals[-1].batch.end_offset if self._proposals else self._core.end_offset
+        return self._proposals.end_offset
 
     @property
     def voted_id(self) -> BrokerId:
@@ -458,7 +379,8 @@ class QuorumNode:
             self._take_inbox()
             if core.deadline_ms() <= self._now_ms():
                 core.tick(self._now_ms())
-            self._take_proposals()
+            if self._proposal_delay_ms() <= 0:
+                self._proposals.hand_over(now_ms=self._now_ms())
             while (ready := core.ready()) is not None:
                 await self._obey(ready)
             self._settle()
@@ -501,35 +423,14 @@ class QuorumNode:
             elif isinstance(event, _Clean):
                 self._cleaner.want()
             elif isinstance(event, Change):
-                self._hand_over_proposals()
+                self._proposals.hand_over(now_ms=self._now_ms())
                 self._changes.begin(event, self._now_ms())
             else:
                 core.step(event, self._now_ms())
 
-    def _take_proposals(self) -> None:
-        """Hand what waits to the core, unless a flush is in flight and the linger is not over."""
-        if self._proposals and self._proposal_delay_ms() <= 0:
-            self._hand_over_proposals()
-
-    def _hand_over_proposals(self) -> None:
-        core = self._core
-        proposals, self._proposals = self._proposals, []
-        self._proposed_bytes = 0
-        for batch, proposed_s, is_urgent in proposals:
-            if not core.is_leader or batch.epoch != core.epoch:
-                continue  # leadership is gone; whoever proposed hears it from on_leader_change
-            count = batch.end_offset - batch.base_offset
-            offset = core.propose(batch, record_count=count, now_ms=self._now_ms(), is_urgent=is_urgent)
-            assert offset == batch.base_offset, f"promised offset {batch.base_offset}, the log ends at {offset}"
-            self._uncommitted.append((batch.end_offset, proposed_s))
-
     def _proposal_delay_ms(self) -> float:
-        if not self._proposals:
-            return float("inf")
-        if not self._is_flushing:
-            return 0.0
-        waited_ms = (self._now_s() - self._proposals[0].proposed_s) * 1000
-        return max(0.0, self._config.append_linger_ms - waited_ms)
+        """How long proposals wait for a flush in flight; infinite where there are none."""
+        return self._proposals.delay_ms(now_s=self._now_s(), is_flushing=self._is_flushing)
 
     async def _obey(self, ready: Ready) -> None:
         """Persist, write, speak: in this order (raft/messages.py, Ready)."""
@@ -651,8 +552,7 @@ class QuorumNode:
     def _settle(self) -> None:
         """Account for what the core decided: own commits, a resignation that everybody has heard of."""
         core = self._core
-        while self._uncommitted and self._uncommitted[0][0] <= core.high_watermark:
-            _, proposed_s = self._uncommitted.popleft()
+        for proposed_s in self._proposals.committed():
             self.stats.commit_s.observe(self._now_s() - proposed_s)
         if core.lost_end is None and self._log.lost_end is not None:
             self._log.note_regained()
@@ -674,7 +574,7 @@ class QuorumNode:
         if isinstance(role, Leader):
             self._resigned.clear()
         else:
-            self._uncommitted.clear()
+            self._proposals.forget_uncommitted()
             if not isinstance(role, Resigned) or not role.resend_ms:
                 self._resigned.set()
 
