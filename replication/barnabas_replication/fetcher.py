@@ -36,6 +36,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from barnabas_log.errors import OutOfDescriptors, StorageFailed
@@ -90,40 +91,38 @@ class FollowedPartition:
         self.busy_until_ms = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetcherParts:
+    """What all fetchers of a broker share."""
+
+    broker_id: BrokerId
+    broker_epoch: Callable[[], int]
+    config: ReplicationConfig
+    peers: PeerFactory
+    request_flush: Callable[[UnifiedLog], None]
+    on_storage_error: Callable[[Partition, Exception], None]
+    """The log of a followed partition cannot be written."""
+    random: Random
+    """For jitter only."""
+    stats: Stats
+    throttle: ThrottleSide
+    """For replicas that are not in sync."""
+    may_fetch_ahead: Callable[[], bool]
+    """Whether all leaders read flushed offsets."""
+
+
 class Fetcher:
     """Follows one leader broker. `run` is its owner task; the other methods are called on the same loop."""
 
-    def __init__(
-        self,
-        *,
-        leader_id: BrokerId,
-        broker_id: BrokerId,
-        broker_epoch: Callable[[], int],
-        endpoint: Endpoint | None,
-        config: ReplicationConfig,
-        peers: PeerFactory,
-        request_flush: Callable[[UnifiedLog], None],
-        on_storage_error: Callable[[Partition, Exception], None],
-        random: Random,
-        stats: Stats,
-        throttle: ThrottleSide | None = None,
-        may_fetch_ahead: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """endpoint: where the leader listens, None while unknown. random: for jitter only. throttle: for replicas that are
-        not in sync. may_fetch_ahead: whether all leaders read flushed offsets."""
+    def __init__(self, leader_id: BrokerId, *, endpoint: Endpoint | None, parts: FetcherParts) -> None:
+        """endpoint: where the leader listens, None while unknown."""
         self.leader_id = leader_id
         self.is_stopped = False
-        self._broker_id = broker_id
-        self._broker_epoch = broker_epoch
         self._endpoint = endpoint
-        self._config = config
-        self._peers = peers
-        self._request_flush = request_flush
-        self._on_storage_error = on_storage_error
-        self._random = random
-        self._stats = stats
-        self._throttle = throttle or ThrottleSide()
-        self._may_fetch_ahead = may_fetch_ahead
+        self._parts = parts
+        self._config = parts.config
+        self._stats = parts.stats
+        self._throttle = parts.throttle
         self._loop = asyncio.get_running_loop()
         self._followed: dict[TopicPartition, FollowedPartition] = {}
         self._busy: dict[TopicPartition, FollowedPartition] = {}
@@ -242,8 +241,8 @@ class Fetcher:
         }
         config = self._config
         request = FetchSpec(
-            replica_id=self._broker_id,
-            replica_epoch=self._broker_epoch(),
+            replica_id=self._parts.broker_id,
+            replica_epoch=self._parts.broker_epoch(),
             max_wait_ms=wait_ms,
             min_bytes=config.replica_fetch_bytes_min,
             max_bytes=config.replica_fetch_response_bytes_max,
@@ -308,7 +307,7 @@ class Fetcher:
             stale, self._peer = self._peer, None
             await stale.close()
         if self._peer is None:
-            self._peer = self._peers(self.leader_id, endpoint)
+            self._peer = self._parts.peers(self.leader_id, endpoint)
             self._peer_endpoint = endpoint
         return self._peer
 
@@ -368,8 +367,8 @@ class Fetcher:
 
     def _is_throttled(self, partition: Partition) -> bool:
         """Whether our replica may catch up only as fast as the throttle says; one in sync is never held back."""
-        return self._broker_id not in partition.isr.committed and self._throttle.covers(
-            *partition.topic_partition, self._broker_id
+        return self._parts.broker_id not in partition.isr.committed and self._throttle.covers(
+            *partition.topic_partition, self._parts.broker_id
         )
 
     # ------------------------------------------------------------------ what the leader said
@@ -396,10 +395,10 @@ class Fetcher:
                     served.append(partition.topic_partition)
                     followed.busy_until_ms = now_ms + BUSY_MS
                     is_cut = is_full or len(fetched.records) * 2 >= spec.max_bytes
-                    if is_cut and partition in self._unflushed and self._may_fetch_ahead():
+                    if is_cut and partition in self._unflushed and self._parts.may_fetch_ahead():
                         self._cut[partition] = None
             except (OSError, StorageFailed) as error:
-                self._on_storage_error(partition, error)
+                self._parts.on_storage_error(partition, error)
             except OutOfDescriptors as error:
                 logger.warning("%s: fetched again later: %s", partition.topic_partition, error)
                 self._pause(followed, now_ms)
@@ -504,13 +503,13 @@ class Fetcher:
                 partition.log.write_pending()
             except StorageFailed as error:
                 # Not within this call: it would take the partition out of what is being looked through.
-                self._loop.call_soon(self._on_storage_error, partition, error)
+                self._loop.call_soon(self._parts.on_storage_error, partition, error)
                 return False
             if _is_durable(partition):
                 return True
             self._unflushed[partition] = None
             self._go_without_unflushed_ms = now_ms + FLUSH_WAIT_MS
-            self._request_flush(partition.log)
+            self._parts.request_flush(partition.log)
         return False
 
     def _pause(self, followed: FollowedPartition, now_ms: int) -> None:
@@ -529,7 +528,7 @@ class Fetcher:
     def _backoff_ms(self, failures: int) -> int:
         longest = self._config.replica_fetch_backoff_ms
         pause = min(longest, (longest << min(failures, 16)) // FIRST_BACKOFF_SHARE)
-        return max(1, int(pause * self._random.uniform(0.8, 1.2)))
+        return max(1, int(pause * self._parts.random.uniform(0.8, 1.2)))
 
     async def _pause_until(self, due_ms: int | None) -> None:
         """Sleep until then (None: for as long as it takes) or until woken."""

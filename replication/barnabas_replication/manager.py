@@ -1,20 +1,12 @@
 """All partitions of one broker: requests in, answers out, metadata in, replicas in step.
 
 May touch:  partitions, fetchers, the log manager, loop timers.      Must not touch: sockets, the Kafka codec, the wall clock.
-Invariants: every append is answered exactly once and every fetch at most once; no append is answered before its bytes count
-            (acks=1: in our own log, acks=all: below the HW); all state changes on one loop, none across an await.
-Read next:  partition.py; purgatory.py for who waits where; fetcher.py for the follower's side.
+Invariants: all state changes on one loop, none across an await.
+Read next:  appends.py, fetches.py (requests), followers.py (the follower's side), partition.py.
 
 Not obvious:
-- The cork: appends only queue bytes. One `_drain` per loop iteration writes every dirty log with one system call, starts the
-  flushes, moves HWs and answers parked follower fetches at once (holding them back 3 ms costs 70 % of the throughput with
-  five requests in flight; one write per iteration instead of per connection gives 33 -> 55 k small requests/s).
-- The HW travels to followers with the next data. Where nothing follows, it is pushed HIGH_WATERMARK_PUSH_MS after it moved by
-  answering the parked fetch without data: answering at once would double the fetch rounds of a busy partition.
 - A restarted broker hears of older images first, in which a topic may be the one before the one that its log is of, or its
   replicas others: nothing on disk is given up before an image that knows this very life of the broker.
-- Produces have no timer each: one sweep per SWEEP_MS expires them, so a time-out may come that much late. The same sweep looks
-  whether they wait for followers from which nothing is heard, so that partitions without waiting writes cost nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +14,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from random import Random
 
 from barnabas_log.config import LogConfig
 from barnabas_log.errors import (
-    BatchPassesSegment,
-    BatchTooLarge,
     NoRoom,
-    NotOneBatch,
     OutOfDescriptors,
     StorageFailed,
 )
@@ -42,31 +30,26 @@ from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.image.topics import TopicsDelta, TopicsImage
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication.alter_partition import IsrProposals
+from barnabas_replication.appends import Appends
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
 from barnabas_replication.deletion import delete_records
 from barnabas_replication.errors import (
-    InternalTopic,
-    InvalidRequiredAcks,
     NotLeaderOrFollower,
-    RequestTimedOut,
-    UnknownTopicOrPartition,
 )
-from barnabas_replication.fetcher import Fetcher
+from barnabas_replication.fetches import Fetches
+from barnabas_replication.followers import Followers
+from barnabas_replication.heard import Heard
+from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.log_placement import is_stray, refusal_of_new_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
-from barnabas_replication.purgatory import ParkedFetch, ParkedProduce
 from barnabas_replication.recompression import Recompression
 from barnabas_replication.repair import Repairs
-from barnabas_replication.replica_state import LONG_AGO_MS
 from barnabas_replication.requests import (
     AppendEntry,
-    AppendOutcome,
     Buffer,
     Cancel,
-    CurrentLeader,
-    FetchOutcome,
     FetchPartitionSpec,
     FetchPartitionSpecs,
     FetchSpec,
@@ -79,9 +62,7 @@ from barnabas_replication.throttle import ReplicationThrottle
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import (
-    NO_BROKER,
     NO_EPOCH,
-    NO_OFFSET,
     ZERO_UUID,
     BrokerId,
     Endpoint,
@@ -90,41 +71,16 @@ from barnabas_wire.kafka.ids import (
     TopicPartition,
     Uuid,
 )
-from barnabas_wire.records.batch import CorruptBatch
-from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
 
-HIGH_WATERMARK_PUSH_MS = 7
-"""How long the HW waits for data to travel with before idle followers are told."""
-SWEEP_MS = 100
-"""How often parked produces are looked through for time-outs, while there are any."""
 TIME_SEARCHES_MAX = 2
 """Searches by time under way: of the disk's four threads some stay free for checkpoints and coordinators."""
 OPEN_RETRY_S = 1.0
 """After which logs are opened that found no descriptor."""
 SUSPECT_EVERY_MS = 60_000
 """How often a log is checked because a follower does not take what it is sent."""
-LATE_MS = 500
-"""A sweep later than this gives followers the time back in which nothing was read of them."""
-ACKS_ALL = -1
-APPEND_ERRORS_WITHOUT_START = (
-    BatchPassesSegment,
-    BatchTooLarge,
-    CorruptBatch,
-    InternalTopic,
-    NotLeaderOrFollower,
-    NotOneBatch,
-    OutOfDescriptors,
-    StorageFailed,
-)
-"""Where Kafka leaves the log start offset of a refused append at -1; beside every other error it is told."""
-
 _NEVER_MS = 1 << 62
-
-
-def _nothing() -> None:
-    """The Cancel of a fetch that was answered already."""
 
 
 class ReplicaManager:
@@ -156,26 +112,10 @@ class ReplicaManager:
         self._config = config
         self._logs = logs
         self._log_config = log_config
-        self._peers = peers
-        self._clock_ms = clock_ms
-        self._random = random
         self._loop = asyncio.get_running_loop()
-        self._image = MetadataImage.EMPTY
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._hosted = HostedPartitions(broker_id)
+        self._partitions = self._hosted.partitions
         self._proposals = IsrProposals(controller, now_ms=self.now_ms)
-        self._fetchers: dict[BrokerId, Fetcher] = {}
-        self._fetcher_of: dict[TopicPartition, Fetcher] = {}
-        self._tasks: asyncio.TaskGroup | None = None
-        self._dirty: dict[Partition, None] = {}
-        self._is_drain_scheduled = False
-        self._turn_clock_ms = self._turn_ms = 0
-        self._held_back: dict[Partition, None] = {}
-        self._awaited: dict[Partition, None] = {}
-        self._heard_ms: dict[BrokerId, int] = {}
-        """By follower, until when its last fetch shows that it lives: the time by which that was to be answered."""
-        self._sweep: asyncio.TimerHandle | None = None
-        self._sweep_at_ms = _NEVER_MS
-        self._to_push: dict[Partition, None] = {}
         self._starts_to_raise: dict[Partition, Offset] = {}
         self._start_to_raise = asyncio.Event()
         self._postponed: dict[TopicPartition, None] = {}
@@ -198,6 +138,31 @@ class ReplicaManager:
         self._full_directories: set[str] = set(logs.full_directories)
         self.throttle = ReplicationThrottle()
         self.recompression = Recompression(self._config_of, self.stats)
+        self._heard = Heard(broker_id)
+        self._appends = Appends(
+            self._hosted,
+            heard=self._heard,
+            config=config,
+            recompression=self.recompression,
+            request_flush=logs.request_flush,
+            on_storage_error=self._on_storage_error,
+            clock_ms=clock_ms,
+            stats=self.stats,
+        )
+        self._fetches = Fetches(
+            self._hosted, heard=self._heard, config=config, throttle=self.throttle.as_leader, stats=self.stats
+        )
+        self._followers = Followers(
+            self._hosted,
+            broker_epoch=broker_epoch,
+            config=config,
+            peers=peers,
+            request_flush=logs.request_flush,
+            on_storage_error=self._on_storage_error,
+            random=random,
+            stats=self.stats,
+            throttle=self.throttle.as_follower,
+        )
         self._repairs = Repairs(host=self, logs=logs, peers=peers)
         self._suspected_ms: dict[Partition, int] = {}
         logs.on_flushed = self._on_flushed
@@ -206,7 +171,7 @@ class ReplicaManager:
         logs.on_room_changed = lambda directory, has_room: self.set_room(directory, has_room=has_room)
         logs.stays_when_full = self._stays_when_full
 
-    # ------------------------------------------------------------------ produce
+    # ------------------------------------------------------------------ produce and fetch
 
     def append_records(
         self,
@@ -215,379 +180,38 @@ class ReplicaManager:
         required_acks: int,
         timeout_ms: int,
         respond: RespondAppend,
-        is_internal: bool = False,
-        is_recompressed: bool = False,
     ) -> None:
-        """Append one produce request. `respond` is called once: at once (acks=0, or nothing to wait for) or later.
-
-        required_acks: 0 answers after the append, 1 once our own log counts it, -1 (all) once the HW passed it.
-        is_recompressed: the batches are in their topics' codecs, or not to be brought into them.
-        """
-        stats = self.stats
-        if not -1 <= required_acks <= 1:
-            error = InvalidRequiredAcks(f"acks must be -1, 0 or 1, not {required_acks}")
-            respond([AppendOutcome(topic, number, error) for topic, number, _ in entries])
-            return
-        if self.recompression.is_needed and not (is_internal or is_recompressed):
-            append = partial(
-                self.append_records, required_acks=required_acks, timeout_ms=timeout_ms, is_recompressed=True
-            )
-            if self.recompression.takes(entries, append, respond):
-                return
-        if not self._is_drain_scheduled:
-            self._schedule_drain()
-        clock_ms = self._turn_clock_ms
-        is_all_acks = required_acks == ACKS_ALL
-        partitions = self._partitions
-        outcomes: list[AppendOutcome] = []
-        parked: ParkedProduce | None = None
-        for topic, number, batches in entries:
-            partition = partitions.get((topic, number))
-            try:
-                if partition is None:
-                    raise self._absent(topic, number)
-                result = partition.append_as_leader(
-                    batches, is_all_acks=is_all_acks, clock_ms=clock_ms, is_internal=is_internal
-                )
-            except KafkaError as error:
-                stats.append_errors += 1
-                if partition is not None:
-                    partition.traffic.append_errors += 1
-                hint = self._leader_hint(topic, number) if isinstance(error, NotLeaderOrFollower) else None
-                start = NO_OFFSET
-                if partition is not None and not isinstance(error, APPEND_ERRORS_WITHOUT_START):
-                    start = partition.log.log_start_offset
-                outcomes.append(AppendOutcome(topic, number, error, log_start_offset=start, current_leader=hint))
-                continue
-            first_offset, last_offset, _, append_time_ms, record_count, size_bytes, is_duplicate = result
-            if not is_duplicate:
-                stats.appended_bytes += size_bytes
-                stats.appended_records += record_count
-                traffic = partition.traffic
-                traffic.bytes_in += size_bytes
-                traffic.records_in += record_count
-                self._dirty[partition] = None
-            start = partition.log.log_start_offset
-            outcomes.append(new_tuple(AppendOutcome, (topic, number, None, first_offset, append_time_ms, start, None)))
-            if required_acks == 0:
-                continue
-            required_offset: Offset = last_offset + 1  # type: ignore[assignment]  # a cast per request would be a call
-            if is_all_acks:
-                if partition.high_watermark >= required_offset:
-                    continue
-                queue = partition.waiting_for_commit
-            else:
-                if partition.durable_end_offset >= required_offset:
-                    continue
-                queue = partition.waiting_for_flush
-            if parked is None:
-                parked = ParkedProduce(outcomes, respond, self._turn_ms + timeout_ms)
-            queue.park(required_offset, parked, len(outcomes) - 1)
-            self._awaited[partition] = None
-        if parked is None:
-            respond(outcomes)
-            return
-        if parked.deadline_ms < self._sweep_at_ms:
-            self._schedule_sweep(parked.deadline_ms)
-        parked.settle()
+        """See Appends.append_records."""
+        self._appends.append_records(entries, required_acks=required_acks, timeout_ms=timeout_ms, respond=respond)
 
     def append_internal(
         self, topic_partition: TopicPartition, batch: Buffer, *, leader_epoch: Epoch, timeout_ms: int
     ) -> asyncio.Future[Offset]:
-        """Append a coordinator's batch with acks=all; resolves with its last offset once the HW has passed it.
+        """See Appends.append_internal."""
+        return self._appends.append_internal(topic_partition, batch, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
 
-        Fails with the KafkaError of the append (already set when this returns, nothing written), or later with
-        RequestTimedOut, NotEnoughReplicasAfterAppend or NotLeaderOrFollower (written, may yet commit).
-        """
-        future: asyncio.Future[Offset] = self._loop.create_future()
-        partition = self._partitions.get(topic_partition)
-        if partition is None or partition.leader_epoch != leader_epoch:
-            future.set_exception(
-                NotLeaderOrFollower(f"broker {self.broker_id} does not lead {topic_partition} in epoch {leader_epoch}")
-            )
-            return future
-        log = partition.log
+    def fetch(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
+        """See Fetches.fetch."""
+        return self._fetches.fetch(request, partitions, respond)
 
-        def respond(outcomes: list[AppendOutcome]) -> None:
-            if future.done():
-                return
-            error = outcomes[0].error
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(last_offset)
+    def fetch_one(self, request: FetchSpec, spec: FetchPartitionSpec, respond: RespondFetch) -> Cancel:
+        """See Fetches.fetch_one."""
+        return self._fetches.fetch_one(request, spec, respond)
 
-        end_before = log.log_end_offset
-        last_offset = Offset(-1)
-        self.append_records(
-            [AppendEntry(topic_partition.topic, topic_partition.partition, batch)],
-            required_acks=ACKS_ALL,
-            timeout_ms=timeout_ms,
-            respond=respond,
-            is_internal=True,
-        )
-        if not future.done():
-            assert log.log_end_offset > end_before, f"{topic_partition}: an internal append parked without appending"
-            last_offset = Offset(log.log_end_offset - 1)
-        return future
-
-    def _schedule_drain(self) -> None:
-        """Drain in the next turn of the loop, and take the time of this one: once for all its appends."""
-        if not self._is_drain_scheduled:
-            self._is_drain_scheduled = True
-            self._turn_clock_ms = self._clock_ms()
-            self._turn_ms = self.now_ms()
-            self._loop.call_soon(self._drain)
-
-    def _drain(self) -> None:
-        """Once per loop iteration with appends: write, start flushes, move HWs, answer followers."""
-        self._is_drain_scheduled = False
-        dirty, self._dirty = self._dirty, {}
-        now_ms = self.now_ms()
-        request_flush = self._logs.request_flush
-        for partition in dirty:
-            log = partition.log
-            try:
-                log.write_pending()
-            except (OSError, StorageFailed) as error:
-                self._on_storage_error(partition, error)
-                continue
-            if log.durability.written_end_offset < log.log_end_offset:
-                self._held_back[partition] = None
-            if partition.is_durable_by_flush:
-                request_flush(log)
-            else:
-                partition.on_durable_end_advance(now_ms=now_ms)
-        for partition in dirty:
-            if partition.follower_fetches:
-                partition.follower_fetches.wake()
+    def on_high_watermark_advance(self, partition: Partition) -> None:
+        """See PartitionHost."""
+        self._fetches.on_high_watermark_advance(partition)
 
     def _on_flushed(self, log: UnifiedLog) -> None:
         """A flush round has made the log durable further than before."""
-        if self._held_back:
-            # Writes that a slow flush held back can go now: their followers wait for nothing else.
-            self._dirty.update(self._held_back)
-            self._held_back.clear()
-            self._schedule_drain()
+        self._appends.on_flushed()
         partition = self._partitions.get(log.topic_partition)
         if partition is None or partition.log is not log:
             return
         if partition.is_leader:
             partition.on_durable_end_advance(now_ms=self.now_ms())
         else:
-            fetcher = self._fetcher_of.get(partition.topic_partition)
-            if fetcher is not None:
-                fetcher.on_flushed(partition)
-
-    def _schedule_sweep(self, due_ms: int) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-        now_ms = self.now_ms()
-        self._sweep_at_ms = min(due_ms, now_ms + SWEEP_MS)
-        self._sweep = self._loop.call_later(max(0, self._sweep_at_ms - now_ms + 1) / 1000, self._expire_produces)
-
-    def _expire_produces(self) -> None:
-        now_ms = self.now_ms()
-        late_ms = now_ms - self._sweep_at_ms
-        self._sweep = None
-        self._sweep_at_ms = _NEVER_MS
-        if late_ms > LATE_MS:
-            # This process stood still, so what its followers said meanwhile may not be read yet.
-            self._heard_ms = {broker_id: heard_ms + late_ms for broker_id, heard_ms in self._heard_ms.items()}
-        is_somebody_silent = any(
-            now_ms - self.heard_ms(broker_id) > self._config.replica_fetch_silence_ms_max
-            for broker_id in self._image.cluster.brokers
-            if broker_id != self.broker_id
-        )
-        for partition in tuple(self._awaited):
-            if is_somebody_silent:
-                partition.drop_silent(now_ms=now_ms)
-
-            def make_error(name: TopicPartition = partition.topic_partition) -> RequestTimedOut:
-                return RequestTimedOut(f"{name}: the records were not acknowledged in time; they are in the log")
-
-            self.stats.produce_timeouts += partition.waiting_for_commit.expire(now_ms, make_error)
-            self.stats.produce_timeouts += partition.waiting_for_flush.expire(now_ms, make_error)
-            if not partition.waiting_for_commit and not partition.waiting_for_flush:
-                self._awaited.pop(partition, None)
-        if self._awaited and self._sweep is None:
-            self._schedule_sweep(_NEVER_MS)
-
-    # ------------------------------------------------------------------ fetch
-
-    def fetch(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
-        """Answer one fetch, at once or when there is enough, at latest after max_wait_ms.
-
-        The returned Cancel forgets it (connection gone). Ranges in the outcomes are the receiver's to release.
-        """
-        replica_id = request.replica_id
-        if replica_id >= 0 and self._is_from_earlier_life(request):
-            respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
-            return _nothing
-        if replica_id >= 0:
-            self._heard_ms[replica_id] = self.now_ms() + max(0, request.max_wait_ms)
-        outcomes, size_bytes, is_final = self._look(request, partitions, is_first_look=True)
-        if is_final or size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not partitions:
-            self._answer(replica_id, outcomes, respond)
-            return _nothing
-        _release(outcomes)
-        return self._park(request, partitions, respond)
-
-    def fetch_one(self, request: FetchSpec, spec: FetchPartitionSpec, respond: RespondFetch) -> Cancel:
-        """`fetch` of one partition: the usual poll of a consumer, flat, since its price is our own steps."""
-        partition = self._partitions.get((spec[0], spec[2]))
-        if partition is None or request.replica_id >= 0:
-            return self.fetch(request, (spec,), respond)
-        bytes_max = self._config.fetch_bytes_max
-        if request.max_bytes < bytes_max:
-            bytes_max = request.max_bytes
-        outcome = partition.fetch(
-            spec, request, bytes_max=bytes_max, is_one_batch_due=True, is_first_look=True, now_ms=0
-        )
-        size_bytes = outcome.size_bytes
-        if size_bytes < request.min_bytes and request.max_wait_ms > 0:
-            if outcome.error is None and outcome.diverging_epoch is None and outcome.preferred_read_replica < 0:
-                _release([outcome])
-                return self._park(request, (spec,), respond)
-        elif size_bytes:
-            partition.traffic.bytes_out += size_bytes
-            self.stats.fetched_bytes += size_bytes
-        respond([outcome])
-        return _nothing
-
-    def _park(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
-        is_follower = request.replica_id >= 0
-        parked = ParkedFetch(request, partitions, respond, self._look_again)
-        parked.cancel_timer = self._loop.call_later(request.max_wait_ms / 1000, self._expire_fetch, parked).cancel
-        parked.wait_in(
-            partition.follower_fetches if is_follower else partition.consumer_fetches
-            for topic, _, number, *_ in partitions
-            if (partition := self._partitions.get((topic, number))) is not None
-        )
-        self.stats.fetch_parked += 1
-        return parked.leave
-
-    def _look(
-        self, request: FetchSpec, partitions: FetchPartitionSpecs, *, is_first_look: bool
-    ) -> tuple[list[FetchOutcome], int, bool]:
-        """Read all partitions: outcomes, bytes found, and whether one of them cannot wait (error, divergence)."""
-        get = self._partitions.get
-        replica_id = request.replica_id
-        limit = request.max_bytes
-        now_ms = 0
-        is_throttled = False
-        if replica_id >= 0:
-            now_ms = int(self._loop.time() * 1000)
-            throttle = self.throttle.as_leader
-            is_throttled = throttle.is_on and throttle.ready_at_ms(now_ms) > now_ms
-        elif limit > (limit_of_consumer := self._config.fetch_bytes_max):
-            limit = limit_of_consumer
-        left = limit
-        is_final = False
-        outcomes = []
-        for spec in partitions:
-            topic, topic_id, number, _, _, _, _, _, _ = spec
-            partition = get((topic, number))
-            if partition is None:
-                hint = self._leader_hint(topic, number)
-                outcome = FetchOutcome(topic, topic_id, number, self._absent(topic, number), current_leader=hint)
-            else:
-                is_held_back = is_throttled and self._is_throttled(partition, replica_id)
-                outcome = partition.fetch(
-                    spec,
-                    request,
-                    bytes_max=0 if is_held_back else left,
-                    is_one_batch_due=left == limit and not is_held_back,
-                    is_first_look=is_first_look,
-                    now_ms=now_ms,
-                )
-            if (
-                outcome.error is not None
-                or outcome.diverging_epoch is not None
-                or outcome.preferred_read_replica != NO_BROKER
-            ):
-                is_final = True
-            left -= outcome.size_bytes
-            outcomes.append(outcome)
-        return outcomes, limit - left, is_final
-
-    def _look_again(self, parked: ParkedFetch) -> None:
-        """Something moved on one of its partitions."""
-        outcomes, size_bytes, is_final = self._look(parked.request, parked.partitions, is_first_look=False)
-        if is_final or size_bytes >= parked.request.min_bytes:
-            parked.leave()
-            self._answer(parked.request.replica_id, outcomes, parked.respond)
-        else:
-            _release(outcomes)
-
-    def _expire_fetch(self, parked: ParkedFetch) -> None:
-        if parked.is_done:
-            return
-        parked.leave()
-        outcomes, _, _ = self._look(parked.request, parked.partitions, is_first_look=False)
-        self._answer(parked.request.replica_id, outcomes, parked.respond)
-
-    def _answer(self, replica_id: BrokerId, outcomes: list[FetchOutcome], respond: RespondFetch) -> None:
-        total_bytes = 0
-        throttled_bytes = 0
-        get = self._partitions.get
-        for outcome in outcomes:
-            size_bytes = outcome.size_bytes
-            if outcome.error is not None or (not size_bytes and replica_id < 0):
-                continue
-            partition = get((outcome.topic, outcome.partition))
-            if partition is None:
-                continue
-            total_bytes += size_bytes
-            if replica_id < 0:
-                partition.traffic.bytes_out += size_bytes
-                continue
-            partition.sent_high_watermarks[replica_id] = outcome.high_watermark
-            if size_bytes and self._is_throttled(partition, replica_id):
-                throttled_bytes += size_bytes
-        if throttled_bytes:
-            self.throttle.as_leader.take(throttled_bytes, self.now_ms())
-        if replica_id >= 0:
-            self.stats.follower_fetched_bytes += total_bytes
-        else:
-            self.stats.fetched_bytes += total_bytes
-        respond(outcomes)
-
-    def _is_throttled(self, partition: Partition, replica_id: BrokerId) -> bool:
-        """Whether what this follower gets of the partition counts for the leader's throttle."""
-        return replica_id not in partition.isr.committed and self.throttle.as_leader.covers(
-            *partition.topic_partition, replica_id
-        )
-
-    def _is_from_earlier_life(self, request: FetchSpec) -> bool:
-        """KIP-903: a fetch sent before the follower's restart must not bring the restarted one into the ISR."""
-        registered = self._image.cluster.brokers.get(request.replica_id)
-        return registered is not None and -1 < request.replica_epoch < registered.epoch
-
-    def _refuse_earlier_life(self, request: FetchSpec, topic: str, number: int) -> FetchOutcome:
-        error = NotLeaderOrFollower(
-            f"broker {request.replica_id} has registered anew since epoch {request.replica_epoch}"
-        )
-        partition = self._partitions.get((topic, number))
-        topic_id = Uuid(bytes(16)) if partition is None else partition.topic_id
-        return FetchOutcome(topic, topic_id, number, error)
-
-    def on_high_watermark_advance(self, partition: Partition) -> None:
-        """See PartitionHost."""
-        if not self._to_push:
-            self._loop.call_later(HIGH_WATERMARK_PUSH_MS / 1000, self._push_high_watermarks)
-        self._to_push[partition] = None
-
-    def _push_high_watermarks(self) -> None:
-        due, self._to_push = self._to_push, {}
-        for partition in due:
-            if not partition.is_leader:
-                continue
-            sent = partition.sent_high_watermarks
-            for parked in partition.follower_fetches.fetches():
-                if not parked.is_done and sent.get(parked.request.replica_id, -1) < partition.high_watermark:
-                    self.stats.high_watermark_pushes += 1
-                    self._expire_fetch(parked)
+            self._followers.on_flushed(partition)
 
     # ------------------------------------------------------------------ log starts
 
@@ -601,9 +225,7 @@ class ReplicaManager:
 
     def answer_followers(self, partition: Partition) -> None:
         """See DeletionHost."""
-        for parked in partition.follower_fetches.fetches():
-            if not parked.is_done:
-                self._expire_fetch(parked)
+        self._fetches.answer_followers(partition)
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """See PartitionHost."""
@@ -637,7 +259,7 @@ class ReplicaManager:
         """The partition if a replica of it is here. Raises UnknownTopicOrPartition, NotLeaderOrFollower, or the error of its disk."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise self._absent(*topic_partition)
+            raise self._hosted.absent(*topic_partition)
         if partition.storage_error is not None:
             raise partition.storage_error
         return partition
@@ -649,7 +271,7 @@ class ReplicaManager:
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise self._absent(*topic_partition)
+            raise self._hosted.absent(*topic_partition)
         partition.check_leader(current_leader_epoch)
         return partition
 
@@ -678,7 +300,7 @@ class ReplicaManager:
         """The settings of a topic changed: its logs take them, and HWs follow (min.insync.replicas, flush mode)."""
         now_ms = self.now_ms()
         self.recompression.note(topic, config)
-        image = self._image.topics.get(topic)
+        image = self._hosted.image.topics.get(topic)
         for index in () if image is None else image.partitions:
             partition = self._partitions.get((topic, index))
             if partition is not None:
@@ -695,7 +317,7 @@ class ReplicaManager:
         Call it for every image, also when no topic changed (delta None): broker epochs, fencing and endpoints are read
         from the image.
         """
-        before, self._image = self._image, image
+        before, self._hosted.image = self._hosted.image, image
         if self._topics_at_start is None and self._is_present_life():
             self._topics_at_start = image.topics
         now_ms = self.now_ms()
@@ -729,8 +351,7 @@ class ReplicaManager:
                     self._report_fault(partition)
         self._repairs.wake()
         if image.cluster is not before.cluster:
-            for leader_id, fetcher in self._fetchers.items():
-                fetcher.set_endpoint(self.endpoint_of(leader_id))
+            self._followers.take_endpoints()
             for partition in self._partitions.values():
                 partition.refresh(now_ms=now_ms)
 
@@ -759,7 +380,7 @@ class ReplicaManager:
         postponed, self._postponed = self._postponed, {}
         changes = []
         for topic_partition in postponed:
-            topic = self._image.topics.get(topic_partition.topic)
+            topic = self._hosted.image.topics.get(topic_partition.topic)
             registration = None if topic is None else topic.partitions.get(topic_partition.partition)
             if topic is not None and registration is not None:
                 changes.append((topic_partition, topic.id, registration))
@@ -780,13 +401,13 @@ class ReplicaManager:
     def _remove_strays(self) -> None:
         """No delta tells of topics that were deleted, and partitions that moved away, while this broker was down."""
         for topic_partition in list(self._logs.rivals):
-            topic = self._image.topics.get(topic_partition.topic)
+            topic = self._hosted.image.topics.get(topic_partition.topic)
             # no replica is left of those whose turn has not come: one of them is enough to be looked at below
             self._logs.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
         for topic_partition, log in list(self._logs.logs.items()):
             if topic_partition in self._partitions:
                 continue
-            topic = self._image.topics.get(topic_partition.topic)
+            topic = self._hosted.image.topics.get(topic_partition.topic)
             if is_stray(
                 log.topic_id,
                 topic_id=None if topic is None else topic.id,
@@ -804,7 +425,7 @@ class ReplicaManager:
 
     def _is_present_life(self) -> bool:
         """Whether the image knows the registration of this very process, and so all that an earlier life of this broker saw."""
-        me = self._image.cluster.brokers.get(self.broker_id)
+        me = self._hosted.image.cluster.brokers.get(self.broker_id)
         return me is not None and me.epoch == self.broker_epoch()
 
     def _knows_own_past(self) -> bool:
@@ -813,7 +434,7 @@ class ReplicaManager:
 
     def _is_of_this_life(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition was made since this life of the broker began: no earlier one can have had a log of it."""
-        first, topic = self._topics_at_start, self._image.topics.get(topic_partition.topic)
+        first, topic = self._topics_at_start, self._hosted.image.topics.get(topic_partition.topic)
         if first is None or topic is None:
             return False
         then = first.get_by_id(topic.id)
@@ -822,18 +443,18 @@ class ReplicaManager:
     def _lead(
         self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration, now_ms: int
     ) -> None:
-        partition = self._hosted(topic_partition, topic_id, registration)
+        partition = self._host(topic_partition, topic_id, registration)
         if partition is None:
             return
         self._tell_directory(partition, registration)
         self._tell_fault(partition, registration)
-        self._stop_fetching(partition)
+        self._followers.stop(partition)
         partition.make_leader(registration, now_ms=now_ms, is_present_life=self._is_present_life())
         if not self._is_present_life():
             self._led_before[topic_partition] = None
 
     def _follow(self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration) -> None:
-        partition = self._hosted(topic_partition, topic_id, registration)
+        partition = self._host(topic_partition, topic_id, registration)
         if partition is None:
             return
         self._tell_directory(partition, registration)
@@ -844,36 +465,10 @@ class ReplicaManager:
             self._postponed[topic_partition] = None
             return
         if partition.make_follower(registration):
-            self._stop_fetching(partition)
-            self._begin_fetching(partition)
+            self._followers.stop(partition)
+            self._followers.begin(partition)
 
-    def _begin_fetching(self, partition: Partition) -> None:
-        """Have the leader's fetcher keep it in step, unless its disk failed or is full: then there is nowhere to write."""
-        leader_id = partition.leader_id
-        if leader_id == NO_BROKER or partition.storage_error is not None or not partition.has_room:
-            return
-        fetcher = self._fetchers.get(leader_id)
-        if fetcher is None:
-            fetcher = self._fetchers[leader_id] = Fetcher(
-                leader_id=leader_id,
-                broker_id=self.broker_id,
-                broker_epoch=self.broker_epoch,
-                endpoint=self.endpoint_of(leader_id),
-                config=self._config,
-                peers=self._peers,
-                request_flush=self._logs.request_flush,
-                on_storage_error=self._on_storage_error,
-                random=self._random,
-                stats=self.stats,
-                throttle=self.throttle.as_follower,
-                may_fetch_ahead=lambda: self._image.features.has_flushed_offsets,
-            )
-            if self._tasks is not None:
-                self._tasks.create_task(fetcher.run())
-        fetcher.add(partition)
-        self._fetcher_of[partition.topic_partition] = fetcher
-
-    def _hosted(
+    def _host(
         self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration
     ) -> Partition | None:
         """The partition, its log opened or made; None when its directory fails or may hold the log already, or the image may
@@ -904,7 +499,7 @@ class ReplicaManager:
             log = self._logs.get_or_create(
                 topic_partition,
                 topic_id,
-                self._log_config(topic_partition.topic, self._image),
+                self._log_config(topic_partition.topic, self._hosted.image),
                 directory_id=directory_of(registration, self.broker_id),
             )
         except OutOfDescriptors as error:
@@ -913,7 +508,7 @@ class ReplicaManager:
         except NoRoom as error:
             logger.info("%s: its log is made when there is room: %s", topic_partition, error)
             self._postponed[topic_partition] = None
-            if self._image.features.has_replica_faults:
+            if self._hosted.image.features.has_replica_faults:
                 self.on_replica_fault(topic_id, topic_partition.partition, ReplicaFault.NO_ROOM)
             return None
         except (OSError, StorageFailed) as error:
@@ -921,7 +516,7 @@ class ReplicaManager:
             if self._logs.get(topic_partition) is None and 0 < len(self._logs.online_directories) < online:
                 # Its directory failed just now, with nothing in it: another may do. Nobody would ask again, and a leader
                 # that hosts nothing is led on by no one else.
-                return self._hosted(topic_partition, topic_id, registration)
+                return self._host(topic_partition, topic_id, registration)
             return None
         traffic = self.topic_traffic.setdefault(topic_partition.topic, TopicTraffic())
         traffic.hosted += 1
@@ -981,7 +576,7 @@ class ReplicaManager:
             self._report_fault(partition)
 
     def _report_fault(self, partition: Partition) -> None:
-        if self._image.features.has_replica_faults:
+        if self._hosted.image.features.has_replica_faults:
             self.on_replica_fault(partition.topic_id, partition.topic_partition.partition, partition.fault)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
@@ -995,40 +590,18 @@ class ReplicaManager:
             if not partition.traffic.hosted:
                 del self.topic_traffic[topic_partition.topic]
                 self.recompression.forget(topic_partition.topic)
-            self._stop_fetching(partition)
-            self._dirty.pop(partition, None)
-            self._held_back.pop(partition, None)
-            self._awaited.pop(partition, None)
-            self._to_push.pop(partition, None)
+            self._followers.stop(partition)
+            self._appends.forget(partition)
+            self._fetches.forget(partition)
             self._suspected_ms.pop(partition, None)
-            partition.stop(self._absent(*topic_partition))
+            partition.stop(self._hosted.absent(*topic_partition))
         log = self._logs.get(topic_partition)
         if log is not None and log.topic_id == topic_id:
             self._logs.delete(topic_partition)
 
-    def _stop_fetching(self, partition: Partition) -> None:
-        fetcher = self._fetcher_of.pop(partition.topic_partition, None)
-        if fetcher is None:
-            return
-        fetcher.remove(partition)
-        if not len(fetcher) and self._fetchers.get(fetcher.leader_id) is fetcher:
-            del self._fetchers[fetcher.leader_id]
-            fetcher.stop()
-
     def endpoint_of(self, broker_id: BrokerId) -> Endpoint | None:
         """Where a broker is reached by others; None when it is not registered, or without such a listener."""
-        registered = self._image.cluster.brokers.get(broker_id)
-        return None if registered is None else registered.endpoint(self._config.inter_broker_listener_name)
-
-    def _absent(self, topic: str, number: int) -> KafkaError:
-        """Not hosted here: held by others, or by nobody."""
-        if self._image.topics.partition(TopicPartition(topic, number)) is None:
-            return UnknownTopicOrPartition(f"{topic}-{number} does not exist")
-        return NotLeaderOrFollower(f"broker {self.broker_id} holds no replica of {topic}-{number}")
-
-    def _leader_hint(self, topic: str, number: int) -> CurrentLeader | None:
-        registration = self._image.topics.partition(TopicPartition(topic, number))
-        return None if registration is None else CurrentLeader(registration.leader, registration.leader_epoch)
+        return self._hosted.endpoint_of(broker_id, self._config.inter_broker_listener_name)
 
     # ------------------------------------------------------------------ PartitionHost
 
@@ -1042,17 +615,17 @@ class ReplicaManager:
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         """See PartitionHost."""
-        registered = self._image.cluster.brokers.get(broker_id)
+        registered = self._hosted.image.cluster.brokers.get(broker_id)
         return registered.epoch if registered is not None and registered.is_active else None
 
     def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
         """See PartitionHost."""
-        known = self._image.cluster.brokers
+        known = self._hosted.image.cluster.brokers
         return {each: known[each].rack for each in brokers if each in known and known[each].is_active}
 
     def heard_ms(self, broker_id: BrokerId) -> int:
         """See PartitionHost."""
-        return self._heard_ms.get(broker_id, LONG_AGO_MS)
+        return self._heard.until_ms(broker_id)
 
     def is_left_alone(self, silence_ms: int) -> bool:
         """Whether this broker leads partitions with other in-sync replicas, and no broker has fetched for `silence_ms`.
@@ -1060,7 +633,7 @@ class ReplicaManager:
         While one fetches, it has heard of no other leader; a broker that was fenced leads nothing.
         """
         since_ms = self.now_ms() - silence_ms
-        if any(heard_ms > since_ms for heard_ms in self._heard_ms.values()):
+        if self._heard.is_any_heard_since(since_ms):
             return False
         return any(partition.is_leader and len(partition.isr.committed) > 1 for partition in self.partitions())
 
@@ -1100,7 +673,7 @@ class ReplicaManager:
 
     def _stays_when_full(self) -> bool:
         """Whether others can be led past a full directory, or nobody has said yet what the cluster knows."""
-        features = self._image.features
+        features = self._hosted.image.features
         return features.has_replica_faults or features.metadata_version == 0
 
     def _set_fault(self, partition: Partition, *, is_corrupt: bool, has_room: bool) -> None:
@@ -1109,12 +682,11 @@ class ReplicaManager:
         if has_room != had_room:
             partition.set_room(has_room)
             if not partition.is_leader:
-                self._stop_fetching(partition)
-                self._begin_fetching(partition)
+                self._followers.stop(partition)
+                self._followers.begin(partition)
             elif has_room:
                 # What waits to be written since the disk was full; produces may still wait for it.
-                self._dirty[partition] = None
-                self._schedule_drain()
+                self._appends.note_dirty(partition)
         if partition.fault is not before:
             level = logging.INFO if partition.fault is None else logging.WARNING
             logger.log(level, "%s: this replica is %s", partition.topic_partition, _in_words(partition.fault))
@@ -1152,7 +724,7 @@ class ReplicaManager:
         if partition.storage_error is not None or isinstance(error, NoRoom):
             return  # the log manager was told of a want of room, and tells `set_room`
         logger.error("%s: its disk failed, giving it up: %s", partition.topic_partition, error)
-        self._stop_fetching(partition)
+        self._followers.stop(partition)
         failure = error if isinstance(error, StorageFailed) else StorageFailed(f"{partition.topic_partition}: {error}")
         partition.fail_storage(failure)
 
@@ -1162,26 +734,24 @@ class ReplicaManager:
         """Follow leaders, watch ISRs, write HW checkpoints; until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
                 tasks.create_task(self._proposals.run())
                 tasks.create_task(self._repairs.run())
                 tasks.create_task(self._watch_isrs())
                 tasks.create_task(self._raise_log_starts())
                 tasks.create_task(self._checkpoint_high_watermarks())
-                for fetcher in self._fetchers.values():
-                    tasks.create_task(fetcher.run())
+                self._followers.start(tasks)
         finally:
-            self._tasks = None
+            self._followers.detach()
 
     async def close(self) -> None:
         """After `run` has ended and before the logs close: everybody who waits is sent away, HWs are written."""
-        for timer in (self._sweep, self._opening):
-            if timer is not None:
-                timer.cancel()
+        self._appends.close()
+        if self._opening is not None:
+            self._opening.cancel()
         self.recompression.close()
         error = NotLeaderOrFollower(f"broker {self.broker_id} is shutting down")
         for partition in tuple(self._partitions.values()):
-            self._stop_fetching(partition)
+            self._followers.stop(partition)
             partition.stop(error)
         await self._logs.write_high_watermarks()
 
@@ -1211,9 +781,3 @@ def _in_words(fault: ReplicaFault | None) -> str:
     if fault is ReplicaFault.CORRUPT:
         return "corrupt: records below the high watermark are damaged"
     return "without room: its log directory is full"
-
-
-def _release(outcomes: list[FetchOutcome]) -> None:
-    for outcome in outcomes:
-        for part in outcome.parts:
-            part.file.release()

@@ -14,12 +14,12 @@ import pytest
 
 from barnabas_log.unified_log import UnifiedLog, _NoListener
 from barnabas_replication.config import ReplicationConfig
-from barnabas_replication.fetcher import Fetcher
+from barnabas_replication.fetcher import Fetcher, FetcherParts
 from barnabas_replication.isr import IsrState
 from barnabas_replication.peer import FetchedPartition
 from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec, FetchSpec
 from barnabas_replication.stats import Stats
-from barnabas_replication.throttle import ThrottledReplicas
+from barnabas_replication.throttle import ThrottledReplicas, ThrottleSide
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, eventually
@@ -68,21 +68,24 @@ class Bench:
         self.may_fetch_ahead = True
         self.stats = Stats()
         self.fetcher = Fetcher(
-            leader_id=BrokerId(2),
-            broker_id=BrokerId(1),
-            broker_epoch=lambda: 11,
+            BrokerId(2),
             endpoint=Endpoint("PLAINTEXT", "127.0.0.1", 1),
-            config=ReplicationConfig(
-                replica_fetch_backoff_ms=50,
-                replica_socket_timeout_ms=socket_timeout_ms,
-                replica_fetch_bytes_max=fetch_bytes_max,
+            parts=FetcherParts(
+                broker_id=BrokerId(1),
+                broker_epoch=lambda: 11,
+                config=ReplicationConfig(
+                    replica_fetch_backoff_ms=50,
+                    replica_socket_timeout_ms=socket_timeout_ms,
+                    replica_fetch_bytes_max=fetch_bytes_max,
+                ),
+                peers=self._make_peer,
+                request_flush=self.flushes.append,
+                on_storage_error=lambda partition, error: self.errors.append(error),
+                random=Random(1),
+                stats=self.stats,
+                throttle=ThrottleSide(),
+                may_fetch_ahead=lambda: self.may_fetch_ahead,
             ),
-            peers=self._make_peer,
-            request_flush=self.flushes.append,
-            on_storage_error=lambda partition, error: self.errors.append(error),
-            random=Random(1),
-            stats=self.stats,
-            may_fetch_ahead=lambda: self.may_fetch_ahead,
         )
 
     def _make_peer(self, leader_id: BrokerId, endpoint: Endpoint) -> ScriptedPeer:

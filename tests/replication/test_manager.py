@@ -668,7 +668,8 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
         manager, partition = cluster[1].manager, cluster[1].partition("t")
         assert manager is not None
         epoch, size = partition.leader_epoch, partition.log.size_bytes // 4
-        manager._config = dataclasses.replace(manager._config, fetch_bytes_max=3 * size)
+        fetches = manager._fetches
+        fetches._config = dataclasses.replace(fetches._config, fetch_bytes_max=3 * size)
         traffic = manager.topic_traffic["t"]
         requests = itertools.product((-1, 2), (0, 60_000), (0, 1, 2 * size, 9 * size), (0, 1, 2 * size, 1 << 20))
         specs = itertools.product(
@@ -705,10 +706,11 @@ async def test_followers_fetch_ahead_once_every_leader_reads_flushed_offsets(tmp
         cluster.controller.create("t")
         manager = cluster[2].manager
         assert manager is not None
-        fetcher = manager._fetcher_of[TopicPartition("t", 0)]
+        fetcher = manager._followers.fetcher_of(TopicPartition("t", 0))
+        assert fetcher is not None
         for level in (2, 3):
             cluster.controller.commit(FeatureLevelRecord(name=METADATA_VERSION, level=level))
-            assert fetcher._may_fetch_ahead() == (level == 3)
+            assert fetcher._parts.may_fetch_ahead() == (level == 3)
 
 
 async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new_one(tmp_path: Path) -> None:
@@ -717,7 +719,7 @@ async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new
         cluster.controller.create("t")
         manager, clock = cluster[1].manager, itertools.count(1_000)
         assert manager is not None
-        manager._clock_ms = lambda: next(clock)
+        manager._appends._clock_ms = lambda: next(clock)
         times: list[int] = []
         for turn in range(3):
             for topic in ("absent", "t", "t"):  # a refused one first: it dates nothing that comes later

@@ -53,6 +53,9 @@ from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import fetcher, isr, partition
+from barnabas_replication.appends import Appends
+from barnabas_replication.fetches import Fetches
+from barnabas_replication.followers import Followers
 from barnabas_replication.isr import IsrState
 from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.manager import ReplicaManager
@@ -148,7 +151,7 @@ def _fetch_of_an_earlier_life_counts(patch: pytest.MonkeyPatch) -> None:
         registered = self._host.registered_broker_epoch(broker_id)
         return registered is None or broker_epoch <= registered
 
-    patch.setattr(ReplicaManager, "_is_from_earlier_life", lambda self, request: False)
+    patch.setattr(Fetches, "_is_from_earlier_life", lambda self, request: False)
     patch.setattr(Partition, "_is_known_life", is_known_life)
 
 
@@ -182,12 +185,12 @@ def _producers_stay_when_the_log_is_cut(patch: pytest.MonkeyPatch) -> None:
 
 
 def _acks_all_is_answered_by_the_leader_alone(patch: pytest.MonkeyPatch) -> None:
-    original = ReplicaManager.append_records
+    original = Appends.append_records
 
-    def append_records(self: ReplicaManager, entries: Any, *, required_acks: int, **rest: Any) -> None:
+    def append_records(self: Appends, entries: Any, *, required_acks: int, **rest: Any) -> None:
         original(self, entries, required_acks=abs(required_acks), **rest)
 
-    patch.setattr(ReplicaManager, "append_records", append_records)
+    patch.setattr(Appends, "append_records", append_records)
 
 
 def _duplicates_are_forgotten_by_a_restart(patch: pytest.MonkeyPatch) -> None:
@@ -343,7 +346,7 @@ def _replica_that_moved_away_stays(patch: pytest.MonkeyPatch) -> None:
     original = ReplicaManager._remove
 
     def remove(self: ReplicaManager, topic_partition: Any, topic_id: Any) -> None:
-        if self._image.topics.partition(topic_partition) is None:
+        if self._hosted.image.topics.partition(topic_partition) is None:
             original(self, topic_partition, topic_id)
 
     patch.setattr(ReplicaManager, "_remove", remove)
@@ -388,10 +391,9 @@ def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
     def set_fault(self: ReplicaManager, target: Partition, *, is_corrupt: bool, has_room: bool) -> None:
         if has_room and not target.has_room and not target.is_leader:
-            patch_begin = self._begin_fetching
-            self._begin_fetching = lambda partition: None  # type: ignore[method-assign]
-            original(self, target, is_corrupt=is_corrupt, has_room=has_room)
-            self._begin_fetching = patch_begin  # type: ignore[method-assign]
+            with pytest.MonkeyPatch.context() as within:
+                within.setattr(Followers, "begin", lambda self, partition: None)
+                original(self, target, is_corrupt=is_corrupt, has_room=has_room)
         else:
             original(self, target, is_corrupt=is_corrupt, has_room=has_room)
 

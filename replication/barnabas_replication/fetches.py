@@ -1,0 +1,254 @@
+"""Fetches of consumers and followers: look, answer, or park until there is enough or the time is up.
+
+May touch:  hosted partitions, loop timers.          Must not touch: sockets, metadata, appends.
+Invariants: a fetch is answered at most once, never after its Cancel; file ranges that are not sent are released here.
+Read next:  partition.py `fetch`, purgatory.py, throttle.py.
+
+Not obvious:
+- The HW travels to followers with the next data. Where nothing follows, it is pushed HIGH_WATERMARK_PUSH_MS after it moved by
+  answering the parked fetch without data: answering at once would double the fetch rounds of a busy partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.errors import NotLeaderOrFollower
+from barnabas_replication.heard import Heard
+from barnabas_replication.hosted import HostedPartitions
+from barnabas_replication.partition import Partition
+from barnabas_replication.purgatory import ParkedFetch
+from barnabas_replication.requests import (
+    Cancel,
+    FetchOutcome,
+    FetchPartitionSpec,
+    FetchPartitionSpecs,
+    FetchSpec,
+    RespondFetch,
+)
+from barnabas_replication.stats import Stats
+from barnabas_replication.throttle import ThrottleSide
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
+
+HIGH_WATERMARK_PUSH_MS = 7
+"""How long the HW waits for data to travel with before idle followers get it alone."""
+
+
+def _nothing() -> None:
+    """The Cancel of a fetch that was answered already."""
+
+
+class Fetches:
+    """The fetches of one broker's clients and followers. Lives on the data loop; all methods are synchronous."""
+
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        *,
+        heard: Heard,
+        config: ReplicationConfig,
+        throttle: ThrottleSide,
+        stats: Stats,
+    ) -> None:
+        """throttle: the leader's side."""
+        self._hosted = hosted
+        self._heard = heard
+        self._config = config
+        self._throttle = throttle
+        self._stats = stats
+        self._loop = asyncio.get_running_loop()
+        self._to_push: dict[Partition, None] = {}
+
+    def fetch(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
+        """Answer one fetch, at once or when there is enough, at latest after max_wait_ms.
+
+        The returned Cancel forgets it (connection gone). Ranges in the outcomes are the receiver's to release.
+        """
+        replica_id = request.replica_id
+        if replica_id >= 0 and self._is_from_earlier_life(request):
+            respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
+            return _nothing
+        if replica_id >= 0:
+            self._heard.note(replica_id, self._now_ms() + max(0, request.max_wait_ms))
+        outcomes, size_bytes, is_final = self._look(request, partitions, is_first_look=True)
+        if is_final or size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not partitions:
+            self._answer(replica_id, outcomes, respond)
+            return _nothing
+        _release(outcomes)
+        return self._park(request, partitions, respond)
+
+    def fetch_one(self, request: FetchSpec, spec: FetchPartitionSpec, respond: RespondFetch) -> Cancel:
+        """`fetch` of one partition: the usual poll of a consumer, flat, since its price is our own steps."""
+        partition = self._hosted.partitions.get((spec[0], spec[2]))
+        if partition is None or request.replica_id >= 0:
+            return self.fetch(request, (spec,), respond)
+        bytes_max = self._config.fetch_bytes_max
+        if request.max_bytes < bytes_max:
+            bytes_max = request.max_bytes
+        outcome = partition.fetch(
+            spec, request, bytes_max=bytes_max, is_one_batch_due=True, is_first_look=True, now_ms=0
+        )
+        size_bytes = outcome.size_bytes
+        if size_bytes < request.min_bytes and request.max_wait_ms > 0:
+            if outcome.error is None and outcome.diverging_epoch is None and outcome.preferred_read_replica < 0:
+                _release([outcome])
+                return self._park(request, (spec,), respond)
+        elif size_bytes:
+            partition.traffic.bytes_out += size_bytes
+            self._stats.fetched_bytes += size_bytes
+        respond([outcome])
+        return _nothing
+
+    def _park(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
+        is_follower = request.replica_id >= 0
+        parked = ParkedFetch(request, partitions, respond, self._look_again)
+        parked.cancel_timer = self._loop.call_later(request.max_wait_ms / 1000, self._expire_fetch, parked).cancel
+        parked.wait_in(
+            partition.follower_fetches if is_follower else partition.consumer_fetches
+            for topic, _, number, *_ in partitions
+            if (partition := self._hosted.partitions.get((topic, number))) is not None
+        )
+        self._stats.fetch_parked += 1
+        return parked.leave
+
+    def _look(
+        self, request: FetchSpec, partitions: FetchPartitionSpecs, *, is_first_look: bool
+    ) -> tuple[list[FetchOutcome], int, bool]:
+        """Read all partitions: outcomes, bytes found, and whether one of them cannot wait (error, divergence)."""
+        get = self._hosted.partitions.get
+        replica_id = request.replica_id
+        limit = request.max_bytes
+        now_ms = 0
+        is_throttled = False
+        if replica_id >= 0:
+            now_ms = int(self._loop.time() * 1000)
+            throttle = self._throttle
+            is_throttled = throttle.is_on and throttle.ready_at_ms(now_ms) > now_ms
+        elif limit > (limit_of_consumer := self._config.fetch_bytes_max):
+            limit = limit_of_consumer
+        left = limit
+        is_final = False
+        outcomes = []
+        for spec in partitions:
+            topic, topic_id, number, _, _, _, _, _, _ = spec
+            partition = get((topic, number))
+            if partition is None:
+                hint = self._hosted.leader_hint(topic, number)
+                outcome = FetchOutcome(topic, topic_id, number, self._hosted.absent(topic, number), current_leader=hint)
+            else:
+                is_held_back = is_throttled and self._is_throttled(partition, replica_id)
+                outcome = partition.fetch(
+                    spec,
+                    request,
+                    bytes_max=0 if is_held_back else left,
+                    is_one_batch_due=left == limit and not is_held_back,
+                    is_first_look=is_first_look,
+                    now_ms=now_ms,
+                )
+            if (
+                outcome.error is not None
+                or outcome.diverging_epoch is not None
+                or outcome.preferred_read_replica != NO_BROKER
+            ):
+                is_final = True
+            left -= outcome.size_bytes
+            outcomes.append(outcome)
+        return outcomes, limit - left, is_final
+
+    def _look_again(self, parked: ParkedFetch) -> None:
+        """Something moved on one of its partitions."""
+        outcomes, size_bytes, is_final = self._look(parked.request, parked.partitions, is_first_look=False)
+        if is_final or size_bytes >= parked.request.min_bytes:
+            parked.leave()
+            self._answer(parked.request.replica_id, outcomes, parked.respond)
+        else:
+            _release(outcomes)
+
+    def _expire_fetch(self, parked: ParkedFetch) -> None:
+        if parked.is_done:
+            return
+        parked.leave()
+        outcomes, _, _ = self._look(parked.request, parked.partitions, is_first_look=False)
+        self._answer(parked.request.replica_id, outcomes, parked.respond)
+
+    def _answer(self, replica_id: BrokerId, outcomes: list[FetchOutcome], respond: RespondFetch) -> None:
+        total_bytes = 0
+        throttled_bytes = 0
+        get = self._hosted.partitions.get
+        for outcome in outcomes:
+            size_bytes = outcome.size_bytes
+            if outcome.error is not None or (not size_bytes and replica_id < 0):
+                continue
+            partition = get((outcome.topic, outcome.partition))
+            if partition is None:
+                continue
+            total_bytes += size_bytes
+            if replica_id < 0:
+                partition.traffic.bytes_out += size_bytes
+                continue
+            partition.sent_high_watermarks[replica_id] = outcome.high_watermark
+            if size_bytes and self._is_throttled(partition, replica_id):
+                throttled_bytes += size_bytes
+        if throttled_bytes:
+            self._throttle.take(throttled_bytes, self._now_ms())
+        if replica_id >= 0:
+            self._stats.follower_fetched_bytes += total_bytes
+        else:
+            self._stats.fetched_bytes += total_bytes
+        respond(outcomes)
+
+    def _is_throttled(self, partition: Partition, replica_id: BrokerId) -> bool:
+        """Whether what this follower gets of the partition counts for the leader's throttle."""
+        return replica_id not in partition.isr.committed and self._throttle.covers(
+            *partition.topic_partition, replica_id
+        )
+
+    def _is_from_earlier_life(self, request: FetchSpec) -> bool:
+        """KIP-903: a fetch sent before the follower's restart must not bring the restarted one into the ISR."""
+        registered = self._hosted.image.cluster.brokers.get(request.replica_id)
+        return registered is not None and -1 < request.replica_epoch < registered.epoch
+
+    def _refuse_earlier_life(self, request: FetchSpec, topic: str, number: int) -> FetchOutcome:
+        error = NotLeaderOrFollower(
+            f"broker {request.replica_id} has registered anew since epoch {request.replica_epoch}"
+        )
+        partition = self._hosted.partitions.get((topic, number))
+        topic_id = Uuid(bytes(16)) if partition is None else partition.topic_id
+        return FetchOutcome(topic, topic_id, number, error)
+
+    def on_high_watermark_advance(self, partition: Partition) -> None:
+        """A leader's HW moved: push it to followers that no data tells of it soon."""
+        if not self._to_push:
+            self._loop.call_later(HIGH_WATERMARK_PUSH_MS / 1000, self._push_high_watermarks)
+        self._to_push[partition] = None
+
+    def _push_high_watermarks(self) -> None:
+        due, self._to_push = self._to_push, {}
+        for partition in due:
+            if not partition.is_leader:
+                continue
+            sent = partition.sent_high_watermarks
+            for parked in partition.follower_fetches.fetches():
+                if not parked.is_done and sent.get(parked.request.replica_id, -1) < partition.high_watermark:
+                    self._stats.high_watermark_pushes += 1
+                    self._expire_fetch(parked)
+
+    def answer_followers(self, partition: Partition) -> None:
+        """Answer the parked fetches of the partition's followers now, with or without data."""
+        for parked in partition.follower_fetches.fetches():
+            if not parked.is_done:
+                self._expire_fetch(parked)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is hosted no more."""
+        self._to_push.pop(partition, None)
+
+    def _now_ms(self) -> int:
+        return int(self._loop.time() * 1000)
+
+
+def _release(outcomes: list[FetchOutcome]) -> None:
+    for outcome in outcomes:
+        for part in outcome.parts:
+            part.file.release()

@@ -1,0 +1,42 @@
+"""The table of this broker's partitions, and what the image says of those that are not in it.
+
+May touch:  the image.                    Must not touch: logs, asyncio, the partitions' state.
+Invariants: one table per broker; the manager alone writes it, and swaps the image as a whole.
+Read next:  manager.py, which writes it; appends.py and fetches.py, which read it.
+"""
+
+from __future__ import annotations
+
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_replication.errors import NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas_replication.partition import Partition
+from barnabas_replication.requests import CurrentLeader
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, TopicPartition
+
+
+class HostedPartitions:
+    """What is hosted here, under the image that it was last brought in line with."""
+
+    __slots__ = ("broker_id", "image", "partitions")
+
+    def __init__(self, broker_id: BrokerId) -> None:
+        self.broker_id = broker_id
+        self.image = MetadataImage.EMPTY
+        self.partitions: dict[tuple[str, int], Partition] = {}
+
+    def absent(self, topic: str, number: int) -> KafkaError:
+        """Why a request for a partition that is not hosted here is refused: others have it, or nobody."""
+        if self.image.topics.partition(TopicPartition(topic, number)) is None:
+            return UnknownTopicOrPartition(f"{topic}-{number} does not exist")
+        return NotLeaderOrFollower(f"broker {self.broker_id} holds no replica of {topic}-{number}")
+
+    def leader_hint(self, topic: str, number: int) -> CurrentLeader | None:
+        """Who leads as the image has it; None when there is no such partition."""
+        registration = self.image.topics.partition(TopicPartition(topic, number))
+        return None if registration is None else CurrentLeader(registration.leader, registration.leader_epoch)
+
+    def endpoint_of(self, broker_id: BrokerId, listener: str) -> Endpoint | None:
+        """Where a broker is reached by others; None when it is not registered, or without such a listener."""
+        registered = self.image.cluster.brokers.get(broker_id)
+        return None if registered is None else registered.endpoint(listener)
