@@ -3,18 +3,16 @@
 May touch:  its socket, the shared receive buffer, FileRanges.   Must not touch: logs, metadata (the handlers do).
 Invariants: answers leave strictly in request order and never interleave; a FileRange is released exactly once, also
             when the connection is lost; whatever a client sends or omits costs bounded memory and its own connection.
-Read next:  output.py (the gate), ../api/registry.py (the handlers).
+Read next:  framing.py (bytes to frames), output.py (the gate), ../api/registry.py (the handlers).
 
-Frame: int32 size (big endian, without itself), then `size` bytes: int16 api key, int16 version, int32 correlation id,
-int16 length + client id (legacy nullable string also in flexible headers), tagged fields from the API's first flexible
-version on, then the body. Valid sizes: 10 to socket.request.max.bytes, and to the API's own bound in the handler table, which
-is known with the first four bytes of the frame.
+Frame (framing.py finds it): int16 api key, int16 version, int32 correlation id, int16 length + client id (legacy nullable string also
+in flexible headers), tagged fields from the API's first flexible version on, then the body.
 
 Not obvious:
 - The frame handed to a handler is a view of memory that the next read overwrites. A direct handler must be done with
   it (or have copied) when it returns; the codec copies everything but `records`.
 - While a handler's awaitable is pending, or too much waits to be answered or read by the client, frames stay unread:
-  in the kernel, and at most one receive buffer of them in `_backlog`.
+  in the kernel, and at most one receive buffer of them in the frame reader.
 - asyncio forbids add_writer on a transport's own descriptor, and its write buffer must never be mixed with sendfile:
   sending goes through a duplicate descriptor, transport.write is never called.
 - The answers of one loop iteration are sent together: the replica manager's drain runs by call_soon after all reads of
@@ -37,6 +35,7 @@ from barnabas_broker.api.api_versions import unsupported_version
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import Part, ResponseSlot, release_parts
+from barnabas_broker.network.framing import FRAME_BYTES_MIN, FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
@@ -45,14 +44,6 @@ from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import TooManyElements
 
 logger = logging.getLogger(__name__)
-
-FRAME_BYTES_MIN = 10
-KIND_END = 8
-"""Where api key and version end, counted from the size on: so much must have come before a large frame gets a buffer."""
-STASHED_FRAME_BYTES_MAX = 64 * 1024
-"""A frame up to this size that came in part is put before the next read: its rest and all that follows come in one read.
-Reading its rest alone would cost every second turn of the loop (measured with 16 KiB requests)."""
-_unpack_size = struct.Struct(">i").unpack_from
 
 _unpack_header = struct.Struct(">iih").unpack_from
 
@@ -81,6 +72,10 @@ class ConnectionListener(Protocol):
         """Why a connection that is no broker's may not stay."""
         ...
 
+    def request_bytes_max(self, kind: int) -> int:
+        """The largest frame of this kind that is taken. What is served by no API may have the usual size."""
+        ...
+
     def admit(self, connection: Connection) -> bool:
         """Count a new connection; False when the node has as many as it may."""
         ...
@@ -103,21 +98,15 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_answered_bytes",
-        "_backlog",
-        "_backlog_position",
-        "_filled",
-        "_frame_bytes",
         "_gate",
         "_is_admitted",
         "_is_closed",
         "_is_consuming",
         "_is_exclusive",
         "_is_paused",
-        "_large",
-        "_large_view",
         "_listener",
+        "_reader",
         "_slots",
-        "_stash",
         "_transport",
         "client_host",
         "is_dirty",
@@ -130,16 +119,9 @@ class Connection(asyncio.BufferedProtocol):
         self._listener = listener
         self._transport: asyncio.Transport
         self._gate: OutputGate
-        self._stash = b""
-        """The beginning of a small frame, its size prefix included; goes before what is read next."""
-        self._large: bytearray | None = None
-        """A large frame that arrives in pieces, its size prefix included."""
-        self._large_view = memoryview(b"")
-        """The part of `_large` that the frame may fill."""
-        self._filled = 0
-        self._frame_bytes = 0
-        self._backlog: memoryview | None = None
-        self._backlog_position = 0
+        self._reader = FrameReader(
+            listener.buffers, frame_bytes_max=listener.frame_bytes_max, bytes_max_of=listener.request_bytes_max
+        )
         self._slots: deque[ResponseSlot] = deque()
         self._answered_bytes = 0
         """Bytes of the answers in `_slots`: they count as queued before the gate has them, or one read could bring any number."""
@@ -185,31 +167,16 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: behind what is stashed, in the shared buffer, or the rest of a large frame."""
-        if self._large is not None:
-            return self._large_view[self._filled :]
-        shared = self._listener.buffers.shared
-        stash = self._stash
-        if not stash:
-            return shared
-        size = len(stash)
-        shared[:size] = stash
-        return shared[size:]
+        """Where the next bytes go."""
+        return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: handle every whole frame, keep the rest."""
         stats = self._listener.stats
         stats.bytes_in += nbytes
         stats.wake_ups += 1
-        if self._large is not None:
-            self._filled += nbytes
-            if self._filled == len(self._large_view):
-                self._large_filled()
-            return
-        if self._stash:
-            nbytes += len(self._stash)
-            self._stash = b""
-        self._consume(self._listener.buffers.shared, 0, nbytes)
+        if self._reader.received(nbytes):
+            self._take_frames()
 
     def eof_received(self) -> None:
         """The client said all it had to say; as with Kafka, what waits for it is dropped."""
@@ -228,8 +195,7 @@ class Connection(asyncio.BufferedProtocol):
                 slot.cancel()
         if self._is_admitted:
             self._gate.close()
-        self._drop_large()
-        self._backlog = None
+        self._reader.drop()
 
     def close(self, reason: str) -> None:
         """Close at once, count why. Safe at any time and more than once."""
@@ -257,49 +223,42 @@ class Connection(asyncio.BufferedProtocol):
             self._is_closed = True
             self._listener.stats.connections_closed[reason] += 1
 
-    # ---- bytes to frames
+    # ---- frames to handlers
 
-    def _consume(self, view: memoryview, position: int, end: int) -> None:
-        """Handle the whole frames of view[position:end] and keep what remains."""
+    def _take_frames(self) -> None:
+        """Handle the whole frames that are there, as far as there is room for their answers; send what is ready."""
         slots = self._slots
         listener = self._listener
         in_flight_max = listener.in_flight_max
-        frame_bytes_max = listener.frame_bytes_max
         queued_bytes_max = listener.queued_bytes_max
         gate = self._gate
+        reader = self._reader
         now = self.last_active = perf_counter()
         self._is_consuming = True
-        while end - position >= 4:
-            size = _unpack_size(view, position)[0]
-            if size < FRAME_BYTES_MIN or size > frame_bytes_max:
-                self.close("frame")
-                break
-            following = position + 4 + size
-            if following > end:
-                if end - position >= KIND_END:
-                    self._refuse_oversized(_unpack_size(view, position + 4)[0], size)
-                break
-            if (
-                self._is_exclusive
-                or len(slots) >= in_flight_max
-                or gate.queued_bytes + self._answered_bytes >= queued_bytes_max
-            ):
-                # Answers given meanwhile may already be able to leave.
-                self._move_answers()
-                if self._is_full():
-                    self._hold(view, position, end)
-                    self._is_consuming = False
-                    return
-            self._take_frame(view[position + 4 : following], now)
-            position = following
-            if self._is_closed:
-                break
-        self._is_consuming = False
-        self._backlog = None
+        try:
+            for frame in reader.frames():
+                if (
+                    self._is_exclusive
+                    or len(slots) >= in_flight_max
+                    or gate.queued_bytes + self._answered_bytes >= queued_bytes_max
+                ):
+                    # Answers given meanwhile may already be able to leave.
+                    self._move_answers()
+                    if self._is_full():
+                        self._hold()
+                        return
+                self._take_frame(frame, now)
+                if self._is_closed:
+                    break
+        except InvalidFrameSize:
+            self.close("frame")
+        except OversizedFrame as error:
+            self._close_greedy(error.kind, str(error))
+        finally:
+            self._is_consuming = False
         if self._is_closed:
+            reader.drop()
             return
-        if position < end:
-            self._keep_rest(view, position, end)
         if slots:
             if slots[0].is_done:
                 self._move_answers()
@@ -320,70 +279,20 @@ class Connection(asyncio.BufferedProtocol):
             or self._gate.queued_bytes + self._answered_bytes >= listener.queued_bytes_max
         )
 
-    def _hold(self, view: memoryview, position: int, end: int) -> None:
+    def _hold(self) -> None:
         """Stop reading; keep the frames already read for later."""
-        if view.obj is self._listener.buffers.shared.obj:
-            self._backlog = memoryview(bytes(view[position:end]))
-            self._backlog_position = 0
-        else:  # a buffer of our own: no need to copy
-            self._backlog = view
-            self._backlog_position = position
+        self._reader.hold()
         if not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
         """Something was answered or sent: take up the held frames again when there is room."""
-        if self._backlog is None or self._is_consuming or self._is_closed:
+        if not self._reader.is_holding or self._is_consuming or self._is_closed:
             return
         if self._is_full():
             return
-        self._consume(self._backlog, self._backlog_position, len(self._backlog))
-
-    def _keep_rest(self, view: memoryview, position: int, end: int) -> None:
-        """Keep the beginning of a frame: a copy of what came, or a buffer of its own when the frame is large."""
-        received = end - position
-        # Its size was checked by _consume.
-        frame_bytes = 4 + _unpack_size(view, position)[0] if received >= 4 else 4
-        if frame_bytes <= STASHED_FRAME_BYTES_MAX or received < KIND_END:
-            self._stash = bytes(view[position:end])
-            return
-        buffer = self._listener.buffers.take(received_bytes=received, frame_bytes=frame_bytes)
-        buffer[:received] = view[position:end]
-        self._set_large(buffer, received, frame_bytes)
-
-    def _set_large(self, buffer: bytearray, filled: int, frame_bytes: int) -> None:
-        self._large = buffer
-        self._large_view = memoryview(buffer)[:frame_bytes]
-        self._filled = filled
-        self._frame_bytes = frame_bytes
-
-    def _large_filled(self) -> None:
-        """The large frame is whole, or its buffer must grow."""
-        buffer = self._large
-        assert buffer is not None
-        buffers = self._listener.buffers
-        filled = self._filled
-        if filled < self._frame_bytes:
-            larger = buffers.take(received_bytes=filled, frame_bytes=self._frame_bytes)
-            larger[:filled] = buffer
-            self._drop_large()
-            self._set_large(larger, filled, self._frame_bytes)
-            return
-        view = self._large_view
-        self._large = None
-        self._large_view = memoryview(b"")
-        self._consume(view, 0, filled)
-        if self._backlog is not view:
-            buffers.give_back(buffer)
-
-    def _drop_large(self) -> None:
-        if self._large is not None:
-            self._large_view = memoryview(b"")
-            self._listener.buffers.give_back(self._large)
-            self._large = None
-
-    # ---- frames to handlers
+        self._take_frames()
 
     def _take_frame(self, frame: memoryview, now: float) -> None:
         """Parse the request header and call the handler. A frame that is not a request closes the connection.
@@ -399,7 +308,7 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse_version(slot)
             return
         if len(frame) > api.request_bytes_max:
-            self._refuse_oversized(kind, len(frame))
+            self._close_greedy(kind, str(OversizedFrame(kind, len(frame), api.request_bytes_max)))
             return
         if self.is_on_probation and not self._is_of_broker(api, version, frame):
             self.close(listener.probation_reason)
@@ -503,13 +412,6 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_on_probation and not self._is_closed:
             self.close(self._listener.probation_reason)
 
-    def _refuse_oversized(self, kind: int, frame_bytes: int) -> None:
-        """Close the connection if a frame is larger than its API takes. What is served by no API may have the usual size."""
-        api = self._listener.apis.get(kind)
-        bytes_max = registry.REQUEST_BYTES_MAX if api is None else api.request_bytes_max
-        if frame_bytes > bytes_max:
-            self._close_greedy(kind, f"{frame_bytes:,} bytes, at most {bytes_max:,} are taken")
-
     def _close_greedy(self, kind: int, reason: str) -> None:
         """A request that is more than one may be: Kafka's protocol has no answer before it is decoded."""
         self._listener.note_greedy(kind, self.client_host, reason)
@@ -548,7 +450,7 @@ class Connection(asyncio.BufferedProtocol):
         slots = self._slots
         if slots and slots[0].is_done:
             self._move_answers()
-            if self._backlog is not None:
+            if self._reader.is_holding:
                 self._go_on()
 
     def _move_answers(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from barnabas_broker.api.registry import by_kind, load_handlers
+from barnabas_broker.api.registry import REQUEST_BYTES_MAX, by_kind, load_handlers
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
@@ -203,6 +203,11 @@ class KafkaListener:
         self._dirty: list[Connection] = []
         self._greedy_noted: dict[int, tuple[float, int]] = {}
         """When the last line was written, and how many requests were refused since; by API."""
+
+    def request_bytes_max(self, kind: int) -> int:
+        """The largest frame of a kind, api key << 16 | version, that is taken. What is served by no API may have the usual size."""
+        api = self.apis.get(kind)
+        return REQUEST_BYTES_MAX if api is None else api.request_bytes_max
 
     def note_greedy(self, kind: int, client_host: str, reason: str) -> None:
         """Log that a request was larger than its API takes (`kind`: api key << 16 | version), once per API and interval."""
