@@ -80,7 +80,8 @@ class Fetches:
 
     def fetch_one(self, request: FetchSpec, spec: FetchPartitionSpec, respond: RespondFetch) -> Cancel:
         """`fetch` of one partition: the usual poll of a consumer, flat, since its price is our own steps."""
-        partition = self._hosted.partitions.get((spec[0], spec[2]))
+        topic, _, number, _, _, _, _, _, _ = spec
+        partition = self._hosted.partitions.get((topic, number))
         if partition is None or request.replica_id >= 0:
             return self.fetch(request, (spec,), respond)
         bytes_max = self._config.fetch_bytes_max

@@ -41,9 +41,20 @@ from barnabas_replication.fetches import Fetches
 from barnabas_replication.followers import Followers
 from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
-from barnabas_replication.log_placement import is_stray, refusal_of_new_log
+from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
+from barnabas_replication.placement import (
+    Change,
+    Removal,
+    as_of,
+    changes_of,
+    deleted_of,
+    is_present_incarnation,
+    plan,
+    strays,
+    was_made_since,
+)
 from barnabas_replication.recompression import Recompression
 from barnabas_replication.repair import Repairs
 from barnabas_replication.requests import (
@@ -324,16 +335,7 @@ class ReplicaManager:
         if delta is not None:
             for gone in delta.deleted.values():
                 self.throttle.set_topic(gone.name, {})
-                for number in sorted(gone.partitions):
-                    self._remove(TopicPartition(gone.name, number), gone.id)
-            self._place(
-                [
-                    (TopicPartition(topic.name, number), topic.id, registration)
-                    for topic in delta.changed.values()
-                    for number, registration in topic.changed.items()
-                ],
-                now_ms,
-            )
+            self._place(changes_of(delta), now_ms, deleted=deleted_of(delta))
         if self._postponed and self._is_present_life():
             self._place_postponed(now_ms)
         if not self._has_looked_for_strays and self._is_present_life():
@@ -355,36 +357,31 @@ class ReplicaManager:
             for partition in self._partitions.values():
                 partition.refresh(now_ms=now_ms)
 
-    def _place(self, changes: Iterable[tuple[TopicPartition, Uuid, PartitionRegistration]], now_ms: int) -> None:
-        """Lead, follow or give up each of the partitions."""
-        led, followed = [], []
-        for change in changes:
-            topic_partition, topic_id, registration = change
-            if self.broker_id not in registration.replicas:
-                log = self._logs.get(topic_partition)
-                if log is not None and log.topic_id == topic_id and not self._is_present_life():
-                    self._postponed[topic_partition] = None
-                else:
-                    self._remove(topic_partition, topic_id)
-            elif registration.leader == self.broker_id:
-                led.append(change)
-            else:
-                followed.append(change)
-        for topic_partition, topic_id, registration in led:
-            self._lead(topic_partition, topic_id, registration, now_ms)
-        for topic_partition, topic_id, registration in followed:
-            self._follow(topic_partition, topic_id, registration)
+    def _place(self, changes: Iterable[Change], now_ms: int, *, deleted: Iterable[Removal] = ()) -> None:
+        """Obey the plan: remove, postpone, lead, follow."""
+        wanted = plan(
+            changes,
+            deleted=deleted,
+            broker_id=self.broker_id,
+            log_topic_id=self._log_topic_id,
+            is_present=self._is_present_life(),
+        )
+        for removal in wanted.remove:
+            self._remove(*removal)
+        self._postponed.update(dict.fromkeys(wanted.postpone))
+        for change in wanted.lead:
+            self._lead(*change, now_ms)
+        for change in wanted.follow:
+            self._follow(*change)
 
     def _place_postponed(self, now_ms: int) -> None:
         """The image is new enough now to judge what earlier ones could not."""
         postponed, self._postponed = self._postponed, {}
-        changes = []
-        for topic_partition in postponed:
-            topic = self._hosted.image.topics.get(topic_partition.topic)
-            registration = None if topic is None else topic.partitions.get(topic_partition.partition)
-            if topic is not None and registration is not None:
-                changes.append((topic_partition, topic.id, registration))
-        self._place(changes, now_ms)
+        self._place(as_of(self._hosted.image.topics, postponed), now_ms)
+
+    def _log_topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
+        log = self._logs.get(topic_partition)
+        return None if log is None else log.topic_id
 
     def _open_later(self, topic_partition: TopicPartition, error: OutOfDescriptors) -> None:
         """Its log could not be opened for want of a descriptor: no image would ask for it again."""
@@ -404,41 +401,28 @@ class ReplicaManager:
             topic = self._hosted.image.topics.get(topic_partition.topic)
             # no replica is left of those whose turn has not come: one of them is enough to be looked at below
             self._logs.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
-        for topic_partition, log in list(self._logs.logs.items()):
-            if topic_partition in self._partitions:
-                continue
-            topic = self._hosted.image.topics.get(topic_partition.topic)
-            if is_stray(
-                log.topic_id,
-                topic_id=None if topic is None else topic.id,
-                partition=None if topic is None else topic.partitions.get(topic_partition.partition),
-                broker_id=self.broker_id,
-            ):
-                kept_in = self._logs.set_aside(topic_partition)
-                if kept_in is not None:
-                    logger.warning(
-                        "the cluster knows no replica of this broker for %s: its log is kept in %s; remove that directory "
-                        "when nobody wants its records",
-                        topic_partition,
-                        kept_in,
-                    )
+        to_set_aside = strays(
+            {topic_partition: log.topic_id for topic_partition, log in self._logs.logs.items()},
+            self._hosted.image.topics,
+            broker_id=self.broker_id,
+            is_hosted=self._partitions.__contains__,
+        )
+        for topic_partition in to_set_aside:
+            kept_in = self._logs.set_aside(topic_partition)
+            if kept_in is not None:
+                logger.warning(
+                    "the cluster knows no replica of this broker for %s: its log is kept in %s; remove that directory "
+                    "when nobody wants its records",
+                    topic_partition,
+                    kept_in,
+                )
 
     def _is_present_life(self) -> bool:
-        """Whether the image knows the registration of this very process, and so all that an earlier life of this broker saw."""
-        me = self._hosted.image.cluster.brokers.get(self.broker_id)
-        return me is not None and me.epoch == self.broker_epoch()
+        return is_present_incarnation(self._hosted.image.cluster, self.broker_id, self.broker_epoch())
 
     def _knows_own_past(self) -> bool:
         """Whether an image was once that new. From then on each partition remembers its newest epoch by itself."""
         return self._topics_at_start is not None
-
-    def _is_of_this_life(self, topic_partition: TopicPartition) -> bool:
-        """Whether the partition was made since this life of the broker began: no earlier one can have had a log of it."""
-        first, topic = self._topics_at_start, self._hosted.image.topics.get(topic_partition.topic)
-        if first is None or topic is None:
-            return False
-        then = first.get_by_id(topic.id)
-        return then is None or topic_partition.partition not in then.partitions
 
     def _lead(
         self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration, now_ms: int
@@ -551,7 +535,7 @@ class ReplicaManager:
             self.broker_id,
             online=online,
             has_offline=has_offline,
-            is_of_this_life=self._is_of_this_life(topic_partition),
+            is_of_this_life=was_made_since(self._topics_at_start, self._hosted.image.topics, topic_partition),
         )
         is_present = self._is_present_life()
         # What is new in an older image may have been given a log since, in the directory that does not work now.

@@ -703,19 +703,20 @@ class Partition:
         log_start, log_end = log.log_start_offset, log.log_end_offset
         topic, number = self.topic_partition
         is_repeat = False
+        is_consumer = request.replica_id < 0
         try:
             if (
                 not self.is_leader
                 or self.storage_error
                 or (known_epoch != NO_EPOCH and known_epoch != self.leader_epoch)
             ):
-                if self.is_leader or not request.may_read_follower or request[0] >= 0:
+                if self.is_leader or not request.may_read_follower or not is_consumer:
                     self.check_leader(known_epoch)  # says why not
                 self._check_follower_read(known_epoch, offset)
             if topic_id != self.topic_id and topic_id != ZERO_UUID:
                 raise InconsistentTopicId(f"{self.topic_partition} has topic id {self.topic_id}")
             if asked_epoch >= 0 and (asked_epoch != log.latest_epoch or offset > log_end):
-                divergence = self._divergence(asked_epoch, offset, None if request[0] < 0 else follower_start)
+                divergence = self._divergence(asked_epoch, offset, None if is_consumer else follower_start)
                 if divergence is not None:
                     high_watermark = self.high_watermark
                     return FetchOutcome(
@@ -723,10 +724,10 @@ class Partition:
                     )
             if not log_start <= offset <= log_end:
                 raise OffsetOutOfRange(f"{self.topic_partition} holds {log_start} to {log_end}, not {offset}")
-            if request[0] < 0:  # its replica id: a consumer
+            if is_consumer:
                 end = self.high_watermark
-                if request[6] and self.is_leader:  # its rack
-                    preferred = self._preferred_read_replica(request[6], offset)
+                if request.rack and self.is_leader:
+                    preferred = self._preferred_read_replica(request.rack, offset)
                     if preferred is not None:
                         return FetchOutcome(
                             topic, self.topic_id, number, None, end, end, log_start, preferred_read_replica=preferred
@@ -747,7 +748,7 @@ class Partition:
                     offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due
                 )
                 if is_repeat:
-                    self._note_repeat(request[0], offset)
+                    self._note_repeat(request.replica_id, offset)
             marks = (high_watermark, high_watermark, log_start)
             return new_tuple(
                 FetchOutcome, (topic, self.topic_id, number, None, *marks, None, parts, size_bytes, None, NO_BROKER)
