@@ -38,11 +38,11 @@ coverage: ## which lines of the product the tests run, of nodes under test too: 
 	  $(PY) -m coverage combine -q && $(PY) -m coverage html -q && $(PY) -m coverage report --format=total; exit $$status
 
 docs: ## build the documentation into site/; a broken link fails
-	@$(PY) -m docs.reference --check
+	@$(PY) -m docs.generate --check
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet --strict
 
 docs-reference: ## write the generated pages of docs/ anew
-	@$(PY) -m docs.reference
+	@$(PY) -m docs.generate
 
 proto: ## generate the gRPC code again
 	@cd proto && ../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. barnabas_wire/rpc/*.proto

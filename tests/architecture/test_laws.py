@@ -115,6 +115,24 @@ def test_every_package_is_typed_and_in_the_wheel() -> None:
     assert sorted(wheel["packages"]) == sorted(str(path.relative_to(ROOT)) for path in packages)
 
 
+def test_the_generated_pages_of_the_documentation_are_fresh() -> None:
+    from docs.generate import stale_pages
+
+    assert not stale_pages(is_check=True), "run `make docs-reference` and commit"
+
+
+def test_every_link_in_the_documents_leads_to_a_file() -> None:
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    assert len(documents) > 10
+    broken = [
+        f"{path.relative_to(ROOT)}: {link}"
+        for path in documents
+        for link in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text())
+        if not (path.parent / link).exists()
+    ]
+    assert not broken
+
+
 def test_every_config_key_has_a_doc() -> None:
     from barnabas_broker.config.server import known_keys
 
