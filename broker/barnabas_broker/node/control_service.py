@@ -1,0 +1,184 @@
+"""Runs the control lane's parts, and serves their listeners: the quorum's gRPC, the admin gRPC, metrics.
+
+May touch:  gRPC servers, tasks.      Must not touch: how the parts are made.
+Invariants: every method but the constructor runs on the control lane; the controller hears of metadata before the broker does.
+Read next:  node.py, which says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import grpc.aio
+
+from barnabas_broker.config.server import split_address
+from barnabas_broker.controller_client.facts import ControllerFactsServicer
+from barnabas_broker.metrics.health import find_dead, find_unready
+from barnabas_broker.metrics.http import HttpServer
+from barnabas_broker.metrics.lane_probe import LaneProbe
+from barnabas_broker.metrics.page import render_metrics
+from barnabas_broker.metrics.sources import NodeSources
+from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity
+from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
+from barnabas_broker.node.control import ControlParts
+from barnabas_broker.node.data import DataParts
+from barnabas_broker.version import COMMIT, VERSION
+from barnabas_quorum.driver.controller_service import ControllerService
+from barnabas_quorum.driver.grpc_transport import QuorumServicer
+from barnabas_wire.rpc.options import address_of
+from barnabas_wire.rpc.server import new_server
+
+SERVER_GRACE_S = 0.2
+"""How long a stopping gRPC server waits for calls under way."""
+
+
+class ControlService:
+    """What runs on the control lane, from `run` to `close`."""
+
+    def __init__(self, context: NodeContext, parts: ControlParts, broker: DataParts | None) -> None:
+        self._context = context
+        self._parts = parts
+        self._broker = broker
+        self._stop = asyncio.Event()
+        self._probe = LaneProbe(clock_ms=monotonic_ms)
+        self._servers: list[grpc.aio.Server] = []
+        self._http: HttpServer | None = None
+        # The controller first: its answers leave on commit, whatever the broker does with the image.
+        publishers = (parts.driver, parts.registrar, parts.applied if broker is None else broker.publisher)
+        parts.loader.publishers = tuple(part for part in publishers if part is not None)
+        observers = (parts.driver, None if broker is None else broker.lifecycle)
+        parts.listener.leader_observers = tuple(part.on_leader_change for part in observers if part is not None)
+
+    async def run(self) -> None:
+        """Serve until `stop`. Raises what no part may survive."""
+        if self._parts.driver is not None:
+            self._parts.driver.attach(self._parts.quorum, loader=self._parts.loader)
+        await self._start_servers()
+        if self._parts.watch is not None:
+            await self._parts.watch.look()
+        parts: list[Coroutine[Any, Any, None]] = [self._parts.quorum.run(), self._probe.run()]
+        if self._parts.driver is not None:
+            parts.append(self._parts.driver.run())
+        if self._parts.registrar is not None:
+            parts.append(self._parts.registrar.run())
+        if self._parts.watch is not None:
+            parts.append(self._parts.watch.run())
+        if self._broker is not None:
+            parts.append(self._broker.lifecycle.run())
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(part) for part in parts]
+            running.append(tasks.create_task(self._parts.failure.watch()))
+            await self._stop.wait()
+            if self._parts.driver is not None:
+                await self._parts.quorum.resign()
+            for task in running:
+                task.cancel()
+
+    async def stop(self) -> None:
+        """Let `run` end in order."""
+        self._stop.set()
+
+    async def close(self) -> None:
+        """Close the listeners, after `run` has ended."""
+        await asyncio.gather(*(server.stop(SERVER_GRACE_S) for server in self._servers))
+        if self._http is not None:
+            await self._http.close()
+
+    # -- listeners ---------------------------------------------------------------------------------------------------
+
+    async def _start_servers(self) -> None:
+        config = self._context.config.server
+        endpoint = config.controller_endpoint()
+        if self._parts.driver is not None and endpoint is not None:
+            server = new_server()
+            QuorumServicer(
+                cluster_id=self._parts.storage.cluster_id,
+                handle=self._parts.quorum.handle,
+                identity=self._parts.quorum.identity,
+                change_voters=self._parts.quorum.change_voters,
+                incarnation=self._parts.incarnation,
+            ).add_to(server)
+            ControllerService(self._parts.driver).add_to_server(server)
+            BootstrapServicer(
+                lambda: QuorumIdentity(
+                    self._parts.storage.cluster_id, self._parts.quorum.voters, self._parts.incarnation.current
+                )
+            ).add_to(server)
+            self._parts.leader_view.add_to(server)
+            ControllerFactsServicer(
+                replica=self._parts.quorum,
+                sessions=self._parts.driver,
+                config=self._context.config.controller,
+                incarnation=self._parts.incarnation,
+                clock_ms=wall_ms,
+            ).add_to(server)
+            await self._start(server, endpoint.host, endpoint.port)
+        for address in config.admin_listeners:
+            server = new_server()
+            self._parts.admin.add_to(server)
+            self._parts.explain.add_to(server)
+            self._parts.inspection.add_to(server)
+            await self._start(server, *split_address(address, "admin.listeners"))
+        sources = self._sources()
+        self._http = HttpServer(
+            addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
+            render=lambda: render_metrics(sources),
+            find_dead=self._find_dead,
+            find_unready=self._find_unready,
+        )
+        await self._http.start()
+
+    async def _start(self, server: grpc.aio.Server, host: str, port: int) -> None:
+        server.add_insecure_port(address_of(host, port))
+        await server.start()
+        self._servers.append(server)
+
+    # -- what metrics read -------------------------------------------------------------------------------------------
+
+    def _sources(self) -> NodeSources:
+        config = self._context.config
+        broker = self._broker
+        return NodeSources(
+            node_id=config.server.id,
+            cluster_id=self._parts.storage.cluster_id,
+            roles=config.server.process_roles,
+            rack=config.server.rack,
+            version=VERSION,
+            commit=COMMIT,
+            started_at_s=self._context.started_s,
+            clock_ms=wall_ms,
+            static_min_isr=config.log.min_insync_replicas,
+            image=lambda: self._parts.loader.image,
+            loader=self._parts.loader,
+            quorum=self._parts.quorum,
+            recovered_beside=lambda: self._parts.incarnation.recovered_beside,
+            controller=self._parts.driver,
+            controller_client=self._parts.client.stats,
+            lifecycle=None if broker is None else broker.lifecycle.stats,
+            admin=self._parts.edge.stats,
+            lanes={"control": self._probe.lag, "data": self._context.data_probe.lag},
+            tasks={"control": self._probe.count_tasks, "data": self._context.data_probe.count_tasks},
+            network=None if broker is None else broker.server.stats,
+            replicas=None if broker is None else broker.replicas,
+            logs=None if broker is None else broker.logs,
+            log_descriptors=None if broker is None else broker.disk.descriptors,
+            groups=None if broker is None else broker.groups,
+        )
+
+    def _find_dead(self) -> list[str]:
+        ticks = {"control": self._probe.last_tick_ms, "data": self._context.data_probe.last_tick_ms}
+        return find_dead(now_ms=monotonic_ms(), last_tick_ms=ticks)
+
+    def _find_unready(self) -> list[str]:
+        server = self._context.config.server
+        return find_unready(
+            node_id=server.id,
+            is_broker=server.is_broker,
+            image=self._parts.loader.image,
+            hold=self._parts.loader.hold,
+            leader_id=self._parts.quorum.describe().leader_id,
+            high_watermark=self._parts.quorum.high_watermark,
+            is_serving=self._broker is not None and self._broker.gate.is_open,
+        )

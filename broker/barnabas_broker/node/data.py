@@ -1,0 +1,228 @@
+"""Builds what lives on a broker's data lane: data logs, replication, coordinators, the Kafka listeners, and the crossing to it.
+
+May touch:  every room, to build it.   Must not touch: the order of start and stop.
+Invariants: what `build` returns is frozen; its logs are recovered and its listeners bound, nothing of it runs yet.
+Read next:  node.py, which runs it; control.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from barnabas_broker.admin.voters import make_change
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.controller_client.client import ControllerClient
+from barnabas_broker.controller_client.producer_ids import ProducerIds
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
+from barnabas_broker.coordinator.replicated_log import ReplicatedLog
+from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_broker.metadata.cut_off import CutOffWatch
+from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
+from barnabas_broker.metadata.own_requests import OwnRequests
+from barnabas_broker.metadata.placements import Placements
+from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
+from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
+from barnabas_broker.metadata.service_gate import ServiceGate
+from barnabas_broker.network.listener import KafkaServer, ListenAddress
+from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
+from barnabas_broker.node.control import ControlParts
+from barnabas_broker.node.storage import NodeStorage
+from barnabas_log.disk import RealDisk
+from barnabas_log.manager import LogManager
+from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
+from barnabas_quorum.image.features import SUPPORTED_FEATURES
+from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_replication.manager import ReplicaManager
+from barnabas_replication.peer import KafkaPeer, Peer
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataParts:
+    """A broker's parts."""
+
+    disk: RealDisk
+    logs: LogManager
+    lifecycle: BrokerLifecycle
+    """Runs on the control lane."""
+    replicas: ReplicaManager
+    groups: GroupCoordinator
+    server: KafkaServer
+    placements: Placements
+    faults: ReplicaFaultReports
+    gate: ServiceGate
+    watch: CutOffWatch
+    publisher: BrokerMetadataPublisher
+
+    async def announce_ready(self) -> None:
+        """The logs are recovered and the listeners bound: the broker may be unfenced. On the control lane."""
+        self.lifecycle.set_ready()
+
+    @property
+    def epoch_to_keep(self) -> int:
+        """The broker epoch of a clean stop. Who never registered has changed nothing: what the former start left as clean is as
+        clean as it was."""
+        epoch = self.lifecycle.broker_epoch
+        return epoch if epoch != NO_BROKER_EPOCH else self.logs.previous_broker_epoch
+
+
+async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, control: ControlParts) -> DataParts:
+    """Recover the logs, bind the listeners, and make everything between; on the data lane."""
+
+    def make_peer(broker_id: BrokerId, endpoint: Endpoint) -> Peer:
+        return KafkaPeer(
+            endpoint=endpoint,
+            client_id=f"broker-{context.config.server.node_id}-fetcher",
+            timeout_ms=context.config.replication.replica_socket_timeout_ms,
+        )
+
+    config = context.config
+    settings = control.settings
+    logs = LogManager(
+        disk=disk,
+        directories=config.server.log_dirs,
+        default_config=config.log,
+        clock_ms=wall_ms,
+        directory_ids=storage.directory_ids,
+        offline=storage.offline,
+        config=config.log_manager,
+    )
+    await logs.load()
+    cache = MetadataCache(MetadataImage.EMPTY)
+    lifecycle = _lifecycle(context, storage, control.client, previous_broker_epoch=logs.previous_broker_epoch)
+
+    def report_offline_directories() -> None:
+        lifecycle.set_offline_directories(
+            {storage.directory_ids[path] for path in logs.offline_directories if path in storage.directory_ids},
+            count=len(logs.offline_directories),
+        )
+
+    report_offline_directories()
+    own_requests = OwnRequests(control.client, broker_id=config.server.id, broker_epoch=lambda: lifecycle.broker_epoch)
+    replicas = ReplicaManager(
+        broker_id=config.server.id,
+        broker_epoch=lambda: lifecycle.broker_epoch,
+        config=config.replication,
+        logs=logs,
+        log_config=settings.log_config,
+        controller=own_requests,
+        peers=make_peer,
+        clock_ms=wall_ms,
+        random=context.new_random(),
+    )
+    groups = GroupCoordinator(
+        config=config.groups,
+        log=ReplicatedLog(OFFSETS_TOPIC, replicas=replicas, disk=disk),
+        metadata=cache,
+        controller=control.client,
+        clock_ms=wall_ms,
+    )
+    server = KafkaServer(
+        addresses=[ListenAddress(p.listener, p.host, p.port) for p in config.server.kafka_endpoints()],
+        config=replace(
+            config.network,
+            max_connections=context.descriptors.connections_max,
+            inter_broker_connections_reserved=context.descriptors.connections_reserved,
+        ),
+        services=BrokerServices(
+            node_id=config.server.id,
+            cluster_id=storage.cluster_id,
+            config=config.api,
+            replica_manager=replicas,
+            metadata=cache,
+            controller=control.client,
+            groups=groups,
+            producer_ids=ProducerIds(own_requests.allocate_producer_ids),
+            clock_ms=wall_ms,
+            quorum_description=lambda: context.control.call(control.leader_view.describe()),
+            broker_keys=control.facts.described_keys,
+            voters=lambda: control.quorum.voters.voters,
+            change_voters=lambda change: context.control.call(make_change(control.leader_view, change)),
+        ),
+    )
+    await server.start()
+
+    placements = Placements(own_requests.assign_replicas_to_directories)
+    replicas.on_placed = placements.note
+    faults = ReplicaFaultReports(own_requests.alter_replica_faults)
+    replicas.on_replica_fault = faults.note
+
+    def on_directory_failed(directory: str, error: OSError) -> None:
+        # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
+        # keep its leaderships and answer nothing.
+        if not logs.online_directories:
+            failure = RuntimeError(f"the last log directory, {directory}, failed: {error}")
+            context.control.loop.call_soon_threadsafe(control.failure.fail, failure)
+            return
+        context.control.loop.call_soon_threadsafe(report_offline_directories)
+
+    replicas.on_directory_failed = on_directory_failed
+
+    def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
+        for topic in settings.changed_topics(delta, image):
+            replicas.update_topic_config(topic, settings.log_config(topic, image))
+        settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
+
+    gate = ServiceGate(broker_id=config.server.id, incarnation_id=context.incarnation_id, on_registered=server.listen)
+    watch = CutOffWatch(
+        contact=lifecycle,
+        gate=gate,
+        is_left_alone=replicas.is_left_alone,
+        serve_clients=server.serve_clients,
+        session_timeout_ms=config.lifecycle.session_timeout_ms,
+        clock_ms=monotonic_ms,
+    )
+
+    def on_applied(offset: Offset) -> None:
+        lifecycle.on_metadata_published(offset)
+        control.applied.advance(offset)
+
+    publisher = BrokerMetadataPublisher(
+        broker_id=config.server.id,
+        replicas=replicas,
+        coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups)],
+        update_configs=update_configs,
+        cache=cache,
+        gate=gate,
+        control_loop=context.control.loop,
+        data_loop=context.data_loop,
+        on_applied=on_applied,
+        on_error=control.failure.fail,
+    )
+    return DataParts(
+        disk=disk,
+        logs=logs,
+        lifecycle=lifecycle,
+        replicas=replicas,
+        groups=groups,
+        server=server,
+        placements=placements,
+        faults=faults,
+        gate=gate,
+        watch=watch,
+        publisher=publisher,
+    )
+
+
+def _lifecycle(
+    context: NodeContext, storage: NodeStorage, client: ControllerClient, *, previous_broker_epoch: int
+) -> BrokerLifecycle:
+    config = context.config
+    return BrokerLifecycle(
+        identity=BrokerIdentity(
+            broker_id=config.server.id,
+            cluster_id=storage.cluster_id,
+            incarnation_id=context.incarnation_id,
+            endpoints=config.server.advertised_endpoints(),
+            rack=config.server.rack,
+            directories=tuple(
+                storage.directory_ids[path] for path in config.server.log_dirs if path in storage.directory_ids
+            ),
+            features=SUPPORTED_FEATURES,
+            previous_broker_epoch=previous_broker_epoch,
+        ),
+        config=config.lifecycle,
+        client=client,
+        data_lane_last_tick_ms=lambda: context.data_probe.last_tick_ms,
+        clock_ms=monotonic_ms,
+    )
