@@ -15,7 +15,7 @@ from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import FetchRequestPartition
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition
 
 FETCH_VERSION_MIN = 15
 """The first with the follower's broker epoch (KIP-903), without which nobody joins an ISR. Topics go by id (v13), and the last

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from barnabas_wire.kafka.messages.fetch import parse_fetch_response
+from barnabas_wire.kafka.messages.fetch_response import parse_fetch_response
 from barnabas_wire.kafka.messages.produce import ProduceResponse
 from barnabas_wire.kafka.schema import decode
 from tests.bench.frames import FETCH_VERSION, PRODUCE_VERSION, ProduceFrame, make_fetch

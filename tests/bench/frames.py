@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import FetchRequestPartition, encode_fetch_request
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_wire.kafka.schema import encode_request
 from barnabas_wire.records.batch import Record, build_batch

@@ -42,7 +42,7 @@ import barnabas_replication
 import barnabas_wire
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import FetchRequestPartition, encode_fetch_request
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.schema import encode_request
 from tests.bench.frames import Load, make_fetch, make_produce

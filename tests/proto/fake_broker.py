@@ -12,7 +12,8 @@ from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.frame import FrameDecoder, decode_request_header, encode_response_frame
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
-from barnabas_wire.kafka.messages.fetch import FetchedPartition, encode_fetch_response, parse_fetch_request
+from barnabas_wire.kafka.messages.fetch_request import parse_fetch_request
+from barnabas_wire.kafka.messages.fetch_response import FetchedPartition, encode_fetch_response
 from barnabas_wire.kafka.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_wire.kafka.messages.heartbeat import HeartbeatResponse
 from barnabas_wire.kafka.messages.list_offsets import (

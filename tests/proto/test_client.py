@@ -22,7 +22,7 @@ from barnabas_wire.kafka.frame import encode_response_frame
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
-from barnabas_wire.kafka.messages.fetch import FetchRequestPartition
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition
 from barnabas_wire.kafka.messages.heartbeat import HeartbeatRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

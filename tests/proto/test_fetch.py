@@ -14,21 +14,11 @@ import pytest
 from barnabas_wire.kafka import schema
 from barnabas_wire.kafka.frame import decode_response_header
 from barnabas_wire.kafka.ids import Uuid
-from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages import fetch as wire
-from barnabas_wire.kafka.messages.fetch import (
-    FetchedPartition,
-    FetchRequest,
-    FetchRequestPartition,
-    FetchResponse,
-    PollAnswers,
-    encode_fetch_request,
-    encode_fetch_response,
-    parse_fetch_request,
-    parse_fetch_response,
-    parse_poll,
-    split_poll,
-)
+from barnabas_wire.kafka.messages import ApiKey, fetch_request, fetch_response
+from barnabas_wire.kafka.messages.fetch import FetchRequest, FetchResponse
+from barnabas_wire.kafka.messages.fetch_poll import PollAnswers, parse_poll, split_poll
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request, parse_fetch_request
+from barnabas_wire.kafka.messages.fetch_response import FetchedPartition, encode_fetch_response, parse_fetch_response
 from barnabas_wire.kafka.primitives import MalformedMessage
 from tests.proto import oracle
 
@@ -236,13 +226,13 @@ def test_what_a_follower_of_one_partition_hears_is_what_the_general_way_gives(
     for size in (1, 126, 127, 128, 20_000):
         one = FetchedPartition(Uuid(b"t" * 16), 3, 0, 7, 6, 5, [random.randbytes(size)], size)
         frame = b"".join(encode_fetch_response(9, version, [one])[0])
-        answers.append((frame, wire._parse_response(memoryview(frame), 9, version)))
+        answers.append((frame, fetch_response._parse_response(memoryview(frame), 9, version)))
 
     def refuse(*_: Any) -> None:
         raise AssertionError("the general way was taken")
 
     with monkeypatch.context() as patched:
-        patched.setattr(wire, "_parse_response", refuse)
+        patched.setattr(fetch_response, "_parse_response", refuse)
         for frame, general in answers:
             assert parse_fetch_response(memoryview(frame), 9, version) == general
     data = answers[0][0][9:]
@@ -250,7 +240,7 @@ def test_what_a_follower_of_one_partition_hears_is_what_the_general_way_gives(
         for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
             other = memoryview(data[:position] + bytes([byte]) + data[position + 1 :])
             found: list[Any] = []
-            for way in (parse_fetch_response, wire._parse_response):
+            for way in (parse_fetch_response, fetch_response._parse_response):
                 try:
                     found.append(way(other, 0, version))
                 except (MalformedMessage, IndexError, struct.error):
@@ -338,12 +328,15 @@ def test_a_poll_is_read_as_the_parser_reads_it_and_nothing_else_is_a_poll(versio
             for byte in (0, 1, 2, 3, 0x7F, 0x80, 0xFF):
                 other = bytes(request[:position]) + bytes([byte]) + request[position + 1 :]
                 poll = read_as_poll(other, 4, version)
-                assert poll is None or poll == wire._parse_request(memoryview(other), 4, version), (position, byte)
+                assert poll is None or poll == fetch_request._parse_request(memoryview(other), 4, version), (
+                    position,
+                    byte,
+                )
             assert read_as_poll(bytes(request[:position]), min(position, 4), version) is None
     for _ in range(300):  # other partitions, racks, tags, forgotten topics
         other = encoded(oracle.generate(FetchRequest, version, random), version)
         poll = read_as_poll(other, 0, version)
-        assert poll is None or poll == wire._parse_request(memoryview(other), 0, version)
+        assert poll is None or poll == fetch_request._parse_request(memoryview(other), 0, version)
 
 
 def test_records_are_slices_of_the_frame_and_not_copies() -> None:

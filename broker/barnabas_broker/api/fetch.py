@@ -23,17 +23,10 @@ from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, Fetc
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import (
-    REQUEST_ELEMENTS_MAX,
-    AskedPartition,
-    FetchedPartition,
-    ParsedFetchRequest,
-    PollAnswers,
-    encode_fetch_response,
-    parse_fetch_request,
-    parse_poll,
-    split_poll,
-)
+from barnabas_wire.kafka.messages.fetch import REQUEST_ELEMENTS_MAX
+from barnabas_wire.kafka.messages.fetch_poll import PollAnswers, parse_poll, split_poll
+from barnabas_wire.kafka.messages.fetch_request import AskedPartition, ParsedFetchRequest, parse_fetch_request
+from barnabas_wire.kafka.messages.fetch_response import FetchedPartition, encode_fetch_response
 from barnabas_wire.kafka.primitives import TooManyElements
 from barnabas_wire.tuples import new_tuple
 

@@ -18,12 +18,8 @@ from typing import Any
 from barnabas_wire.client.connection import RESPONSE_BYTES_MAX, ClientConnection
 from barnabas_wire.kafka.frame import FrameDecoder
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import (
-    FetchRequestPartition,
-    ParsedFetchResponse,
-    encode_fetch_request,
-    parse_fetch_response,
-)
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
+from barnabas_wire.kafka.messages.fetch_response import ParsedFetchResponse, parse_fetch_response
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 from barnabas_wire.kafka.schema import decode_response, message_classes
 

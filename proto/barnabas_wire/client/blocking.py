@@ -37,7 +37,8 @@ from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.frame import FrameDecoder
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import FetchRequestPartition, encode_fetch_request, parse_fetch_response
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
+from barnabas_wire.kafka.messages.fetch_response import parse_fetch_response
 from barnabas_wire.kafka.messages.metadata import MetadataResponse
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 from barnabas_wire.kafka.schema import decode_response, message_classes

@@ -34,7 +34,7 @@ from barnabas_wire.client.metadata import (
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
-from barnabas_wire.kafka.messages.fetch import FetchRequestPartition
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.metadata import MetadataResponse
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage

@@ -1,4 +1,4 @@
-"""Every Kafka API by its number, and one file per API beside this one.
+"""Every Kafka API by its number, and one file per API beside this one (Fetch has five).
 
 May touch:  schema.py, primitives.py, ids.py.     Must not touch: sockets, files, clock.
 Invariants: a key's number never changes; a message is declared once for all its versions.
