@@ -4,7 +4,7 @@ May touch:  its partitions, its peer, loop timers.        Must not touch: other 
 Invariants: one fetch in flight; a partition whose log is not durable to its end is left out of it or names its flushed offset
             beside the one it asks at, because one of them is its promise to the leader; an answer counts only if leader epoch
             and log end are still those it was asked with.
-Read next:  truncation.py (where to cut), partition.py (append_as_follower, truncate_for).
+Read next:  fetch_plan.py (what is decided), partition.py (append_as_follower, truncate_for).
 
 Not obvious:
 - After a fetch that brought data we wait for its flush before the next fetch, since a long poll without those partitions
@@ -42,14 +42,24 @@ from random import Random
 from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
+from barnabas_replication.fetch_plan import (
+    Meaning,
+    backoff_ms,
+    is_current,
+    is_cut,
+    is_full,
+    meaning_of,
+    throttled_until_ms,
+    wait_ms,
+)
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import FetchedPartition, Peer, PeerFactory
 from barnabas_replication.requests import FetchPartitionSpec, FetchSpec
 from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottleSide
 from barnabas_replication.truncation import EpochEnd
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, BrokerId, Endpoint, Epoch, TopicPartition
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Endpoint, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +75,8 @@ BUSY_MS = 10
 """A partition is busy for this long after it brought data, and at least until its flush lets it be asked for once more."""
 WHOLE_FETCH_SIZE = 4
 """With no more partitions than this every fetch asks for all."""
-THROTTLE_RECHECK_MS = 500
-"""A throttled partition is looked at this often while its debt is paid: the throttle may have been lifted."""
 REFUSALS_TOLD_EVERY_MS = 60_000
 """Of a partition whose batches are refused again and again: one line, and its count, in this time."""
-FIRST_BACKOFF_SHARE = 50
-"""The first pause is this part of replica.fetch.backoff.ms; it doubles from there."""
-
-_SentFetch = tuple[FetchPartitionSpec, Epoch]
 
 
 class FollowedPartition:
@@ -231,14 +235,11 @@ class Fetcher:
         return bool(self._unflushed) and now_ms < self._go_without_unflushed_ms
 
     def _wait_ms(self, now_ms: int, next_due_ms: int | None) -> int:
-        """How long the leader may park this fetch: no longer than a partition that is left out of it can wait."""
-        wait_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
-        return wait_ms if next_due_ms is None else max(1, min(wait_ms, next_due_ms - now_ms))
+        longest_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
+        return wait_ms(longest_ms, next_due_ms=next_due_ms, now_ms=now_ms)
 
     async def _fetch_once(self, specs: list[FetchPartitionSpec], wait_ms: int, began_s: float) -> None:
-        sent: dict[tuple[str, int], _SentFetch] = {
-            (spec.topic, spec.partition): (spec, spec.current_leader_epoch) for spec in specs
-        }
+        sent = {(spec.topic, spec.partition): spec for spec in specs}
         config = self._config
         request = FetchSpec(
             replica_id=self._parts.broker_id,
@@ -331,7 +332,9 @@ class Fetcher:
         for topic_partition, followed in asked_for.items():
             not_before_ms = followed.not_before_ms
             if is_throttling and self._is_throttled(followed.partition):
-                not_before_ms = max(not_before_ms, min(throttle.ready_at_ms(now_ms), now_ms + THROTTLE_RECHECK_MS))
+                not_before_ms = throttled_until_ms(
+                    not_before_ms=not_before_ms, ready_at_ms=throttle.ready_at_ms(now_ms), now_ms=now_ms
+                )
             if not_before_ms > now_ms:
                 if next_due_ms is None or not_before_ms < next_due_ms:
                     next_due_ms = not_before_ms
@@ -374,28 +377,26 @@ class Fetcher:
     # ------------------------------------------------------------------ what the leader said
 
     def _take_in(
-        self, answer: Sequence[FetchedPartition], sent: dict[tuple[str, int], _SentFetch], now_ms: int
+        self, answer: Sequence[FetchedPartition], sent: dict[tuple[str, int], FetchPartitionSpec], now_ms: int
     ) -> None:
         followed_partitions = self._followed
         served: list[TopicPartition] = []
-        # Batches are whole, so a bound that cut the answer left less than the half of itself unused.
-        is_full = sum(len(fetched.records) for fetched in answer) * 2 >= self._config.replica_fetch_response_bytes_max
+        is_whole_cut = is_full(answer, bytes_max=self._config.replica_fetch_response_bytes_max)
         for fetched in answer:
             key = (fetched.topic, fetched.partition)
             asked = sent.get(key)
             followed = followed_partitions.get(key)  # type: ignore[call-overload]
             if asked is None or followed is None:
                 continue
-            spec, epoch = asked
             partition = followed.partition
-            if followed.leader_epoch != epoch or partition.log.log_end_offset != spec.fetch_offset:
+            if not is_current(asked, leader_epoch=followed.leader_epoch, log_end_offset=partition.log.log_end_offset):
                 continue
             try:
                 if self._take_in_one(followed, fetched, now_ms):
                     served.append(partition.topic_partition)
                     followed.busy_until_ms = now_ms + BUSY_MS
-                    is_cut = is_full or len(fetched.records) * 2 >= spec.max_bytes
-                    if is_cut and partition in self._unflushed and self._parts.may_fetch_ahead():
+                    has_more = is_whole_cut or is_cut(fetched, asked)
+                    if has_more and partition in self._unflushed and self._parts.may_fetch_ahead():
                         self._cut[partition] = None
             except (OSError, StorageFailed) as error:
                 self._parts.on_storage_error(partition, error)
@@ -415,31 +416,53 @@ class Fetcher:
     def _take_in_one(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
         """Returns whether it brought data."""
         partition = followed.partition
-        code = fetched.error_code
-        if code is ErrorCode.NONE:
-            if fetched.diverging_epoch is not None:
-                followed.failures = 0
-                self._truncate(partition, EpochEnd(*fetched.diverging_epoch))
-                return False
-            has_grown = partition.append_as_follower(
-                fetched.records, high_watermark=fetched.high_watermark, log_start_offset=fetched.log_start_offset
+        log = partition.log
+        meaning = meaning_of(
+            fetched,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            latest_epoch=log.latest_epoch,
+        )
+        if meaning is Meaning.APPEND:
+            return self._append(followed, fetched, now_ms)
+        if meaning is Meaning.TRUNCATE:
+            followed.failures = 0
+            assert fetched.diverging_epoch is not None
+            self._truncate(partition, EpochEnd(*fetched.diverging_epoch))
+        elif meaning is Meaning.START_OVER:
+            logger.warning(
+                "%s: offset %d is out of the leader's range, starting over at %d",
+                partition.topic_partition,
+                log.log_end_offset,
+                fetched.log_start_offset,
             )
-            followed.failures = followed.refusals = 0
-            if has_grown:
-                self._stats.replicated_bytes += len(fetched.records)
-                if self._throttle.is_on and self._is_throttled(partition):
-                    self._throttle.take(len(fetched.records), now_ms)
-                if not _is_durable(partition):
-                    self._await_flush(partition, now_ms)
-            return has_grown
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE and fetched.log_start_offset >= 0:
-            self._restart(followed, fetched, now_ms)
-            return False
-        self._stats.replica_fetch_errors += 1
-        level = logging.INFO if followed.failures else logging.DEBUG
-        logger.log(level, "%s: broker %d answers %s", partition.topic_partition, self.leader_id, code.name)
-        self._pause(followed, now_ms)
+            partition.restart_at(fetched.log_start_offset)
+        elif meaning is Meaning.FORGET_EPOCH:
+            log.truncate_to(log.log_end_offset)
+        elif meaning is Meaning.WAIT:
+            self._pause(followed, now_ms)
+        else:
+            self._stats.replica_fetch_errors += 1
+            level = logging.INFO if followed.failures else logging.DEBUG
+            code = fetched.error_code
+            logger.log(level, "%s: broker %d answers %s", partition.topic_partition, self.leader_id, code.name)
+            self._pause(followed, now_ms)
         return False
+
+    def _append(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
+        """Returns whether the log grew."""
+        partition = followed.partition
+        has_grown = partition.append_as_follower(
+            fetched.records, high_watermark=fetched.high_watermark, log_start_offset=fetched.log_start_offset
+        )
+        followed.failures = followed.refusals = 0
+        if has_grown:
+            self._stats.replicated_bytes += len(fetched.records)
+            if self._throttle.is_on and self._is_throttled(partition):
+                self._throttle.take(len(fetched.records), now_ms)
+            if not _is_durable(partition):
+                self._await_flush(partition, now_ms)
+        return has_grown
 
     def _refuse(self, followed: FollowedPartition, error: KafkaError, now_ms: int) -> None:
         """The log did not take what came. Once it may have been the connection; a leader that is asked for the same offset again
@@ -474,26 +497,6 @@ class Fetcher:
             leader.end_offset,
         )
 
-    def _restart(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> None:
-        """Nothing of ours lies within the leader's log: retention there has passed our end, or it lost its log."""
-        partition = followed.partition
-        log = partition.log
-        if fetched.log_start_offset == log.log_end_offset == log.log_start_offset:
-            # Empty at the leader's start already. A leader of an older version asks what became of our last epoch, of which
-            # no record is left: forget it, and ask without it.
-            if log.latest_epoch == NO_EPOCH:
-                self._pause(followed, now_ms)
-            else:
-                log.truncate_to(log.log_end_offset)
-            return
-        logger.warning(
-            "%s: offset %d is out of the leader's range, starting over at %d",
-            partition.topic_partition,
-            log.log_end_offset,
-            fetched.log_start_offset,
-        )
-        partition.restart_at(fetched.log_start_offset)
-
     # ------------------------------------------------------------------ waiting
 
     def _await_flush(self, partition: Partition, now_ms: int) -> bool:
@@ -526,9 +529,8 @@ class Fetcher:
         self._not_before_ms = self._now_ms() + pause_ms
 
     def _backoff_ms(self, failures: int) -> int:
-        longest = self._config.replica_fetch_backoff_ms
-        pause = min(longest, (longest << min(failures, 16)) // FIRST_BACKOFF_SHARE)
-        return max(1, int(pause * self._parts.random.uniform(0.8, 1.2)))
+        jitter = self._parts.random.uniform(0.8, 1.2)
+        return backoff_ms(failures, longest_ms=self._config.replica_fetch_backoff_ms, jitter=jitter)
 
     async def _pause_until(self, due_ms: int | None) -> None:
         """Sleep until then (None: for as long as it takes) or until woken."""

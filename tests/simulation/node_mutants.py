@@ -54,6 +54,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import fetcher, isr, partition
 from barnabas_replication.appends import Appends
+from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
 from barnabas_replication.followers import Followers
 from barnabas_replication.isr import IsrState
@@ -467,17 +468,14 @@ def _empty_log_is_asked_for_the_epoch_that_retention_took(patch: pytest.MonkeyPa
     def must_begin_anew(*, log_start_offset: Any, local: Any, **_: Any) -> bool:
         return bool(0 < log_start_offset >= local.end_offset)
 
-    original = fetcher.Fetcher._restart
+    original = fetcher.meaning_of
 
-    def restart(self: fetcher.Fetcher, followed: Any, fetched: Any, now_ms: int) -> None:
-        log = followed.partition.log
-        if fetched.log_start_offset == log.log_end_offset == log.log_start_offset:
-            self._pause(followed, now_ms)
-        else:
-            original(self, followed, fetched, now_ms)
+    def meaning_of(fetched: Any, **log: Any) -> Meaning:
+        meaning = original(fetched, **log)
+        return Meaning.WAIT if meaning is Meaning.FORGET_EPOCH else meaning
 
     patch.setattr(partition, "must_begin_anew", must_begin_anew)
-    patch.setattr(fetcher.Fetcher, "_restart", restart)
+    patch.setattr(fetcher, "meaning_of", meaning_of)
 
 
 def _log_that_begins_within_a_batch_refuses_it(patch: pytest.MonkeyPatch) -> None:
