@@ -69,6 +69,7 @@ class FrameReader:
         "_large_view",
         "_lent",
         "_position",
+        "_shared",
         "_stash",
         "_view",
         "is_holding",
@@ -81,6 +82,7 @@ class FrameReader:
             bytes_max_of: by api key << 16 | version: the largest frame that is worth room, in bytes.
         """
         self._buffers = buffers
+        self._shared = buffers.shared
         self._frame_bytes_max = frame_bytes_max
         self._bytes_max_of = bytes_max_of
         self._stash = b""
@@ -91,10 +93,10 @@ class FrameReader:
         """The part of `_large` that the frame may fill."""
         self._filled = 0
         self._frame_bytes = 0
-        self._view = _NOTHING
+        self._view = buffers.shared
         self._position = 0
         self._end = 0
-        """`_view[_position:_end]` is what `frames` goes through."""
+        """`_view[_position:_end]` is what `frames` goes through: at rest the shared buffer, so that a read sets its end alone."""
         self._lent: bytearray | None = None
         """The buffer of a large frame that is whole, until its frame is done with."""
         self.is_holding = False
@@ -104,10 +106,10 @@ class FrameReader:
         """Where the next bytes go: behind what is stashed, in the shared buffer, or the rest of a large frame."""
         if self._large is not None:
             return self._large_view[self._filled :]
-        shared = self._buffers.shared
         stash = self._stash
         if not stash:
-            return shared
+            return self._shared
+        shared = self._shared
         size = len(stash)
         shared[:size] = stash
         return shared[size:]
@@ -122,8 +124,6 @@ class FrameReader:
         if self._stash:
             nbytes += len(self._stash)
             self._stash = b""
-        self._view = self._buffers.shared
-        self._position = 0
         self._end = nbytes
         return True
 
@@ -154,14 +154,14 @@ class FrameReader:
             position = following
         if position < end:
             self._keep_rest(view, position, end)
-        self._view = _NOTHING
-        if self._lent is not None:
-            self._give_back()
+        self._position = 0
+        if view is not self._shared:
+            self._rest()
 
     def hold(self) -> None:
         """Keep the frame that `frames` gave last, and all that follows, for the next call of `frames`."""
         view = self._view
-        if view is self._buffers.shared:  # others will read into it
+        if view is self._shared:  # others will read into it
             self._view = memoryview(bytes(view[self._position : self._end]))
             self._end -= self._position
             self._position = 0
@@ -170,17 +170,17 @@ class FrameReader:
     def drop(self) -> None:
         """Let go of everything: the connection is closed."""
         self._stash = b""
-        self._view = _NOTHING
         self._position = self._end = 0
         self.is_holding = False
-        if self._lent is not None:
-            self._give_back()
+        self._rest()
         self._drop_large()
 
-    def _give_back(self) -> None:
-        lent, self._lent = self._lent, None
-        assert lent is not None
-        self._buffers.give_back(lent)
+    def _rest(self) -> None:
+        """The frames of another view than the shared buffer are done with."""
+        self._view = self._shared
+        if self._lent is not None:
+            lent, self._lent = self._lent, None
+            self._buffers.give_back(lent)
 
     def _keep_rest(self, view: memoryview, position: int, end: int) -> None:
         """Keep the beginning of a frame: a copy of what came, or a buffer of its own when the frame is large."""
