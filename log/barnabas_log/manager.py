@@ -31,13 +31,16 @@ from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, NoRoom, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import FlushStats
 from barnabas_log.log_directory import LogDirectory
+from barnabas_log.producer_state import ProducerState
+from barnabas_log.recovery import load_producers
 from barnabas_log.removals import DELETE_SUFFIX, Removals
 from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange
 from barnabas_log.scrubber import ScrubStats
+from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Offset, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
 
@@ -219,6 +222,7 @@ class LogManager:
                 self.stats.logs_that_lost_flushed_data += log.recovery_report.is_flushed_data_lost
         directory.saved.note_missing()
         directory.scrub.load()
+        directory.scrub.request_unread()
         return broker_epoch
 
     # -- logs ------------------------------------------------------------------------------------------------------
@@ -572,6 +576,32 @@ class LogManager:
         directory.scrub.stats.ranges_repaired += is_sound
         return is_sound
 
+    async def reload_producers(self, log: UnifiedLog) -> bool:
+        """Read the log's producer state anew where damage made it doubtful, once nothing of the log is damaged any more.
+
+        A state read from damaged batches lacks some: a retry would be refused as out of order, or appended again. Returns whether
+        the state is whole; else try again later.
+        """
+        directory = self._homes.get(log)
+        if directory is None or directory.error is not None:
+            return False
+        if log.doubted_from == NO_OFFSET:
+            return True
+        cuts, end = log.durability.cuts, log.written_end_offset
+        opening = partial(LogSegment.open, self._disk, log.directory, config=log.config, now_ms=self._clock_ms())
+        bases, doubted_from = log.base_offsets, log.doubted_from
+        try:
+            state = await self._disk.run(_read_producers, self._disk, log.directory, bases, opening, end, doubted_from)
+        except FileNotFoundError:  # retention took a segment
+            return False
+        except OSError as error:
+            if not is_out_of_descriptors(error):
+                self._fail_directory(directory, error)
+            return False
+        for base_offset in state.unread:
+            directory.scrub.request(log, base_offset)
+        return not state.unread and log.adopt_producers(state, cuts=cuts)
+
     def scrub_stats(self) -> dict[str, ScrubStats]:
         """Counters of the scrub by directory path."""
         return {directory.path: directory.scrub.stats for directory in self._directories}
@@ -666,3 +696,21 @@ class LogManager:
         while True:
             await function()
             await asyncio.sleep(interval_ms / 1000)
+
+
+def _read_producers(
+    disk: Disk,
+    directory: str,
+    bases: Sequence[Offset],
+    opening: Callable[[Offset], LogSegment],
+    end_offset: Offset,
+    doubted_from: Offset,
+) -> ProducerState:
+    """Producer state at `end_offset` from files of its own, so that a disk thread may read while the log goes on. Raises OSError."""
+    segments: list[LogSegment] = []
+    try:
+        segments.extend(opening(base_offset) for base_offset in bases)
+        return load_producers(disk, directory, segments, end_offset=end_offset, doubted_from=doubted_from)
+    finally:
+        for segment in segments:
+            segment.close()

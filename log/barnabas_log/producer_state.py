@@ -87,7 +87,9 @@ class ProducerState:
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
         self.end_offset = Offset(0)
-        """The state holds every batch below this offset."""
+        """The state covers every batch below this offset."""
+        self.unread: tuple[Offset, ...] = ()
+        """Base offsets of the segments that a replay could not read to their end: what producers wrote there is not known."""
 
     def __len__(self) -> int:
         return len(self._producers)

@@ -21,6 +21,7 @@ Not obvious:
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -131,9 +132,24 @@ def recover_log(
     return RecoveredLog(Segments(segments), epochs, producers, start_offset, end_offset, report, damage)
 
 
-def load_producers(disk: Disk, directory: str, segments: list[LogSegment], *, end_offset: Offset) -> ProducerState:
-    """Producer state at `end_offset`: the newest snapshot not after it, and the batches since. Reads headers only."""
-    state = load_newest_snapshot(disk, directory, at_or_before=end_offset)
+def load_producers(
+    disk: Disk, directory: str, segments: Sequence[LogSegment], *, end_offset: Offset, doubted_from: Offset = NO_OFFSET
+) -> ProducerState:
+    """Producer state at `end_offset`: the newest snapshot not after it, and the batches since. Reads headers only.
+
+    doubted_from: snapshots after it may lack batches and are not used; NO_OFFSET trusts all.
+    """
+    newest = end_offset if doubted_from == NO_OFFSET else min(doubted_from, end_offset)
+    state = load_newest_snapshot(disk, directory, at_or_before=newest)
+    replay_producers(state, segments, end_offset=end_offset)
+    return state
+
+
+def replay_producers(state: ProducerState, segments: Sequence[LogSegment], *, end_offset: Offset) -> None:
+    """Bring producer state up to `end_offset` from the headers of the batches since its own end.
+
+    A segment that cannot be read to its end is named in `state.unread`, and the replay goes on with the next one.
+    """
     for number, segment in enumerate(segments):
         if number + 1 < len(segments) and segments[number + 1].base_offset <= state.end_offset:
             continue
@@ -149,12 +165,12 @@ def load_producers(disk: Disk, directory: str, segments: list[LogSegment], *, en
         except CorruptBatch as error:
             # Rot below what was flushed. One damaged batch must not keep a broker and all its other logs from starting.
             logger.error("%s: %s; what producers wrote behind that is not known", segment.file.path, error)
+            state.unread = (*state.unread, segment.base_offset)
     state.end_offset = end_offset
-    return state
 
 
 def note_producer(state: ProducerState, header: BatchHeader) -> None:
-    """Tell the producer state of an appended batch."""
+    """Add an appended batch to the producer state."""
     if header.producer_id >= 0 and header.base_sequence >= 0:
         state.update(
             producer_id=header.producer_id,

@@ -224,6 +224,12 @@ class Scrubber:
             async with asyncio.timeout(seconds):
                 await self._is_asked.wait()
 
+    def request_unread(self) -> None:
+        """Have the segments checked soon that could not be read when producers were loaded: their damage is not known yet."""
+        for log in self._logs.values():
+            for base_offset in log.producers.unread:
+                self.request(log, base_offset)
+
     # -- across restarts -------------------------------------------------------------------------------------------
 
     async def save(self) -> None:

@@ -57,6 +57,7 @@ from barnabas_log.recovery import (
     note_producer,
     rebuild_segment,
     recover_log,
+    replay_producers,
 )
 from barnabas_log.retention import SegmentFacts, deletable_count
 from barnabas_log.room import is_no_room
@@ -65,7 +66,7 @@ from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Ba
 from barnabas_log.time_search import TimeSearch
 from barnabas_log.validator import check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
-from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
     BASE_OFFSET_FIELD,
     CRC_START,
@@ -232,6 +233,8 @@ class UnifiedLog:
         """Whether the next flush lets go of more than the last retention could."""
         self.damage: tuple[DamagedRange, ...] = ()
         """What is known to be damaged, rising; see set_damage."""
+        self.doubted_from = NO_OFFSET
+        """Where the first damage began since the producer state was last read from an undamaged log; NO_OFFSET without one."""
         for base_offset in {damage.segment for damage in recovered.damage}:
             self.set_damage(base_offset, [damage for damage in recovered.damage if damage.segment == base_offset])
 
@@ -738,9 +741,7 @@ class UnifiedLog:
             active.truncate_to(place)
             self.durability.note_cut()
             self._end_at(place.base_offset)
-            for snapshot_offset in list_snapshots(self._disk, self.directory):
-                if snapshot_offset > place.base_offset:
-                    self._disk.remove(snapshot_path(self.directory, snapshot_offset))
+            self._remove_snapshots_after(place.base_offset)
             if not self.producers.truncate_to(place.base_offset):
                 self.producers = load_producers(
                     self._disk, self.directory, list(self._segments), end_offset=place.base_offset
@@ -778,8 +779,7 @@ class UnifiedLog:
         try:
             for segment in self._segments:
                 self._retire(segment)
-            for snapshot_offset in list_snapshots(self._disk, self.directory):
-                self._disk.remove(snapshot_path(self.directory, snapshot_offset))
+            self._remove_snapshots_after(NO_OFFSET)
             active = LogSegment.create(self._disk, self.directory, offset, self.config, now_ms=self._now_ms)
             self.leader_epochs.clear()
             # Before anything is appended: beside a higher epoch in the file, opening takes a lower one for a torn end.
@@ -792,6 +792,7 @@ class UnifiedLog:
         self._active = active
         self.log_start_offset = offset
         self.damage = ()
+        self.doubted_from = NO_OFFSET
         self.producers.clear(offset)
         self._end_at(offset)
         self.durability.start_over_at(offset)
@@ -896,6 +897,8 @@ class UnifiedLog:
         self.log_end_offset = offset
         self.durability.end_at(offset)
         self.high_watermark = min(self.high_watermark, offset)
+        if self.doubted_from >= offset:
+            self.doubted_from = NO_OFFSET
         if self.damage:
             self.damage = tuple(damage for damage in self.damage if damage.first_offset < offset)
             self._active.damaged = tuple(damage for damage in self._active.damaged if damage.first_offset < offset)
@@ -942,6 +945,8 @@ class UnifiedLog:
         before = self.damage
         others = [damage for damage in before if damage.segment != base_offset]
         found = [damage for damage in damages if damage.end_offset > self.log_start_offset]
+        if found:
+            self.doubt_producers(found[0].first_offset)
         self.damage = tuple(sorted([*others, *found]))
         segment.damaged = tuple(found)
         segment.boundaries.clear()
@@ -984,6 +989,39 @@ class UnifiedLog:
             self.leader_epochs.learn(header.partition_leader_epoch, header.base_offset)
             position += header.size_bytes
         return file
+
+    def doubt_producers(self, offset: Offset) -> None:
+        """Batches from `offset` on may have been damaged when the producer state was read from them."""
+        self.doubted_from = offset if self.doubted_from == NO_OFFSET else min(self.doubted_from, offset)
+
+    def adopt_producers(self, state: ProducerState, *, cuts: int) -> bool:
+        """Take a producer state that was read anew from the undamaged log, and add the batches since `state.end_offset`.
+
+        cuts: `durability.cuts` when the reading began. Returns False, and changes nothing, where the log was cut since, is damaged
+        or cannot be read to its end. Raises StorageFailed.
+        """
+        if self._failure is not None or self._is_closed or self.damage or cuts != self.durability.cuts:
+            return False
+        try:
+            self.write_pending(is_forced=True)
+        except NoRoom:
+            return False
+        try:
+            replay_producers(state, list(self._segments), end_offset=self.log_end_offset)
+            if state.unread:
+                return False
+            self._remove_snapshots_after(self.doubted_from)
+        except OSError as error:
+            raise self._fail(error) from error
+        state.date_by_records()
+        self.producers = state
+        self.doubted_from = NO_OFFSET
+        return True
+
+    def _remove_snapshots_after(self, offset: Offset) -> None:
+        for snapshot_offset in list_snapshots(self._disk, self.directory):
+            if snapshot_offset > offset:
+                self._disk.remove(snapshot_path(self.directory, snapshot_offset))
 
     def reload_indexes(self, base_offset: int) -> None:
         """The index files of a sealed segment were replaced: look them up anew."""

@@ -1,9 +1,9 @@
 """Damaged ranges of this broker's replicas: reported, refetched from their leaders, proved, put in place, cleared.
 
 May touch:  its partitions and their logs, peers, loop timers.      Must not touch: the controller, requests of clients.
-Invariants: a replica with known damage is marked CORRUPT until none is left; bytes are put in place only when their checksums,
-            offsets and leader epochs are proved; a log is cut only while the cluster knows the replica as corrupt and out of
-            the ISR; nothing is taken from an await into a log that changed meanwhile.
+Invariants: a replica with known damage is marked CORRUPT until none is left and its producer state was read anew; bytes are put
+            in place only when their checksums, offsets and leader epochs are proved; a log is cut only while the cluster knows
+            the replica as corrupt and out of the ISR; nothing is taken from an await into a log that changed meanwhile.
 Read next:  barnabas_log/scrubber.py, which finds damage; barnabas_quorum/controller/partition_change.py for what a fault does.
 
 The walk: mark (the controller moves leadership and drops us from the ISR), then as a follower fetch the range from the leader as a
@@ -213,11 +213,18 @@ class Repairs:
         )
         step = next_step(facts)
         if step is RepairStep.CLEAR:
+            if not await self._logs.reload_producers(log):
+                return
+            if log.damage or self._host.partition(name) is not partition:
+                return  # looked at anew
             del self._patients[name]
             self._host.set_fault(name, None)
         elif step is RepairStep.PROVE:
             if not patient.is_proving:
                 patient.is_proving = True
+                log.doubt_producers(
+                    log.log_start_offset
+                )  # what was repaired before the restart may have been read damaged
                 logger.warning("%s: taken for corrupt since before the restart, reading all of it", name)
                 self._logs.request_check(log)
         elif step is RepairStep.WAIT:

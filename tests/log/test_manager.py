@@ -16,8 +16,10 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, StorageFailed
 from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.manager import LogManager
+from barnabas_log.producer_state import list_snapshots, snapshot_path
 from barnabas_log.unified_log import UNNAMED_SEGMENTS_MAX, UnifiedLog
-from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.records.batch import iterate_batches
 from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config, open_log, take
 from tests.log.memory_disk import MemoryDisk
 
@@ -764,3 +766,44 @@ async def test_the_whole_on_a_real_disk(tmp_path: Path) -> None:
 )
 def test_directory_names(name: str, parsed: TopicPartition | None) -> None:
     assert parse_directory_name(name) == parsed
+
+
+async def with_rot(disk: MemoryDisk) -> tuple[Broker, bytes, int, int]:
+    """A broker started on a log whose second segment has rotted, and whose later producer snapshots are gone; the segment's sound
+    bytes, its base offset and the position of the damaged batch."""
+    broker = await loaded(disk)
+    log = broker.log()
+    for number in range(60):
+        batch = make_batch(2, producer_id=7 + number % 3, producer_epoch=0, base_sequence=2 * (number // 3))
+        append(log, batch, now_ms=NOW_MS)
+    flush(log)
+    assert log.segment_count >= 3
+    base = log.base_offsets[1]
+    path = log._segments.floor(base).file.path
+    whole = bytes(disk.names[path].content)
+    at = [position for position, _ in iterate_batches(whole)][2]
+    await broker.manager.close()
+    for offset in list_snapshots(disk, log.directory):
+        if offset > base:
+            disk.remove(snapshot_path(log.directory, offset))
+    disk.names[path].content[at + 8] ^= 64  # of its length: even who reads headers alone stumbles
+    return await loaded(disk), whole, base, at
+
+
+async def test_producers_are_read_anew_once_what_was_damaged_is_repaired(disk: MemoryDisk) -> None:
+    broker, whole, base, at = await with_rot(disk)
+    log, manager = broker.log(), broker.manager
+    async with broker.running():
+        await settle()
+        (damage,) = log.damage
+        assert (damage.segment, damage.position) == (base, at), "found at the start, and not when the scrub comes by"
+        assert not await manager.reload_producers(log)
+        assert await manager.replace_damaged(log, damage, whole[damage.position : damage.stop])
+        reading = asyncio.create_task(manager.reload_producers(log))
+        await asyncio.sleep(0)
+        append(log, make_batch(2, producer_id=7, producer_epoch=0, base_sequence=40))
+        assert await reading
+    knows = {entry.producer_id: [batch.first_sequence for batch in entry.batches] for entry in log.producers}
+    assert knows == {7: [32, 34, 36, 38, 40], 8: [30, 32, 34, 36, 38], 9: [30, 32, 34, 36, 38]}
+    assert log.doubted_from == NO_OFFSET
+    assert all(offset <= damage.first_offset for offset in list_snapshots(disk, log.directory))

@@ -548,6 +548,13 @@ def _what_a_scrub_finds_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(UnifiedLog, "set_damage", lambda self, base_offset, damages: False)
 
 
+def _repaired_replica_keeps_the_producers_it_had_read(patch: pytest.MonkeyPatch) -> None:
+    async def reload_producers(self: LogManager, log: UnifiedLog) -> bool:
+        return True
+
+    patch.setattr(LogManager, "reload_producers", reload_producers)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug. test_seed: where the tests begin to search; None leaves it to `make sim-mutants`."""
@@ -618,6 +625,7 @@ MUTANTS = (
     NodeMutant("a snapshot loads without configs", _snapshot_loads_without_configs),
     NodeMutant("a follower takes damaged batches", _follower_takes_what_its_leader_sends_unproved),
     NodeMutant("damage is cleared and not repaired", _damage_is_cleared_and_not_repaired),
+    NodeMutant("a repaired replica keeps the producers it had read", _repaired_replica_keeps_the_producers_it_had_read),
     NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading),
     NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten),
 )

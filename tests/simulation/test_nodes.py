@@ -139,6 +139,10 @@ def test_a_directory_that_comes_back_costs_no_replica_that_was_made_without_it()
     run(7000029)  # it was struck from the eligible ones, for it might have been in a directory that was replaced
 
 
+def test_a_repaired_replica_knows_what_producers_wrote_in_what_was_damaged() -> None:
+    run(1312200177)  # it was loaded from damaged batches, led after their repair, and refused a retry as out of order
+
+
 def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:
     invariants = Cluster(1, steps=1).invariants
     stats = SimpleNamespace(hash_mismatches=0, hashes_compared=0)
