@@ -45,7 +45,7 @@ docs-reference: ## write the generated pages of docs/ anew
 	@$(PY) -m docs.generate
 
 proto: ## generate the gRPC code again
-	@cd proto && ../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. barnabas_wire/rpc/*.proto
+	@cd proto && PATH="$$PWD/../.venv/bin:$$PATH" ../$(PY) -m grpc_tools.protoc -I . --python_out=. --pyi_out=. --grpc_python_out=. --mypy_grpc_out=quiet:. barnabas_wire/rpc/*.proto
 
 sim: ## at least 10 million simulated events in 4 CPU minutes; with SEED= (STEPS= SEEDS=) replay those seeds
 ifeq ($(origin SEED),command line)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -19,6 +19,10 @@ from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, explain_pb2, explain_pb2_grpc, inspection_pb2_grpc
 from barnabas_wire.rpc.options import VISITOR_OPTIONS
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+Stub = TypeVar("Stub")
 
 ERROR_METADATA_KEY = "barnabas-error-bin"
 CONNECT_TIMEOUT_S = 3.0
@@ -38,7 +42,6 @@ class AdminClient:
         self._addresses = parse_addresses(addresses)
         self._timeout_s = timeout_s
         self._channel: grpc.Channel | None = None
-        self._stub: Any = None
 
     def __enter__(self) -> AdminClient:
         return self
@@ -52,19 +55,19 @@ class AdminClient:
         """Close the channel; a later call opens a new one."""
         if self._channel is not None:
             self._channel.close()
-        self._channel = self._stub = None
+        self._channel = None
 
     def describe_cluster(self) -> admin_pb2.DescribeClusterResponse:
         """Brokers, controllers and the answering node's view of the metadata."""
-        return self._call("DescribeCluster", admin_pb2.DescribeClusterRequest())
+        return self._call(lambda admin: admin.DescribeCluster, admin_pb2.DescribeClusterRequest())
 
     def describe_health(self) -> admin_pb2.DescribeHealthResponse:
         """Healthy or not, and why."""
-        return self._call("DescribeHealth", admin_pb2.DescribeHealthRequest())
+        return self._call(lambda admin: admin.DescribeHealth, admin_pb2.DescribeHealthRequest())
 
     def describe_quorum(self) -> admin_pb2.DescribeQuorumResponse:
         """Voters and observers as the quorum's leader sees them."""
-        return self._call("DescribeQuorum", admin_pb2.DescribeQuorumRequest())
+        return self._call(lambda admin: admin.DescribeQuorum, admin_pb2.DescribeQuorumRequest())
 
     def add_voter(
         self, node_id: int, *, host: str, port: int, directory_id: str = ""
@@ -73,26 +76,28 @@ class AdminClient:
         request = admin_pb2.ChangeVotersRequest(
             kind=admin_pb2.ChangeVotersRequest.ADD, id=node_id, directory_id=directory_id, host=host, port=port
         )
-        return self._call("ChangeVoters", request)
+        return self._call(lambda admin: admin.ChangeVoters, request)
 
     def remove_voter(self, node_id: int, *, directory_id: str = "") -> admin_pb2.ChangeVotersResponse:
         """Take a controller's vote. Waits for the commit."""
         request = admin_pb2.ChangeVotersRequest(
             kind=admin_pb2.ChangeVotersRequest.REMOVE, id=node_id, directory_id=directory_id
         )
-        return self._call("ChangeVoters", request)
+        return self._call(lambda admin: admin.ChangeVoters, request)
 
     def list_brokers(self) -> admin_pb2.ListBrokersResponse:
         """Every registered broker."""
-        return self._call("ListBrokers", admin_pb2.ListBrokersRequest())
+        return self._call(lambda admin: admin.ListBrokers, admin_pb2.ListBrokersRequest())
 
     def list_topics(self, *, include_internal: bool = False) -> Sequence[admin_pb2.TopicSummary]:
         """Topics by name."""
-        return self._call("ListTopics", admin_pb2.ListTopicsRequest(include_internal=include_internal)).topics
+        return self._call(
+            lambda admin: admin.ListTopics, admin_pb2.ListTopicsRequest(include_internal=include_internal)
+        ).topics
 
     def describe_topics(self, names: Iterable[str]) -> Sequence[admin_pb2.Topic]:
         """One entry per name, in order; an unknown one carries its error."""
-        return self._call("DescribeTopics", admin_pb2.DescribeTopicsRequest(names=names)).topics
+        return self._call(lambda admin: admin.DescribeTopics, admin_pb2.DescribeTopicsRequest(names=names)).topics
 
     def create_topics(
         self,
@@ -111,23 +116,23 @@ class AdminClient:
             for name in names
         ]
         request = admin_pb2.CreateTopicsRequest(topics=topics, validate_only=validate_only)
-        return self._call("CreateTopics", request).topics
+        return self._call(lambda admin: admin.CreateTopics, request).topics
 
     def delete_topics(self, names: Iterable[str]) -> Sequence[admin_pb2.TopicOutcome]:
         """Delete topics and their data. One outcome per name."""
-        return self._call("DeleteTopics", admin_pb2.DeleteTopicsRequest(names=names)).topics
+        return self._call(lambda admin: admin.DeleteTopics, admin_pb2.DeleteTopicsRequest(names=names)).topics
 
     def add_partitions(self, name: str, *, total: int, validate_only: bool = False) -> admin_pb2.TopicOutcome:
         """Grow a topic to `total` partitions."""
         request = admin_pb2.AddPartitionsRequest(name=name, total=total, validate_only=validate_only)
-        return self._call("AddPartitions", request).topic
+        return self._call(lambda admin: admin.AddPartitions, request).topic
 
     def describe_configs(
         self, resource_type: admin_pb2.ResourceType, name: str, *, only_overrides: bool = False
     ) -> Sequence[admin_pb2.ConfigEntry]:
         """Configs of a topic or broker (admin_pb2.RESOURCE_TYPE_*)."""
         request = admin_pb2.DescribeConfigsRequest(type=resource_type, name=name, only_overrides=only_overrides)
-        return self._call("DescribeConfigs", request).entries
+        return self._call(lambda admin: admin.DescribeConfigs, request).entries
 
     def alter_configs(
         self,
@@ -142,7 +147,7 @@ class AdminClient:
         request = admin_pb2.AlterConfigsRequest(
             type=resource_type, name=name, changes=entries, validate_only=validate_only
         )
-        self._call("AlterConfigs", request)
+        self._call(lambda admin: admin.AlterConfigs, request)
 
     def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False
@@ -150,7 +155,7 @@ class AdminClient:
         """Elect preferred leaders, or any replica that lives; None = every partition that needs it."""
         names = [admin_pb2.TopicPartition(topic=topic, partition=index) for topic, index in partitions or ()]
         request = admin_pb2.ElectLeadersRequest(unclean=unclean, all=partitions is None, partitions=names)
-        return self._call("ElectLeaders", request).partitions
+        return self._call(lambda admin: admin.ElectLeaders, request).partitions
 
     def alter_reassignments(
         self, wanted: Mapping[tuple[str, int], Sequence[int]], *, validate_only: bool = False
@@ -161,19 +166,21 @@ class AdminClient:
             for (topic, index), replicas in wanted.items()
         ]
         request = admin_pb2.AlterReassignmentsRequest(reassignments=items, validate_only=validate_only)
-        return self._call("AlterReassignments", request).partitions
+        return self._call(lambda admin: admin.AlterReassignments, request).partitions
 
     def list_reassignments(self, topics: Iterable[str] = ()) -> Sequence[admin_pb2.OngoingReassignment]:
         """What is under way; no topics = all."""
-        return self._call("ListReassignments", admin_pb2.ListReassignmentsRequest(topics=topics)).reassignments
+        return self._call(
+            lambda admin: admin.ListReassignments, admin_pb2.ListReassignmentsRequest(topics=topics)
+        ).reassignments
 
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that is out of service."""
-        self._call("UnregisterBroker", admin_pb2.UnregisterBrokerRequest(broker_id=broker_id))
+        self._call(lambda admin: admin.UnregisterBroker, admin_pb2.UnregisterBrokerRequest(broker_id=broker_id))
 
     def describe_features(self) -> Sequence[admin_pb2.FeatureView]:
         """Feature levels, and what each registered node serves."""
-        return self._call("DescribeFeatures", admin_pb2.DescribeFeaturesRequest()).features
+        return self._call(lambda admin: admin.DescribeFeatures, admin_pb2.DescribeFeaturesRequest()).features
 
     def update_features(
         self, levels: Mapping[str, int], *, kind: int, validate_only: bool = False
@@ -181,11 +188,13 @@ class AdminClient:
         """Set levels, all or none; `kind` 1 upgrade, 2 safe downgrade, 3 unsafe downgrade. One outcome per feature."""
         changes = [admin_pb2.FeatureChange(name=name, level=level, kind=kind) for name, level in levels.items()]
         request = admin_pb2.UpdateFeaturesRequest(changes=changes, validate_only=validate_only)
-        return self._call("UpdateFeatures", request).features
+        return self._call(lambda admin: admin.UpdateFeatures, request).features
 
     def unregister_controller(self, controller_id: int) -> None:
         """Forget a controller that is gone for good."""
-        self._call("UnregisterController", admin_pb2.UnregisterControllerRequest(controller_id=controller_id))
+        self._call(
+            lambda admin: admin.UnregisterController, admin_pb2.UnregisterControllerRequest(controller_id=controller_id)
+        )
 
     def explain_leader(self) -> explain_pb2.ExplainResponse:
         """Who leads the quorum, or why nobody does; each controller is asked directly."""
@@ -212,45 +221,53 @@ class AdminClient:
         )
         return self._explain(request)
 
-    def _explain(self, request: explain_pb2.ExplainRequest) -> Any:
-        return self._call("Explain", request, make_stub=explain_pb2_grpc.ExplainerStub)
+    def _explain(self, request: explain_pb2.ExplainRequest) -> explain_pb2.ExplainResponse:
+        answer: explain_pb2.ExplainResponse = self._ask(
+            explain_pb2_grpc.ExplainerStub, lambda explainer: explainer.Explain, request
+        )
+        return answer
 
     def inspect(self, method: str, request: Any) -> Any:
         """One call of the inspection service (inspection.proto)."""
-        return self._call(method, request, make_stub=inspection_pb2_grpc.InspectionStub)
+        return self._ask(inspection_pb2_grpc.InspectionStub, lambda inspection: getattr(inspection, method), request)
 
     def inspect_stream(self, method: str, request: Any, *, is_endless: bool = False) -> Iterator[Any]:
         """One call of the inspection service that answers in pages; an endless one has no deadline."""
         deadline = time.monotonic() + self._timeout_s
-        if self._stub is None:
-            self._connect(deadline)
+        channel = self._channel or self._connect(deadline)
         timeout_s = None if is_endless else max(0.001, deadline - time.monotonic())
         try:
-            assert self._channel is not None
-            yield from getattr(inspection_pb2_grpc.InspectionStub(self._channel), method)(request, timeout=timeout_s)
+            yield from getattr(inspection_pb2_grpc.InspectionStub(channel), method)(request, timeout=timeout_s)
         except grpc.RpcError as error:
             raise self._translate(error) from error
 
-    def _call(self, method: str, request: Any, *, make_stub: Callable[[grpc.Channel], Any] | None = None) -> Any:
+    def _call(
+        self, pick: Callable[[admin_pb2_grpc.AdminStub], grpc.UnaryUnaryMultiCallable[Asked, Answer]], request: Asked
+    ) -> Answer:
+        return self._ask(admin_pb2_grpc.AdminStub, pick, request)
+
+    def _ask(
+        self,
+        make_stub: Callable[[grpc.Channel], Stub],
+        pick: Callable[[Stub], grpc.UnaryUnaryMultiCallable[Asked, Answer]],
+        request: Asked,
+    ) -> Answer:
         deadline = time.monotonic() + self._timeout_s
-        if self._stub is None:
-            self._connect(deadline)
+        channel = self._channel or self._connect(deadline)
         try:
-            stub = self._stub if make_stub is None else make_stub(self._channel)
-            return getattr(stub, method)(request, timeout=max(0.001, deadline - time.monotonic()))
+            return pick(make_stub(channel))(request, timeout=max(0.001, deadline - time.monotonic()))
         except grpc.RpcError as error:
             raise self._translate(error) from error
 
-    def _connect(self, deadline: float) -> None:
+    def _connect(self, deadline: float) -> grpc.Channel:
         """Open a channel to the first address that answers, and put it first for the next time."""
         for index, address in enumerate(self._addresses):
             channel = grpc.insecure_channel(address, options=VISITOR_OPTIONS)
             left_s = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, deadline - time.monotonic()))
             if _is_reachable(channel, left_s):
                 self._channel = channel
-                self._stub = admin_pb2_grpc.AdminStub(channel)
                 self._addresses.insert(0, self._addresses.pop(index))
-                return
+                return channel
             channel.close()
         raise AdminError(
             f"no node answers at {', '.join(self._addresses)}",
@@ -259,9 +276,9 @@ class AdminClient:
         )
 
     def _translate(self, error: grpc.RpcError) -> AdminError:
-        for key, value in error.trailing_metadata() or ():
-            if key == ERROR_METADATA_KEY:
-                return error_from_detail(admin_pb2.ErrorDetail.FromString(value))
+        for metadatum in error.trailing_metadata() or ():
+            if metadatum.key == ERROR_METADATA_KEY:
+                return error_from_detail(admin_pb2.ErrorDetail.FromString(metadatum.value))
         where = self._addresses[0]
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return AdminError(
@@ -301,7 +318,8 @@ def _is_reachable(channel: grpc.Channel, timeout_s: float) -> bool:
     close takes gRPC 0.2 s, which every command would pay.
     """
     try:
-        channel.unary_unary("/barnabas.Reachable/Ask")(b"", timeout=timeout_s)
+        ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/barnabas.Reachable/Ask")
+        ask(b"", timeout=timeout_s)
     except grpc.RpcError as error:
         return error.code() is grpc.StatusCode.UNIMPLEMENTED
     return True

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 FLIGHT = "carrier string, flight int, origin string, dest string, tailnum string, dep_time int, dep_delay double, time_hour string"
 WEATHER = "origin string, temp double, wind_speed double, precip double, visib double, time_hour string"
@@ -187,7 +187,7 @@ def finish(query: StreamingQuery, name: str) -> None:
     rows = 0
     is_over = False
     while not is_over:
-        is_over = bool(query.awaitTermination(0.2))
+        is_over = bool(query.awaitTermination(0.2))  # type: ignore[arg-type]  # it takes fractions of a second
         for progress in query.recentProgress:
             if progress["batchId"] not in told and progress["numInputRows"]:
                 told.add(progress["batchId"])

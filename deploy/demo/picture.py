@@ -9,8 +9,8 @@ from typing import Any
 import matplotlib
 
 matplotlib.use("Agg")
-import matplotlib.dates as dates
 import matplotlib.pyplot as plt
+from matplotlib import dates as dates
 from matplotlib.axes import Axes
 
 NAMES = {"EWR": "Newark", "JFK": "John F. Kennedy", "LGA": "LaGuardia"}

@@ -13,7 +13,7 @@ import zipfile
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NUMBERS = {"temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib"}
 TEXTS = {"carrier", "tailnum", "origin", "dest", "time_hour"}
@@ -37,14 +37,14 @@ def data_directory() -> Path:
 
 
 @cache
-def flights() -> list[dict]:
+def flights() -> list[dict[str, Any]]:
     """336,776 departures scheduled in 2013, fields typed, NA as None."""
     with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as file:
         return [_typed(row) for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8"))]
 
 
 @cache
-def weather() -> list[dict]:
+def weather() -> list[dict[str, Any]]:
     """26,115 hourly observations, fields typed, NA as None."""
     with (data_directory() / "weather.csv").open(encoding="utf-8") as file:
         return [_typed(row) for row in csv.DictReader(file)]
@@ -58,12 +58,12 @@ def messages() -> list[Message]:
     return sorted(found, key=lambda message: (message.timestamp_ms, message.topic == "flights"))
 
 
-def _message(topic: str, key: str, row: dict) -> Message:
+def _message(topic: str, key: str, row: dict[str, Any]) -> Message:
     moment = datetime.fromisoformat(row["time_hour"])
     return Message(topic, key.encode(), json.dumps(row, separators=(",", ":")).encode(), int(moment.timestamp()) * 1000)
 
 
-def _typed(row: dict[str, str]) -> dict:
+def _typed(row: dict[str, str]) -> dict[str, Any]:
     return {name: _value(name, text) for name, text in row.items()}
 
 

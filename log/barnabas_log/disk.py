@@ -131,7 +131,9 @@ class Disk(Protocol):
         """A handle whose sync or flush makes the names in the directory durable; it can be neither read nor written."""
         ...
 
-    def exists(self, path: StrPath) -> bool: ...
+    def exists(self, path: StrPath) -> bool:
+        """Whether a file or directory of that name is there."""
+        ...
 
     def list_directory(self, path: StrPath) -> list[str]:
         """Names in the directory, sorted."""
@@ -141,7 +143,9 @@ class Disk(Protocol):
         """Make the directory and its parents; nothing happens if it is there."""
         ...
 
-    def rename(self, source: StrPath, target: StrPath) -> None: ...
+    def rename(self, source: StrPath, target: StrPath) -> None:
+        """Give it another name, in place of what bears that; durable with the next flush of the directory."""
+        ...
 
     def remove(self, path: StrPath) -> None:
         """Remove a file; nothing happens if it is gone."""

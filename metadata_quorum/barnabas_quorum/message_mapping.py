@@ -273,7 +273,7 @@ class _Source:
         return self._constant(GetMessageClass(message))
 
     def _constant(self, value: Any) -> str:
-        name = value.__name__
+        name: str = value.__name__
         while self._names.setdefault(name, value) is not value:
             name += "_"
         return name

@@ -43,11 +43,20 @@ class DataLossError(RuntimeError):
 class Range(Protocol):
     """Offsets start … end − 1 of one partition of the topic with that id (None: whatever bears the name)."""
 
-    topic: str
-    topic_id: str | None
-    partition: int
-    start: int
-    end: int
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def topic_id(self) -> str | None: ...
+
+    @property
+    def partition(self) -> int: ...
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
 
 
 def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Iterator[pa.RecordBatch]:

@@ -100,8 +100,9 @@ class _RangeReader:
         self._options = options
         self._schema = schema
 
-    def read(self, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs in a task: every record of the range, as Arrow batches."""
+        assert isinstance(partition, RangePartition), f"{partition} is of another source"
         return read_range(partition, self._options, self._schema)
 
     @property

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -419,10 +418,9 @@ def test_calls_of_every_admin_service_are_counted(commands: Cli, barnabas_cluste
 
 
 @pytest.fixture
-def dev_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def dev_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARNABAS_CONTEXT", str(tmp_path / "context.json"))
     monkeypatch.delenv("BARNABAS_ADMIN", raising=False)
-    yield
 
 
 @pytest.mark.usefixtures("dev_environment")

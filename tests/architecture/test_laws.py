@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import filecmp
+import os
 import re
 import subprocess
 import sys
@@ -80,8 +81,11 @@ def test_generated_grpc_code_is_fresh(tmp_path: Path) -> None:
         f"--python_out={tmp_path}",
         f"--pyi_out={tmp_path}",
     ]
-    command += [f"--grpc_python_out={tmp_path}", *(str(path.relative_to(ROOT / "proto")) for path in protos)]
-    subprocess.run(command, cwd=ROOT / "proto", check=True)
+    command += [f"--grpc_python_out={tmp_path}", f"--mypy_grpc_out=quiet:{tmp_path}"]
+    command += [str(path.relative_to(ROOT / "proto")) for path in protos]
+    # protoc looks for the generator of stubs along PATH
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(command, cwd=ROOT / "proto", check=True, env={**os.environ, "PATH": path})
     made = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*_pb2*"))
     assert made
     stale = [str(path) for path in made if not filecmp.cmp(tmp_path / path, ROOT / "proto" / path, shallow=False)]

@@ -175,7 +175,7 @@ async def test_answers_of_one_range_each_are_whole_wherever_the_socket_stops_tak
             raise BlockingIOError
         return send_file(target, source, offset, random_.randint(1, count))
 
-    monkeypatch.setattr(output.os, "sendfile", send_some)
+    monkeypatch.setattr(os, "sendfile", send_some)
     sizes = (1, 4_096, 65_536, 1_999_000) * 5
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)

@@ -331,15 +331,17 @@ class Workload:
                 shape = admin_pb2.NewTopic(
                     name=topic, partitions=1, replication_factor=1, configs={CONFIG_KEY: argument or ""}
                 )
-                answer = await stub.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[shape]), timeout=CALL_TIMEOUT_S)
+                created = await stub.CreateTopics(admin_pb2.CreateTopicsRequest(topics=[shape]), timeout=CALL_TIMEOUT_S)
+                outcome = created.topics[0]
             else:
-                answer = await stub.DeleteTopics(admin_pb2.DeleteTopicsRequest(names=[topic]), timeout=CALL_TIMEOUT_S)
+                deleted = await stub.DeleteTopics(admin_pb2.DeleteTopicsRequest(names=[topic]), timeout=CALL_TIMEOUT_S)
+                outcome = deleted.topics[0]
         except grpc.aio.AioRpcError as error:
             for key, value in error.trailing_metadata() or ():
-                if key == ERROR_METADATA_KEY:
+                if key == ERROR_METADATA_KEY and isinstance(value, bytes):
                     return _refusal(ErrorCode(admin_pb2.ErrorDetail.FromString(value).code))
             return _broken_call(error)
-        detail = answer.topics[0].error
+        detail = outcome.error
         return _refusal(ErrorCode(detail.code)) if detail.code else Told(Outcome.OK)
 
     # -- reads -----------------------------------------------------------------------------------------------------

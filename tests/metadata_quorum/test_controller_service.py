@@ -458,7 +458,7 @@ async def test_heartbeats_unfence_a_registered_broker() -> None:
         epoch = await controller.register(1)
         stream = controller.stub.Heartbeats()
         await stream.write(beat(1, epoch))
-        answer = await stream.read()
+        answer: Any = await stream.read()
         assert (answer.is_caught_up, answer.is_fenced) == (True, False)
         stream.cancel()
 
@@ -515,7 +515,7 @@ async def test_a_stream_ends_after_its_first_error() -> None:
         ):
             stream = controller.stub.Heartbeats()
             await stream.write(message)
-            answer = await stream.read()
+            answer: Any = await stream.read()
             assert answer.fault.code == code and answer.fault.message
             assert await stream.read() is grpc.aio.EOF
 
@@ -527,7 +527,8 @@ async def test_a_stream_belongs_to_one_registration() -> None:
         await stream.write(beat(1, first))
         await stream.read()
         await stream.write(beat(2, second))
-        assert (await stream.read()).fault.code == ErrorCode.INVALID_REQUEST
+        refusal: Any = await stream.read()
+        assert refusal.fault.code == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_lost_leadership_ends_the_streams_with_the_new_leaders_name() -> None:
@@ -537,7 +538,7 @@ async def test_a_lost_leadership_ends_the_streams_with_the_new_leaders_name() ->
         await stream.write(beat(1, epoch))
         await stream.read()
         controller.quorum.depose(leader_id=3)
-        answer = await stream.read()
+        answer: Any = await stream.read()
         assert (answer.fault.code, answer.fault.leader_id) == (ErrorCode.NOT_CONTROLLER, 3)
         assert await stream.read() is grpc.aio.EOF
         refused = await controller.stub.CreateTopics(pb.CreateTopicsCall(), timeout=10)
@@ -551,8 +552,8 @@ async def test_a_malformed_call_is_refused_and_the_next_one_answered() -> None:
         assert answer.fault.code == ErrorCode.INVALID_REQUEST
         bad_operation = pb.ConfigEdits(resource_type=2, changes=[pb.ConfigEdit(key="k", operation=99)])
         edits = pb.IncrementalAlterConfigsCall(resources=[bad_operation])
-        answer = await controller.stub.IncrementalAlterConfigs(edits, timeout=10)
-        assert answer.fault.code == ErrorCode.INVALID_REQUEST
+        refusal = await controller.stub.IncrementalAlterConfigs(edits, timeout=10)
+        assert refusal.fault.code == ErrorCode.INVALID_REQUEST
         assert await controller.register(1) > 0
 
 

@@ -309,7 +309,7 @@ async def test_peer_that_refuses_with_nonsense_is_unreachable() -> None:
         async def Vote(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no", ((METADATA_KEY, b"\xff:x"),))
 
-    quorum_pb2_grpc.add_QuorumServicer_to_server(Nonsense(), server)
+    quorum_pb2_grpc.add_QuorumServicer_to_server(Nonsense(), server)  # type: ignore[abstract]  # one method is enough
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     me, peer = (ReplicaKey(BrokerId(each), Uuid(bytes(16))) for each in (1, 2))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from barnabas_wire.client import aio as aio_module
-from barnabas_wire.client import blocking as blocking_module
 from barnabas_wire.client import metadata as rules
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.client.blocking import BlockingCluster, BlockingConnection
@@ -357,7 +356,7 @@ def test_a_forked_child_leaves_its_parents_sockets_alone(cluster: FakeCluster, m
     client = BlockingCluster(bootstrap(cluster), timeout_s=5)
     client.metadata(["t"])
     before = dict(client._connections)
-    monkeypatch.setattr(blocking_module.os, "getpid", lambda: -1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     client.fetch(T0, 0)
     assert not set(map(id, before.values())) & set(map(id, client._connections.values()))
     client.close()

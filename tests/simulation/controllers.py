@@ -27,6 +27,8 @@ from copy import copy
 from dataclasses import dataclass
 from random import Random
 
+import pytest
+
 from barnabas_quorum.driver import metadata_batches
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
@@ -402,12 +404,9 @@ class Quorum:
 
 @contextmanager
 def _small_batches() -> Iterator[None]:
-    before = metadata_batches.RECORDS_PER_BATCH_MAX
-    metadata_batches.RECORDS_PER_BATCH_MAX = RECORDS_PER_BATCH
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metadata_batches, "RECORDS_PER_BATCH_MAX", RECORDS_PER_BATCH)
         yield
-    finally:
-        metadata_batches.RECORDS_PER_BATCH_MAX = before
 
 
 def find(seed: int, *, steps: int, without: Without, outcomes_only: bool = False) -> Broken | None:

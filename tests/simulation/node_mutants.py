@@ -36,7 +36,7 @@ import pytest
 
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
-from barnabas_log import batch_run, checkpoints, flush, recovery, unified_log
+from barnabas_log import batch_run, checkpoints, flush, recovery, retention, unified_log
 from barnabas_log import manager as log_manager
 from barnabas_log.config import LogConfig
 from barnabas_log.errors import NoRoom
@@ -52,7 +52,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import fetcher, isr, partition
+from barnabas_replication import fetch_plan, fetcher, isr, partition
 from barnabas_replication.appends import Appends
 from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
@@ -276,7 +276,7 @@ def _checksums_are_not_proved(patch: pytest.MonkeyPatch) -> None:
 
 
 def _retention_passes_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    original = unified_log.deletable_count
+    original = retention.deletable_count
 
     def deletable_count(facts: Any, **rest: Any) -> int:
         return original(facts, **{**rest, "high_watermark": facts[-1].end_offset})
@@ -468,7 +468,7 @@ def _empty_log_is_asked_for_the_epoch_that_retention_took(patch: pytest.MonkeyPa
     def must_begin_anew(*, log_start_offset: Any, local: Any, **_: Any) -> bool:
         return bool(0 < log_start_offset >= local.end_offset)
 
-    original = fetcher.meaning_of
+    original = fetch_plan.meaning_of
 
     def meaning_of(fetched: Any, **log: Any) -> Meaning:
         meaning = original(fetched, **log)
@@ -493,7 +493,7 @@ def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
-    original = unified_log.deletable_count
+    original = retention.deletable_count
 
     def deletable_count(facts: Any, **rest: Any) -> int:
         oldest_ms = min(segment.largest_timestamp_ms for segment in facts)

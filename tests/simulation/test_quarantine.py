@@ -18,6 +18,7 @@ from barnabas_quorum.controller.requests import (
 )
 from barnabas_quorum.controller.requests_integrity import SignOffRecord, WriteImageHash
 from barnabas_quorum.driver import metadata_listener
+from barnabas_quorum.image.snapshot import record_groups
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -152,7 +153,7 @@ class BadSnapshots(Scenario):
 
     async def change_many(self, letter: str) -> set[str]:
         with pytest.MonkeyPatch.context() as patch:
-            groups = metadata_listener.record_groups
+            groups = record_groups
             if self.is_writing_bad:
                 patch.setattr(metadata_listener, "record_groups", lambda image: chain(groups(image), [[GARBAGE]]))
             return await super().change_many(letter)

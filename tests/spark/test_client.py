@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -40,7 +42,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Time stands still but when it is moved."""
     now = [0.0]
-    monkeypatch.setattr(client_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def advance(seconds: float) -> None:
         now[0] += seconds
@@ -106,5 +108,5 @@ def test_a_process_has_one_client_per_cluster_and_a_child_its_own(
     first = connected(("x:1",))
     assert connected(("x:1",)) is first
     assert connected(("y:1",)) is not first
-    monkeypatch.setattr(client_module.os, "getpid", lambda: -1)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     assert connected(("x:1",)) is not first

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_wire.records import compression
 from barnabas_wire.records.batch import CRC_START, HEADER_BYTES, Record, build_batch
 from barnabas_wire.records.compression import CompressionType, CorruptCompressedData
 from barnabas_wire.records.crc32c import crc32c
@@ -156,11 +158,11 @@ def test_many_rows_come_in_pieces_of_nearly_equal_size(monkeypatch: pytest.Monke
 def test_compressed_batches_are_unpacked_a_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoder_module, "UNPACKED_BYTES", 1000)
     unpacked: list[int] = []
-    original = decoder_module.decompress
+    original = compression.decompress
 
-    def counted(*arguments: object, **limits: int) -> bytes:
+    def counted(*arguments: Any, **limits: Any) -> bytes:
         unpacked.append(1)
-        return original(*arguments, **limits)  # type: ignore[arg-type]
+        return original(*arguments, **limits)
 
     monkeypatch.setattr(decoder_module, "decompress", counted)
     data = b"".join(build_batch([Record(at, 1, None, b"v" * 600)], compression=CompressionType.ZSTD) for at in range(6))

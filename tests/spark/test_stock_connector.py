@@ -101,7 +101,7 @@ def test_a_stream_has_the_rows_of_sparks_own_connector(
         collected: list[tuple] = []
         stream = spark.readStream.format(name).options(**asked).load()
         query = (
-            stream.writeStream.foreachBatch(lambda frame, _, collected=collected: collected.extend(rows(frame)))
+            stream.writeStream.foreachBatch(lambda frame, _, collected=collected: collected.extend(rows(frame)))  # type: ignore[misc]
             .option("checkpointLocation", str(memory_path / name))
             .trigger(availableNow=True)
             .start()

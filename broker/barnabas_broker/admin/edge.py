@@ -45,11 +45,11 @@ class AdminEdge:
         self._node_id = node_id
         self.stats = AdminStats()
 
-    async def answer(self, method: str, context: Any, work: Awaitable[R]) -> R | None:
+    async def answer(self, method: str, context: Any, work: Awaitable[R]) -> R:
         """Run one method (its name in the .proto) and give its answer; ends the call with a status when it fails."""
         started_s = time.perf_counter()
         error: KafkaError | None = None
-        answer: R | None = None
+        answer: Any = None
         try:
             answer = await work
         except KafkaError as refusal:
@@ -65,4 +65,5 @@ class AdminEdge:
         self.stats.seconds.setdefault(method, Histogram()).observe(time.perf_counter() - started_s)
         if error is not None:
             await abort(context, error)
-        return answer
+        answered: R = answer
+        return answered

@@ -96,7 +96,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         """Register on an admin server that is not started yet."""
         explain_pb2_grpc.add_ExplainerServicer_to_server(self, server)
 
-    async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse | None:
+    async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse:
         """See explain.proto."""
         return await self._edge.answer("Explain", context, self._explain(request))
 

@@ -92,22 +92,22 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
 
     # The methods below have gRPC's names.
 
-    async def DescribeImage(self, request: pb.DescribeImageRequest, context: Any) -> pb.DescribeImageResponse | None:
+    async def DescribeImage(self, request: pb.DescribeImageRequest, context: Any) -> pb.DescribeImageResponse:
         return await self._edge.answer("DescribeImage", context, self._describe_image(request.recompute))
 
-    async def CompareImages(self, request: pb.CompareImagesRequest, context: Any) -> pb.CompareImagesResponse | None:
+    async def CompareImages(self, request: pb.CompareImagesRequest, context: Any) -> pb.CompareImagesResponse:
         return await self._edge.answer("CompareImages", context, self._compare_images())
 
-    async def DiffImages(self, request: pb.DiffImagesRequest, context: Any) -> pb.DiffImagesResponse | None:
+    async def DiffImages(self, request: pb.DiffImagesRequest, context: Any) -> pb.DiffImagesResponse:
         return await self._edge.answer("DiffImages", context, self._diff_images(request))
 
-    async def SignOff(self, request: pb.SignOffRequest, context: Any) -> pb.SignOffResponse | None:
+    async def SignOff(self, request: pb.SignOffRequest, context: Any) -> pb.SignOffResponse:
         return await self._edge.answer("SignOff", context, self._sign_off(request))
 
-    async def ListEntities(self, request: pb.ListEntitiesRequest, context: Any) -> None:
+    async def ListEntities(self, request: pb.ListEntitiesRequest, context: Any) -> None:  # type: ignore[override]  # writes to its context
         await self._edge.answer("ListEntities", context, _send_all(context, self._list_entities(request)))
 
-    async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> None:
+    async def ReadLog(self, request: pb.ReadLogRequest, context: Any) -> None:  # type: ignore[override]  # writes to its context
         await self._edge.answer("ReadLog", context, _send_all(context, self._read_log(request)))
 
     # -- the image -------------------------------------------------------------------------------------------------

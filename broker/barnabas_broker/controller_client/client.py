@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -42,6 +42,9 @@ from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Offset
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
+
+if TYPE_CHECKING:
+    from barnabas_wire.rpc.controller_pb2_grpc import ControllerAsyncStub
 
 logger = logging.getLogger(__name__)
 
@@ -269,7 +272,7 @@ class GrpcControllerTransport:
         None for an asker without an image of its own."""
         self._addresses = addresses
         self._applied = applied
-        self._stubs: dict[str, ControllerStub] = {}
+        self._stubs: dict[str, ControllerAsyncStub] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
@@ -309,7 +312,7 @@ class GrpcControllerTransport:
         for channel in channels.values():
             await channel.close(grace=None)
 
-    def _stub(self, controller_id: BrokerId) -> ControllerStub:
+    def _stub(self, controller_id: BrokerId) -> ControllerAsyncStub:
         address = self._address(controller_id)
         stub = self._stubs.get(address)
         if stub is None:

@@ -144,6 +144,11 @@ class _Hosted(Generic[S]):
     after_load: list[Callable[[S, int], CoordinatorResult]] = field(default_factory=list)
     load_failures: int = 0
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the partition is led no more; to be asked again after each await."""
+        return self.state is ShardState.CLOSED
+
 
 class CoordinatorRuntime(Generic[S]):
     """Hosts the shards of one coordinator. Everything runs on the data lane's loop."""
@@ -314,7 +319,7 @@ class CoordinatorRuntime(Generic[S]):
     def _on_written(self, hosted: _Hosted[S], write: _Write, written: asyncio.Future[Offset]) -> None:
         """The HW passed one batch, and so every older one."""
         error = asyncio.CancelledError() if written.cancelled() else written.exception()
-        if hosted.state is ShardState.CLOSED or write not in hosted.writes:
+        if hosted.is_closed or write not in hosted.writes:
             return
         if error is not None:
             self.stats.appends_lost += 1
@@ -381,15 +386,15 @@ class CoordinatorRuntime(Generic[S]):
         try:
             await self._read_all(hosted)
         except KafkaError as error:
-            if hosted.state is not ShardState.CLOSED:
+            if not hosted.is_closed:
                 self.stats.load_failures += 1
                 self._note_load_failure(hosted, error)
                 await asyncio.sleep(RELOAD_DELAY_S)
-            if hosted.state is not ShardState.CLOSED:
+            if not hosted.is_closed:
                 hosted.shard = self._make_shard()
                 self._work.put_nowait(hosted)
             return
-        if hosted.state is ShardState.CLOSED:
+        if hosted.is_closed:
             return
         self._unreadable.pop(hosted.partition, None)
         hosted.state = ShardState.ACTIVE
@@ -426,11 +431,11 @@ class CoordinatorRuntime(Generic[S]):
         """Replay the partition up to its end, then wait until all of that is committed. Returns early once closed."""
         offset, _, end = self._log.ends(hosted.partition)
         last: dict[bytes, bytes | None] = {}
-        while offset < end and hosted.state is not ShardState.CLOSED:
+        while offset < end and not hosted.is_closed:
             batches = await self._log.read(hosted.partition, offset, end=end, bytes_max=self._load_bytes)
             before = offset
             slices = collect_last_values(batches, last, slice_bytes=LOAD_SLICE_BYTES)
-            while hosted.state is not ShardState.CLOSED:
+            while not hosted.is_closed:
                 async with self._load_turn:
                     progress = next(slices, None)
                     await asyncio.sleep(0)
@@ -439,21 +444,21 @@ class CoordinatorRuntime(Generic[S]):
                 offset, records, keyless = progress
                 self.stats.records_loaded += records
                 self.stats.unknown_records += keyless
-            if offset == before and hosted.state is not ShardState.CLOSED:
+            if offset == before and not hosted.is_closed:
                 raise CoordinatorNotAvailable(
                     f"partition {hosted.partition} ends at {end} but has no batch at {offset}"
                 )
         if last:
             await self._replay_last(hosted, last)
         # Polled: the HW moves on the hot path of every produce, which shall not know of coordinators.
-        while hosted.state is not ShardState.CLOSED and self._log.ends(hosted.partition).high_watermark < end:
+        while not hosted.is_closed and self._log.ends(hosted.partition).high_watermark < end:
             await asyncio.sleep(HIGH_WATERMARK_POLL_S)
 
     async def _replay_last(self, hosted: _Hosted[S], last: Mapping[bytes, bytes | None]) -> None:
         """Replay the last record of each key; a key whose last is a tombstone is as one that never was."""
         shard = hosted.shard
         survivors = ((key, value) for key, value in last.items() if value is not None)
-        while hosted.state is not ShardState.CLOSED:
+        while not hosted.is_closed:
             async with self._load_turn:
                 batch = list(islice(survivors, REPLAY_SLICE_RECORDS))
                 for key, value in batch:

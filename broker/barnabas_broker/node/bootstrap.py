@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import grpc.aio
 
@@ -42,7 +42,7 @@ class BootstrapServicer(bootstrap_pb2_grpc.BootstrapServicer):
         self._identity = identity
 
     async def DescribeQuorum(
-        self, request: bootstrap_pb2.DescribeQuorumRequest, context: grpc.aio.ServicerContext
+        self, request: bootstrap_pb2.DescribeQuorumRequest, context: Any
     ) -> bootstrap_pb2.DescribeQuorumResponse:
         """Cluster id and voters."""
         identity = self._identity()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import grpc.aio
@@ -40,7 +40,7 @@ HEARTBEATS_PENDING_MAX = 16
 _ENDED = object()
 
 
-class ControllerService(ControllerServicer):
+class ControllerService:
     """The servicer. Its unary methods are made from the table of verbs below the class."""
 
     def __init__(self, driver: ControllerDriver) -> None:
@@ -48,7 +48,8 @@ class ControllerService(ControllerServicer):
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Register with a server that was made with SERVER_OPTIONS."""
-        add_ControllerServicer_to_server(self, server)
+        # Its methods are set below, from the table of verbs: the generated code asks for each by its name.
+        add_ControllerServicer_to_server(cast(ControllerServicer, self), server)
 
     async def answer(self, verb: Verb, message: Any) -> Any:
         """One unary call."""
@@ -67,7 +68,7 @@ class ControllerService(ControllerServicer):
             failed = KafkaError.of(ErrorCode.UNKNOWN_SERVER_ERROR, f"{verb.method} failed; see the controller's log")
             return verb.answer_type(fault=fault_of(failed))
 
-    async def Heartbeats(self, request_iterator: Any, context: grpc.aio.ServicerContext) -> None:
+    async def Heartbeats(self, request_iterator: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """The stream of one broker, until either side ends it."""
         stream = _HeartbeatServerStream(self._driver, context)
         try:
@@ -83,7 +84,7 @@ class _HeartbeatServerStream:
     """Reads heartbeats as they come, and writes answers as they are committed: two directions that never wait for each
     other, or a stalled quorum would make a living broker look silent."""
 
-    def __init__(self, driver: ControllerDriver, context: grpc.aio.ServicerContext) -> None:
+    def __init__(self, driver: ControllerDriver, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         self._driver = driver
         self._context = context
         self._connection: HeartbeatConnection | None = None
@@ -156,8 +157,8 @@ class _HeartbeatServerStream:
             self._outgoing.put_nowait(outcome.result())
 
 
-def _unary(verb: Verb) -> Callable[[ControllerService, Any, grpc.aio.ServicerContext], Awaitable[Any]]:
-    async def method(self: ControllerService, request: Any, context: grpc.aio.ServicerContext) -> Any:
+def _unary(verb: Verb) -> Callable[[ControllerService, Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]:
+    async def method(self: ControllerService, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         answer = await self.answer(verb, request)
         context.set_trailing_metadata(((COMMITTED_OFFSET_KEY, str(self._driver.committed_offset)),))
         return answer

@@ -217,7 +217,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         """Register on a server that is not started yet."""
         quorum_pb2_grpc.add_QuorumServicer_to_server(self, server)
 
-    async def Vote(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Vote(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
         await self._check_cluster(request.header, context)
         reply = await self._ask(
@@ -232,7 +232,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         )
         return quorum_pb2.VoteAnswer(header=_answer_header(reply), is_granted=reply.is_granted)
 
-    async def BeginQuorumEpoch(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def BeginQuorumEpoch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
         await self._check_cluster(request.header, context)
         reply = await self._ask(
@@ -244,7 +244,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         )
         return quorum_pb2.BeginQuorumEpochAnswer(header=_answer_header(reply))
 
-    async def EndQuorumEpoch(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def EndQuorumEpoch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
         await self._check_cluster(request.header, context)
         reply = await self._ask(
@@ -257,7 +257,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         )
         return quorum_pb2.EndQuorumEpochAnswer(header=_answer_header(reply))
 
-    async def Fetch(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def Fetch(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
         await self._check_cluster(request.header, context)
         reply = await self._ask(
@@ -281,7 +281,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             answer.snapshot_id.CopyFrom(_snapshot_id_to_wire(reply.snapshot_id))
         return answer
 
-    async def FetchSnapshot(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def FetchSnapshot(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
         await self._check_cluster(request.header, context)
         reply = await self._ask(
@@ -302,7 +302,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             data=reply.payload,
         )
 
-    async def DescribeReplica(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def DescribeReplica(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
         await self._check_cluster(request, context)
         if self._identity is None:
@@ -315,7 +315,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             incarnation=str(self._incarnation.current),
         )
 
-    async def ChangeVoters(self, request: Any, context: grpc.aio.ServicerContext) -> Any:
+    async def ChangeVoters(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
         """See quorum.proto."""
         await self._check_cluster(request, context)
         if self._change_voters is None:
@@ -328,7 +328,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
         done = await self._change_voters(change)
         return quorum_pb2.ChangeVotersAnswer(error=done.error, reason=done.reason, leader=_voter_to_wire(done.leader))
 
-    async def _check_cluster(self, header: Any, context: grpc.aio.ServicerContext) -> None:
+    async def _check_cluster(self, header: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         if header.cluster_id != self._cluster_id:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,
@@ -336,7 +336,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             )
         await self._check_incarnation(header, context)
 
-    async def _check_incarnation(self, header: Any, context: grpc.aio.ServicerContext) -> None:
+    async def _check_incarnation(self, header: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         try:
             reason = self._incarnation.hear(header.incarnation)
         except ValueError as error:
@@ -346,7 +346,7 @@ class QuorumServicer(quorum_pb2_grpc.QuorumServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, reason, ((METADATA_KEY, own),))
 
     async def _ask(
-        self, make_request: Callable[[], Request], kind: type[ReplyT], context: grpc.aio.ServicerContext
+        self, make_request: Callable[[], Request], kind: type[ReplyT], context: grpc.aio.ServicerContext[Any, Any]
     ) -> ReplyT:
         try:
             request = make_request()

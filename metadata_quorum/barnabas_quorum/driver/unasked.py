@@ -249,11 +249,13 @@ class UnaskedWork:
     # --- probes ---------------------------------------------------------------------------------------------------------
 
     def probe_absent_brokers(self) -> None:
+        """Probe each live broker of which this controller has not heard since it became active."""
         for broker in self._driver.controller.pending.cluster.sorted_brokers():
             if not broker.is_fenced and self._driver.controller.sessions.is_absent(broker.id):
                 self.start_probe(broker.id, broker.epoch, PROBE_DELAY_AFTER_ELECTION_MS)
 
     def start_probe(self, broker_id: BrokerId, broker_epoch: int, delay_ms: int) -> None:
+        """Find out, after `delay_ms`, whether the broker still runs, until it is known."""
         if self._tasks is not None:
             self._tasks.create_task(self._probe_until_known(broker_id, broker_epoch, delay_ms))
 

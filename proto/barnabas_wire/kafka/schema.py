@@ -338,7 +338,8 @@ def decoder(cls: type[Any], version: int) -> Callable[[Buffer, int, int], Any]:
     """The compiled function (view, position, elements at most) -> message; raises UnsupportedVersion outside the declared range."""
     _check_version(cls, version)
     writer = _DecoderWriter(version, is_flexible=version >= cls.FLEXIBLE_FROM, is_view=_has_records(cls, version))
-    function = _decoders[cls, version] = writer.build(cls)
+    function: Callable[[Buffer, int, int], Any] = writer.build(cls)
+    _decoders[cls, version] = function
     return function
 
 
@@ -346,7 +347,8 @@ def encoder(cls: type[Any], version: int) -> Callable[[Any, bytearray], None]:
     """The compiled function (message, out) -> None; raises UnsupportedVersion outside the declared range."""
     _check_version(cls, version)
     writer = _EncoderWriter(version, is_flexible=version >= cls.FLEXIBLE_FROM)
-    function = _encoders[cls, version] = writer.build(cls)
+    function: Callable[[Any, bytearray], None] = writer.build(cls)
+    _encoders[cls, version] = function
     return function
 
 

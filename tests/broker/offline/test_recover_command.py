@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from barnabas_broker.main import main
+from barnabas_broker.node import incarnation_file
 from barnabas_broker.node.incarnation_file import own_incarnation
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import MetaProperties, StorageError
@@ -20,6 +21,7 @@ from barnabas_broker.offline import quorum_recovery
 from barnabas_broker.offline.quorum_recovery import SurvivorReport, inspect
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.committed import data_batch, open_batch
+from barnabas_quorum.driver.incarnation import Incarnation
 from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot
 from barnabas_quorum.raft.epoch_history import RECOVERY_EPOCH_GAP
 from barnabas_quorum.raft.messages import HardState
@@ -143,7 +145,7 @@ CRASHES = ("before the incarnation", "before the epoch", "before the voters", "i
 
 def crash_at(step: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run a recovery of `directory` that ends at the step, and leave what a crash there leaves."""
-    save, stored = quorum_recovery.save_incarnation, []
+    save, stored = incarnation_file.save_incarnation, []
 
     def save_incarnation(*arguments: Any) -> None:
         stored.append(arguments)
@@ -195,7 +197,7 @@ def test_a_recovery_that_crashed_can_be_given_again(
     done = recover(ask, directory)
     assert done["missing_records"] == 0
     after = looked_at(directory)
-    assert own_incarnation(disk, str(directory)) == quorum_recovery.Incarnation.parse(done["incarnation"])
+    assert own_incarnation(disk, str(directory)) == Incarnation.parse(done["incarnation"])
     assert [voter.key.id for voter in VoterSet.parse(after.voters)] == [1]
     assert after.last_epoch == done["epoch"] >= 4 + RECOVERY_EPOCH_GAP
     assert not after.is_unfinished

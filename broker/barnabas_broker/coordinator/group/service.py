@@ -176,22 +176,24 @@ class GroupCoordinator:
                 f"{config.group_min_session_timeout_ms}…{config.group_max_session_timeout_ms}"
             )
         new_member_id = f"{request.instance_id or request.client_id}-{self._new_id()}"
-        return await self._runtime.write(
+        joined: JoinOutcome = await self._runtime.write(
             partition,
             lambda shard, ticket, now_ms: shard.join(request, ticket, new_member_id=new_member_id, now_ms=now_ms),
             on_abandoned=lambda shard, ticket, now_ms: shard.abandon(request.group_id, ticket, now_ms=now_ms),
         )
+        return joined
 
     async def sync_group(self, request: SyncRequest) -> SyncOutcome:
         """Wait for the member's assignment. Raises KafkaError; see ClassicGroup.sync."""
         group_id = request.member.group_id
         partition = self._member_partition(group_id)
         try:
-            return await self._runtime.write(
+            synced: SyncOutcome = await self._runtime.write(
                 partition,
                 lambda shard, ticket, now_ms: shard.sync(request, ticket, now_ms=now_ms),
                 on_abandoned=lambda shard, ticket, now_ms: shard.abandon(group_id, ticket, now_ms=now_ms),
             )
+            return synced
         except CoordinatorLoadInProgress:
             # The rebalance this belongs to was soft state of the last coordinator: start over with a join.
             raise RebalanceInProgress("the coordinator has just moved here") from None

@@ -7,7 +7,7 @@ end, so it is read as the newest version declared here, and what follows is left
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 from barnabas_wire.kafka.schema import NEVER_FLEXIBLE, Message, array, decode, encode_request, int32, raw, string
@@ -52,7 +52,7 @@ def decode_blob(cls: type[Blob], data: Buffer) -> Blob:
     version = int.from_bytes(data[:2], "big", signed=True)
     if len(data) < 2 or version < cls.MIN_VERSION:
         raise MalformedMessage(f"{cls.__name__} of version {version}")
-    message: Any = decode(cls, min(version, cls.MAX_VERSION), data, 2)
+    message: Blob = decode(cls, min(version, cls.MAX_VERSION), data, 2)
     return message
 
 

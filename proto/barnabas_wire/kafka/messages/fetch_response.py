@@ -232,7 +232,7 @@ def _parse_one_response(view: memoryview, position: int) -> ParsedFetchResponse 
     if length > 0x7F:
         length, p = read_uvarint_tail(view, p, length)
     stop = p + length - 1 if length else p
-    if stop + 3 != end or view[stop:] != b"\0\0\0":
+    if stop + 3 != end or bytes(view[stop:]) != b"\0\0\0":
         return None
     one = ReceivedPartition(new_uuid(topic), index, error, high, stable, start, [], preferred, view[p:stop], None, None)
     return ParsedFetchResponse(throttle_time_ms, failure, session_id, [one], [])
@@ -263,9 +263,9 @@ def _parse_response(view: memoryview, position: int, version: int) -> ParsedFetc
             p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
     node_endpoints: list[tuple[int, str, int, str | None]] = []
     if is_flexible:
-        for tag, position, size in read_tagged_fields(view, p, end)[0]:
+        for tag, start, size in read_tagged_fields(view, p, end)[0]:
             if tag == 0 and version >= 16:
-                node_endpoints = _read_endpoints(view, position, position + size)
+                node_endpoints = _read_endpoints(view, start, start + size)
     return ParsedFetchResponse(throttle_time_ms, error_code, session_id, partitions, node_endpoints)
 
 
