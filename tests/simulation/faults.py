@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Collection
 from random import Random
 from typing import TYPE_CHECKING
 
+from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
 from barnabas_quorum.image.partition import PartitionRegistration
@@ -225,12 +226,16 @@ class Faults:
                     self._stop(node)
 
     def _flip_bits(self, node: SimulatedNode) -> None:
-        """In what the checksums cover, so that clients can refuse it: what lies before (offset, length, epoch) they believe."""
+        """In what the checksums cover, so that clients can refuse it: what lies before (offset, length, epoch) they believe.
+
+        And where the stop was clean: above a recovery point that a full directory did not take, rot looks like a torn write.
+        """
         cluster = self._cluster
         found = [
             (inode, position, header.size_bytes)
             for path, inode in sorted(node.disk.names.items())
             if LOGS in path and path.endswith(".log")
+            if f"{path.rsplit('/', 2)[0]}/{CLEAN_SHUTDOWN_FILE}" in node.disk.names
             for position, header in iterate_batches(bytes(inode.content))
         ]
         for _ in range(cluster.rot.randint(1, ROT_BITS_MAX) if found else 0):
