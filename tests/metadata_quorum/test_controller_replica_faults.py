@@ -127,6 +127,23 @@ def test_a_partition_without_a_leader_gets_one_as_soon_as_a_fault_clears() -> No
     assert (cluster.partition("t").faults, cluster.partition("t").leader_epoch) == ((), leader_epoch)
 
 
+def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
+    """Whoever is eligible has all that is committed. The corrupt one may lack what the others must fetch to join its ISR."""
+    for is_back_before in (True, False):
+        cluster = three(min_insync_replicas=2)
+        set_isr(cluster, "t", 1, 2)
+        cluster.fence(2)
+        assert state(cluster) == (1, ids(1), ids(2))
+        if is_back_before:
+            cluster.heartbeat(2)
+        report(cluster, 1, CORRUPT)
+        if not is_back_before:
+            assert state(cluster) == (1, ids(1), ids(2)), "nobody else could serve even reads"
+            cluster.heartbeat(2)
+        assert state(cluster) == (2, ids(2), ())
+        assert cluster.partition("t").leader_recovery_state is LeaderRecoveryState.RECOVERED
+
+
 def test_the_last_leader_comes_back_with_its_damage_rather_than_nobody() -> None:
     cluster = three()
     set_isr(cluster, "t", 1)

@@ -143,6 +143,10 @@ def test_a_repaired_replica_knows_what_producers_wrote_in_what_was_damaged() -> 
     run(1312200177)  # it was loaded from damaged batches, led after their repair, and refused a retry as out of order
 
 
+def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
+    run(505477228)  # nobody could fetch what it had lost, so nobody joined its ISR, and nobody took over
+
+
 def test_a_topic_counts_as_deleted_though_another_was_made_at_once() -> None:
     invariants = Cluster(1, steps=1).invariants
     stats = SimpleNamespace(hash_mismatches=0, hashes_compared=0)

@@ -27,7 +27,7 @@ from barnabas_quorum.controller.requests_partitions import (
 )
 from barnabas_quorum.controller.result import ControllerResult
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.records import PartitionChangeRecord, Record
+from barnabas_quorum.records import PartitionChangeRecord, Record, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 
@@ -38,11 +38,11 @@ SETTLE_PATIENCE = 20
 def elect_leaderless(
     image: MetadataImage, *, rules: PartitionRules, records_max: int, joining: BrokerId | None = None
 ) -> list[Record]:
-    """Leaders for partitions that have none, where one may lead; at most `records_max` changes. `joining` is a broker that
-    is being unfenced."""
+    """Leaders for partitions that have none, or a corrupt one, where one may lead; at most `records_max` changes. `joining` is a
+    broker that is being unfenced."""
     changes: list[Record] = []
     for topic, index, partition in unsettled_partitions(image):
-        if partition.leader != NO_BROKER:
+        if partition.leader != NO_BROKER and partition.fault_of(partition.leader) is not ReplicaFault.CORRUPT:
             continue
         if len(changes) == records_max:
             break

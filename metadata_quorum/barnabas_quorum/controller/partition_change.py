@@ -15,8 +15,10 @@ done is done at once; in Kafka it waits for an ISR change, and a new leader that
 
 What a fault does (Kafka knows none of single replicas). Whoever is whole leads; a faulty leader hands over and faulty members leave
 the ISR. Where nobody whole is in sync, the faulty leader stays: it can serve reads, others catch up from it, and the first that
-is in sync takes over. One without room has every record and stays eligible. A corrupt one may lack a committed record, so it
-leaves the ELR: elected from there it would count as clean. It may still be the last known leader, who has the most of anyone.
+is in sync takes over. A corrupt one may have lost what the others must fetch to catch up: if the whole ISR is corrupt, an
+eligible replica that is whole leads, as if the ISR were empty. One without room has every record and stays eligible. A corrupt
+one may lack a committed record, so it leaves the ELR: elected from there it would count as clean. It may still be the last known
+leader, who has the most of anyone.
 """
 
 from __future__ import annotations
@@ -116,6 +118,10 @@ def build_change(
     isr = tuple(member for member in isr if member in wanted.all)
     min_isr = effective_min_isr(min_insync_replicas, len(wanted.all))
     elr = eligible_replicas(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, lost=lost)
+    if all(faults.get(member) is ReplicaFault.CORRUPT for member in isr) and any(
+        member not in faults and is_acceptable(member) for member in elr
+    ):
+        isr = ()
     last_known = last_known_leader(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, gone=gone)
     recovery = partition.leader_recovery_state if leader_recovery_state is None else leader_recovery_state
 
