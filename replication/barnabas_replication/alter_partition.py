@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from barnabas_replication import isr_changes
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem, AlterPartitionOutcome
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import KafkaError
@@ -74,7 +75,7 @@ class IsrProposals:
         has_retry = False
         for partition, item in batch:
             outcome = answers.get((item.topic_id, item.partition))
-            if outcome is None or partition.on_isr_outcome(item, outcome, now_ms=self._now_ms()):
+            if outcome is None or isr_changes.on_isr_outcome(partition, item, outcome, now_ms=self._now_ms()):
                 self._retry(partition, item)
                 has_retry = True
         return has_retry

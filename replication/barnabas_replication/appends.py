@@ -26,6 +26,7 @@ from barnabas_log.errors import (
     StorageFailed,
 )
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_replication import isr_changes
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.errors import InternalTopic, InvalidRequiredAcks, NotLeaderOrFollower, RequestTimedOut
 from barnabas_replication.heard import Heard
@@ -271,7 +272,7 @@ class Appends:
         )
         for partition in tuple(self._awaited):
             if is_somebody_silent:
-                partition.drop_silent(now_ms=now_ms)
+                isr_changes.drop_silent(partition, now_ms=now_ms)
 
             def make_error(name: TopicPartition = partition.topic_partition) -> RequestTimedOut:
                 return RequestTimedOut(f"{name}: the records were not acknowledged in time; they are in the log")

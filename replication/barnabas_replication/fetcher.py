@@ -41,6 +41,7 @@ from random import Random
 
 from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
+from barnabas_replication import follower_log
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.fetch_plan import (
     Meaning,
@@ -436,7 +437,7 @@ class Fetcher:
                 log.log_end_offset,
                 fetched.log_start_offset,
             )
-            partition.restart_at(fetched.log_start_offset)
+            follower_log.restart_at(partition, fetched.log_start_offset)
         elif meaning is Meaning.FORGET_EPOCH:
             log.truncate_to(log.log_end_offset)
         elif meaning is Meaning.WAIT:
@@ -452,8 +453,11 @@ class Fetcher:
     def _append(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
         """Returns whether the log grew."""
         partition = followed.partition
-        has_grown = partition.append_as_follower(
-            fetched.records, high_watermark=fetched.high_watermark, log_start_offset=fetched.log_start_offset
+        has_grown = follower_log.append_as_follower(
+            partition,
+            fetched.records,
+            high_watermark=fetched.high_watermark,
+            log_start_offset=fetched.log_start_offset,
         )
         followed.failures = followed.refusals = 0
         if has_grown:
@@ -485,7 +489,7 @@ class Fetcher:
 
     def _truncate(self, partition: Partition, leader: EpochEnd) -> None:
         end_before = partition.log.log_end_offset
-        step = partition.truncate_for(leader)
+        step = follower_log.truncate_for(partition, leader)
         self._stats.truncations += 1
         self._stats.truncations_below_high_watermark += step.is_below_high_watermark
         logger.info(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 
+from barnabas_replication import reads
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.heard import Heard
@@ -87,8 +88,8 @@ class Fetches:
         bytes_max = self._config.fetch_bytes_max
         if request.max_bytes < bytes_max:
             bytes_max = request.max_bytes
-        outcome = partition.fetch(
-            spec, request, bytes_max=bytes_max, is_one_batch_due=True, is_first_look=True, now_ms=0
+        outcome = reads.fetch_from(
+            partition, spec, request, bytes_max=bytes_max, is_one_batch_due=True, is_first_look=True, now_ms=0
         )
         size_bytes = outcome.size_bytes
         if size_bytes < request.min_bytes and request.max_wait_ms > 0:
@@ -139,7 +140,8 @@ class Fetches:
                 outcome = FetchOutcome(topic, topic_id, number, self._hosted.absent(topic, number), current_leader=hint)
             else:
                 is_held_back = is_throttled and self._is_throttled(partition, replica_id)
-                outcome = partition.fetch(
+                outcome = reads.fetch_from(
+                    partition,
                     spec,
                     request,
                     bytes_max=0 if is_held_back else left,

@@ -29,6 +29,7 @@ from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.image.topics import TopicsDelta, TopicsImage
 from barnabas_quorum.records import ReplicaFault
+from barnabas_replication import isr_changes, offset_lookup
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.appends import Appends
 from barnabas_replication.config import ReplicationConfig
@@ -289,23 +290,25 @@ class ReplicaManager:
     def list_offset(
         self, topic_partition: TopicPartition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH
     ) -> ListedOffset:
-        """See Partition.list_offset; raises what leader_partition raises, and OffsetNotAvailable (KIP-207)."""
-        return self.leader_partition(topic_partition, current_leader_epoch).list_offset(timestamp_ms)
+        """See offset_lookup.list_offset; raises what leader_partition raises, and OffsetNotAvailable (KIP-207)."""
+        partition = self.leader_partition(topic_partition, current_leader_epoch)
+        return offset_lookup.list_offset(partition, timestamp_ms)
 
     async def list_offset_by_time(
         self, topic_partition: TopicPartition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH
     ) -> ListedOffset:
-        """See Partition.list_offset_by_time; TIME_SEARCHES_MAX at a time, the others wait."""
+        """See offset_lookup.list_offset_by_time; TIME_SEARCHES_MAX at a time, the others wait."""
         async with self._time_searches:
-            return await self.leader_partition(topic_partition, current_leader_epoch).list_offset_by_time(
-                timestamp_ms, run_blocking=self._logs.run_blocking, current_leader_epoch=current_leader_epoch
+            partition = self.leader_partition(topic_partition, current_leader_epoch)
+            return await offset_lookup.list_offset_by_time(
+                partition, timestamp_ms, run_blocking=self._logs.run_blocking, current_leader_epoch=current_leader_epoch
             )
 
     def end_offset_for_epoch(
         self, topic_partition: TopicPartition, epoch: Epoch, *, current_leader_epoch: Epoch = NO_EPOCH
     ) -> EpochEnd:
-        """See Partition.end_offset_for_epoch; raises what leader_partition raises."""
-        return self.leader_partition(topic_partition, current_leader_epoch).end_offset_for_epoch(epoch)
+        """See offset_lookup.end_offset_for_epoch; raises what leader_partition raises."""
+        return offset_lookup.end_offset_for_epoch(self.leader_partition(topic_partition, current_leader_epoch), epoch)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """The settings of a topic changed: its logs take them, and HWs follow (min.insync.replicas, flush mode)."""
@@ -744,7 +747,7 @@ class ReplicaManager:
             await asyncio.sleep(self._config.replica_lag_time_ms_max / 2 / 1000)
             now_ms = self.now_ms()
             for partition in tuple(self._partitions.values()):
-                partition.shrink_isr(now_ms=now_ms)
+                isr_changes.shrink_isr(partition, now_ms=now_ms)
                 # The HW may have waited for one that was about to join and has gone silent: time alone frees it.
                 partition.refresh(now_ms=now_ms)
 

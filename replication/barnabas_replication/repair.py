@@ -29,6 +29,7 @@ from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_log.scrub import DamagedRange
 from barnabas_quorum.records import ReplicaFault
+from barnabas_replication import follower_log
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import Peer, PeerFactory
 from barnabas_replication.requests import Buffer, FetchPartitionSpec, FetchSpec
@@ -231,7 +232,7 @@ class Repairs:
             self._tell_why_it_waits(name, partition, patient, damages)
         elif step is RepairStep.CUT:
             try:
-                partition.cut_before_damage(damages[0].first_offset)
+                follower_log.cut_before_damage(partition, damages[0].first_offset)
             except StorageFailed:
                 return  # the log has told its listener
             logger.warning("%s: cut at offset %d, before %s; it is fetched again", name, log.log_end_offset, damages[0])

@@ -22,6 +22,7 @@ from barnabas_quorum.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from barnabas_replication import isr_changes, reads
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_replication.manager import ReplicaManager
@@ -198,8 +199,14 @@ class PartitionBench:
             Offset(0),
             flushed_offset=Offset(flushed),
         )
-        outcome = self.partition.fetch(
-            spec, request, bytes_max=1 << 20, is_one_batch_due=True, is_first_look=True, now_ms=self.host.time_ms
+        outcome = reads.fetch_from(
+            self.partition,
+            spec,
+            request,
+            bytes_max=1 << 20,
+            is_one_batch_due=True,
+            is_first_look=True,
+            now_ms=self.host.time_ms,
         )
         for part in outcome.parts:
             part.file.release()
@@ -208,7 +215,8 @@ class PartitionBench:
     def read(self, *, rack: str = "") -> FetchOutcome:
         """One fetch from offset 0 of a consumer in that rack."""
         spec = FetchPartitionSpec(TP.topic, TOPIC_ID, TP.partition)
-        outcome = self.partition.fetch(
+        outcome = reads.fetch_from(
+            self.partition,
             spec,
             FetchSpec(rack=rack, may_read_follower=True),
             bytes_max=1 << 20,
@@ -234,7 +242,7 @@ class PartitionBench:
             tuple(map(BrokerId, isr)),
             item.partition_epoch + 1 if partition_epoch is None else partition_epoch,
         )
-        return self.partition.on_isr_outcome(item, outcome, now_ms=self.host.time_ms)
+        return isr_changes.on_isr_outcome(self.partition, item, outcome, now_ms=self.host.time_ms)
 
     @property
     def hw(self) -> int:

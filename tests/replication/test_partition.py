@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
+from barnabas_replication import follower_log, isr_changes, offset_lookup, reads
 from barnabas_replication.controller import AlterPartitionOutcome
 from barnabas_replication.errors import (
     FencedLeaderEpoch,
@@ -20,14 +22,14 @@ from barnabas_replication.errors import (
     OffsetNotAvailable,
     UnknownLeaderEpoch,
 )
-from barnabas_replication.partition import (
+from barnabas_replication.offset_lookup import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
-    SUSPECT_REPEATS,
 )
 from barnabas_replication.purgatory import ParkedProduce
+from barnabas_replication.reads import SUSPECT_REPEATS
 from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, FetchSpec, ListedOffset
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -158,7 +160,7 @@ def test_a_proposed_leaver_counts_until_the_controller_confirms(bench: Partition
     bench.fetch(2, 5)
     bench.host.time_ms = 101
     bench.fetch(2, 5)
-    bench.partition.shrink_isr(now_ms=101)
+    isr_changes.shrink_isr(bench.partition, now_ms=101)
     assert [member.broker_id for member in bench.host.proposed[-1].new_isr] == [1, 2]
     assert bench.hw == 0
     bench.answer(isr=(1, 2))
@@ -282,7 +284,7 @@ def test_a_joiner_must_have_the_start_of_the_epoch(bench: PartitionBench) -> Non
     bench.append(5)
     bench.partition.make_follower  # noqa: B018 - the epoch is bumped in place below
     bench.lead(isr=(1,), leader_epoch=2, partition_epoch=2)
-    bench.partition._set_high_watermark(Offset(0))
+    bench.partition.set_high_watermark(Offset(0))
     bench.fetch(2, 3)
     assert not bench.host.proposed, "3 is above the HW but below the start 5 of the epoch"
     bench.fetch(2, 5)
@@ -294,7 +296,7 @@ def test_a_silent_member_is_dropped_after_the_lag_time(bench: PartitionBench, si
     bench.lead(isr=(1, 2))
     bench.fetch(2, 0)
     bench.append(1)
-    bench.partition.shrink_isr(now_ms=silence_ms)
+    isr_changes.shrink_isr(bench.partition, now_ms=silence_ms)
     assert bool(bench.host.proposed) is (silence_ms > 100)
 
 
@@ -344,7 +346,7 @@ def test_a_late_refusal_does_not_touch_the_next_proposal(bench: PartitionBench) 
     bench.lead(isr=(1, 3), partition_epoch=5)
     bench.fetch(2, 0)
     outcome = AlterPartitionOutcome(refused.topic_id, 0, KafkaError.of(ErrorCode.INELIGIBLE_REPLICA))
-    assert bench.partition.on_isr_outcome(refused, outcome, now_ms=0) is False
+    assert isr_changes.on_isr_outcome(bench.partition, refused, outcome, now_ms=0) is False
     assert bench.partition.proposal is bench.host.proposed[-1]
     assert bench.partition.isr.maximal == {1, 2, 3}
 
@@ -390,7 +392,9 @@ def test_a_stranger_is_no_follower(bench: PartitionBench) -> None:
 def test_another_topic_id_is_another_topic(bench: PartitionBench) -> None:
     bench.lead()
     spec = FetchPartitionSpec(TP.topic, Uuid(b"x" * 16), 0)
-    outcome = bench.partition.fetch(spec, FetchSpec(), bytes_max=1, is_one_batch_due=True, is_first_look=True, now_ms=0)
+    outcome = reads.fetch_from(
+        bench.partition, spec, FetchSpec(), bytes_max=1, is_one_batch_due=True, is_first_look=True, now_ms=0
+    )
     assert isinstance(outcome.error, InconsistentTopicId)
 
 
@@ -453,15 +457,15 @@ def test_list_offsets_of_a_new_leader_waits_for_the_hw(bench: PartitionBench) ->
     bench.fetch(2, 3)
     bench.lead(isr=(1, 2), leader_epoch=2, partition_epoch=2)
     with pytest.raises(OffsetNotAvailable):
-        bench.partition.list_offset(LATEST_TIMESTAMP)
+        offset_lookup.list_offset(bench.partition, LATEST_TIMESTAMP)
     bench.fetch(2, 5)
-    assert bench.partition.list_offset(LATEST_TIMESTAMP) == (-1, 5, 2)
+    assert offset_lookup.list_offset(bench.partition, LATEST_TIMESTAMP) == (-1, 5, 2)
 
 
 async def test_list_offsets(bench: PartitionBench) -> None:
     bench.lead(isr=(1,))
     bench.append(5)
-    listed = bench.partition.list_offset
+    listed = partial(offset_lookup.list_offset, bench.partition)
     assert listed(EARLIEST_TIMESTAMP) == (-1, 0, 1)
     assert listed(LATEST_TIERED_TIMESTAMP) == (-1, -1, -1)
     assert await listed_by_time(bench, 1002) == (1002, 2, 1)
@@ -481,7 +485,7 @@ async def listed_by_time(bench: PartitionBench, timestamp_ms: int) -> ListedOffs
     async def run(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
-    return await bench.partition.list_offset_by_time(timestamp_ms, run_blocking=run)
+    return await offset_lookup.list_offset_by_time(bench.partition, timestamp_ms, run_blocking=run)
 
 
 async def test_a_search_by_time_holds_up_nothing_and_counts_only_in_its_epoch(bench: PartitionBench) -> None:
@@ -495,7 +499,7 @@ async def test_a_search_by_time_holds_up_nothing_and_counts_only_in_its_epoch(be
         return function(*args)
 
     searches = [
-        asyncio.ensure_future(bench.partition.list_offset_by_time(time_ms, run_blocking=run))
+        asyncio.ensure_future(offset_lookup.list_offset_by_time(bench.partition, time_ms, run_blocking=run))
         for time_ms in (1002, MAX_TIMESTAMP)
     ]
     await asyncio.wait_for(begun.wait(), 10)
@@ -504,7 +508,7 @@ async def test_a_search_by_time_holds_up_nothing_and_counts_only_in_its_epoch(be
     assert [found.offset for found in await asyncio.gather(*searches)] == [2, 4], "as the log was when they began"
     may_go_on.clear()
     begun.clear()
-    late = asyncio.ensure_future(bench.partition.list_offset_by_time(1002, run_blocking=run))
+    late = asyncio.ensure_future(offset_lookup.list_offset_by_time(bench.partition, 1002, run_blocking=run))
     await asyncio.wait_for(begun.wait(), 10)
     bench.lead(isr=(1,), leader_epoch=2, partition_epoch=2)
     may_go_on.set()
@@ -517,9 +521,9 @@ def test_end_offset_for_epoch(bench: PartitionBench) -> None:
     bench.append(5)
     bench.lead(isr=(1,), leader_epoch=4, partition_epoch=2)
     bench.append(1)
-    assert bench.partition.end_offset_for_epoch(Epoch(2)) == (1, 5)
-    assert bench.partition.end_offset_for_epoch(Epoch(4)) == (4, 6)
-    assert bench.partition.end_offset_for_epoch(Epoch(5)) == (-1, -1)
+    assert offset_lookup.end_offset_for_epoch(bench.partition, Epoch(2)) == (1, 5)
+    assert offset_lookup.end_offset_for_epoch(bench.partition, Epoch(4)) == (4, 6)
+    assert offset_lookup.end_offset_for_epoch(bench.partition, Epoch(5)) == (-1, -1)
 
 
 # ---------------------------------------------------------------------- following
@@ -528,9 +532,11 @@ def test_end_offset_for_epoch(bench: PartitionBench) -> None:
 def test_a_follower_keeps_offsets_and_takes_the_lesser_hw(bench: PartitionBench) -> None:
     bench.follow()
     part = bench.partition
-    assert part.append_as_follower(batch(5, leader_epoch=1), high_watermark=Offset(9), log_start_offset=Offset(0))
+    assert follower_log.append_as_follower(
+        part, batch(5, leader_epoch=1), high_watermark=Offset(9), log_start_offset=Offset(0)
+    )
     assert (bench.log.log_end_offset, bench.hw) == (5, 5)
-    assert not part.append_as_follower(b"", high_watermark=Offset(4), log_start_offset=Offset(2))
+    assert not follower_log.append_as_follower(part, b"", high_watermark=Offset(4), log_start_offset=Offset(2))
     assert bench.hw == 5, "what was committed stays so under a leader that knows less"
     assert bench.log.log_start_offset == 2
 
@@ -538,24 +544,28 @@ def test_a_follower_keeps_offsets_and_takes_the_lesser_hw(bench: PartitionBench)
 def test_a_follower_truncates_by_epoch_and_below_its_hw_only_when_told(bench: PartitionBench) -> None:
     bench.follow()
     part = bench.partition
-    part.append_as_follower(batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0))
-    part.append_as_follower(
-        batch(2, base_offset=2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
+    follower_log.append_as_follower(
+        part, batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
     )
-    assert part.truncate_for(EpochEnd(Epoch(1), Offset(2))) == (2, False)
-    assert part.truncate_for(EpochEnd(Epoch(0), Offset(0))) == (0, True)
+    follower_log.append_as_follower(
+        part, batch(2, base_offset=2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
+    )
+    assert follower_log.truncate_for(part, EpochEnd(Epoch(1), Offset(2))) == (2, False)
+    assert follower_log.truncate_for(part, EpochEnd(Epoch(0), Offset(0))) == (0, True)
     assert bench.hw == bench.log.log_end_offset == 0
 
 
 def test_an_epoch_that_wrote_nothing_is_forgotten_by_who_follows(bench: PartitionBench) -> None:
     bench.follow(leader_epoch=1)
     part = bench.partition
-    part.append_as_follower(batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0))
+    follower_log.append_as_follower(
+        part, batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
+    )
     bench.lead(leader_epoch=2, partition_epoch=2)
     bench.follow(leader=3, leader_epoch=3, partition_epoch=3)
     assert bench.log.latest_epoch == 1
-    part.append_as_follower(
-        batch(1, base_offset=2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
+    follower_log.append_as_follower(
+        part, batch(1, base_offset=2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
     )
     assert bench.log.log_end_offset == 3
 
@@ -587,8 +597,10 @@ def test_an_epoch_given_to_an_earlier_life_is_not_led(bench: PartitionBench) -> 
 
 def test_restarting_at_the_leaders_start_drops_everything(bench: PartitionBench) -> None:
     bench.follow()
-    bench.partition.append_as_follower(batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0))
-    bench.partition.restart_at(Offset(40))
+    follower_log.append_as_follower(
+        bench.partition, batch(2, leader_epoch=1), high_watermark=Offset(2), log_start_offset=Offset(0)
+    )
+    follower_log.restart_at(bench.partition, Offset(40))
     assert bench.log.log_start_offset == bench.log.log_end_offset == bench.hw == 40
 
 

@@ -112,7 +112,7 @@ async def test_divergence_and_refusals_arrive(tmp_path: Path) -> None:
         assert fenced.error_code is ErrorCode.FENCED_LEADER_EPOCH
         partition = broker.replicas.partition(TopicPartition("t", 0))
         assert partition is not None
-        partition._set_high_watermark(Offset(3))
+        partition.set_high_watermark(Offset(3))
         partition.log.delete_records_before(Offset(2))
         (out_of_range,) = await peer.fetch(AT_ONCE, [spec(epoch=4)])
         assert out_of_range.error_code is ErrorCode.OFFSET_OUT_OF_RANGE

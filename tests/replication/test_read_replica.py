@@ -64,7 +64,7 @@ def test_a_follower_in_the_rack_is_named_if_it_holds_what_is_asked_for(
 @pytest.mark.parametrize("selector", ["", LEADER_SELECTOR, RACK_AWARE_SELECTOR])
 def test_a_leader_names_a_follower_only_with_the_rack_aware_selector(tmp_path: Path, selector: str) -> None:
     bench = PartitionBench(tmp_path)
-    bench.config = bench.partition._config = ReplicationConfig(replica_selector_class=selector)
+    bench.config = bench.partition.config = ReplicationConfig(replica_selector_class=selector)
     bench.host.racks = lambda brokers: {ONE: "a", TWO: "b", THREE: "c"}  # type: ignore[method-assign]
     bench.lead()
     bench.append(3)

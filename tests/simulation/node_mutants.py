@@ -52,15 +52,16 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import fetch_plan, fetcher, isr, partition
+from barnabas_replication import fetch_plan, fetcher, follower_log, isr, isr_changes, reads
 from barnabas_replication.appends import Appends
 from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
+from barnabas_replication.follower_log import TruncationStep
 from barnabas_replication.followers import Followers
 from barnabas_replication.isr import IsrState
 from barnabas_replication.log_placement import refusal_of_new_log
 from barnabas_replication.manager import ReplicaManager
-from barnabas_replication.partition import Partition, TruncationStep
+from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.cluster import Cluster
 from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
@@ -81,16 +82,16 @@ def _follower_fetches_on_before_its_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def _leader_takes_the_fetch_offset_for_flushed(patch: pytest.MonkeyPatch) -> None:
-    original = Partition.fetch
+    original = reads.fetch_from
 
-    def fetch(self: Partition, spec: Any, *args: Any, **rest: Any) -> Any:
+    def fetch_from(self: Partition, spec: Any, *args: Any, **rest: Any) -> Any:
         return original(self, spec._replace(flushed_offset=NO_OFFSET), *args, **rest)
 
-    patch.setattr(Partition, "fetch", fetch)
+    patch.setattr(reads, "fetch_from", fetch_from)
 
 
 def _leader_never_tells_a_follower_to_truncate(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(partition, "find_divergence", lambda **_: None)
+    patch.setattr(reads, "find_divergence", lambda **_: None)
 
 
 def _anybody_may_join_the_isr(patch: pytest.MonkeyPatch) -> None:
@@ -105,30 +106,30 @@ def _joiner_counts_only_when_the_controller_agreed(patch: pytest.MonkeyPatch) ->
         IsrState, "expanding", lambda self, joiner: replace(self, change=isr.IsrChange.EXPAND, maximal=self.committed)
     )
     patch.setattr(Partition, "_is_about_to_join", lambda self, replica, now_ms: False)
-    original = Partition._propose
+    original = isr_changes.propose
 
     def propose(self: Partition, members: frozenset[Any]) -> None:
         joiners = {
             replica.broker_id
             for replica in self.remotes.values()
             if self.isr.change is isr.IsrChange.EXPAND
-            and self._is_eligible(replica)
+            and self.is_eligible(replica)
             and replica.end_offset >= self.high_watermark
         }
         original(self, frozenset(members | joiners))
 
-    patch.setattr(Partition, "_propose", propose)
+    patch.setattr(isr_changes, "propose", propose)
 
 
 def _leaver_stops_counting_before_the_controller_agreed(patch: pytest.MonkeyPatch) -> None:
-    original = Partition._propose
+    original = isr_changes.propose
 
     def propose(self: Partition, members: frozenset[Any]) -> None:
         original(self, members)
         if self.isr.change is isr.IsrChange.SHRINK:
             self.isr = replace(self.isr, maximal=members)
 
-    patch.setattr(Partition, "_propose", propose)
+    patch.setattr(isr_changes, "propose", propose)
 
 
 def _clients_are_served_before_the_broker_is_unfenced(patch: pytest.MonkeyPatch) -> None:
@@ -148,12 +149,12 @@ def _late_controller_gives_no_time_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fetch_of_an_earlier_life_counts(patch: pytest.MonkeyPatch) -> None:
-    def is_known_life(self: Partition, broker_id: Any, broker_epoch: int) -> bool:
-        registered = self._host.registered_broker_epoch(broker_id)
+    def is_known_incarnation(self: Partition, broker_id: Any, broker_epoch: int) -> bool:
+        registered = self.host.registered_broker_epoch(broker_id)
         return registered is None or broker_epoch <= registered
 
     patch.setattr(Fetches, "_is_from_earlier_life", lambda self, request: False)
-    patch.setattr(Partition, "_is_known_life", is_known_life)
+    patch.setattr(Partition, "is_known_incarnation", is_known_incarnation)
 
 
 def _replaced_disk_is_taken_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
@@ -174,7 +175,7 @@ def _follower_truncates_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None
 
 
 def _follower_does_not_truncate(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "truncate_for", lambda self, leader: TruncationStep(self.log.log_end_offset, False))
+    patch.setattr(follower_log, "truncate_for", lambda self, leader: TruncationStep(self.log.log_end_offset, False))
 
 
 def _epochs_stay_when_the_log_is_cut(patch: pytest.MonkeyPatch) -> None:
@@ -212,7 +213,7 @@ def _new_leader_takes_its_whole_log_for_committed(patch: pytest.MonkeyPatch) -> 
 
     def begin_epoch(self: Partition, registration: Any, now_ms: int) -> None:
         original(self, registration, now_ms)
-        self._set_high_watermark(self.log.log_end_offset)
+        self.set_high_watermark(self.log.log_end_offset)
 
     patch.setattr(Partition, "_begin_epoch", begin_epoch)
 
@@ -242,14 +243,14 @@ def _topic_made_again_takes_the_old_checkpoints(patch: pytest.MonkeyPatch) -> No
 
 
 def _follower_takes_the_leaders_high_watermark_unclamped(patch: pytest.MonkeyPatch) -> None:
-    original = Partition.append_as_follower
+    original = follower_log.append_as_follower
 
     def append(self: Partition, batches: Any, *, high_watermark: Any, log_start_offset: Any) -> bool:
         has_grown = original(self, batches, high_watermark=high_watermark, log_start_offset=log_start_offset)
         self.high_watermark = max(self.high_watermark, high_watermark)
         return has_grown
 
-    patch.setattr(Partition, "append_as_follower", append)
+    patch.setattr(follower_log, "append_as_follower", append)
 
 
 def _rolled_segment_is_never_flushed(patch: pytest.MonkeyPatch) -> None:
@@ -474,12 +475,12 @@ def _empty_log_is_asked_for_the_epoch_that_retention_took(patch: pytest.MonkeyPa
         meaning = original(fetched, **log)
         return Meaning.WAIT if meaning is Meaning.FORGET_EPOCH else meaning
 
-    patch.setattr(partition, "must_begin_anew", must_begin_anew)
+    patch.setattr(reads, "must_begin_anew", must_begin_anew)
     patch.setattr(fetcher, "meaning_of", meaning_of)
 
 
 def _log_that_begins_within_a_batch_refuses_it(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "_begin_where_its_first_batch_does", lambda self, batches: None)
+    patch.setattr(follower_log, "_begin_where_its_first_batch_does", lambda self, batches: None)
 
 
 def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
@@ -503,7 +504,7 @@ def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def _silent_follower_keeps_its_place(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Partition, "drop_silent", lambda self, *, now_ms: None)
+    patch.setattr(isr_changes, "drop_silent", lambda self, *, now_ms: None)
 
 
 def _silent_follower_counts_as_about_to_join(patch: pytest.MonkeyPatch) -> None:
@@ -512,8 +513,8 @@ def _silent_follower_counts_as_about_to_join(patch: pytest.MonkeyPatch) -> None:
             replica,
             leader_end_offset=self.log.log_end_offset,
             now_ms=now_ms,
-            lag_ms_max=self._config.replica_lag_time_ms_max,
-        ) and self._is_eligible(replica)
+            lag_ms_max=self.config.replica_lag_time_ms_max,
+        ) and self.is_eligible(replica)
 
     patch.setattr(Partition, "_is_about_to_join", is_about_to_join)
 

@@ -22,7 +22,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.errors import OffsetNotAvailable
-from barnabas_replication.partition import MAX_TIMESTAMP
+from barnabas_replication.offset_lookup import MAX_TIMESTAMP
 from barnabas_replication.requests import ListedOffset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, TopicPartition

@@ -1,0 +1,88 @@
+"""What a follower does to its log: append what the leader sent, cut what the leader does not have, begin anew.
+
+May touch:  the partition and its log.   Must not touch: peers, clocks.
+Invariants: the HW never passes the log's end; a log is cut below its HW only after an unclean election, or where nobody counts on it.
+Read next:  fetcher.py, which asks the leader; truncation.py for where to cut (KIP-101, KIP-279).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas_replication.requests import (
+    Buffer,
+)
+from barnabas_replication.truncation import EpochEnd, truncation_offset
+from barnabas_wire.kafka.ids import (
+    Offset,
+)
+from barnabas_wire.records.batch import read_header
+
+if TYPE_CHECKING:
+    from barnabas_replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class TruncationStep(NamedTuple):
+    """What a follower did about a diverging epoch."""
+
+    offset: Offset
+    is_below_high_watermark: bool
+
+
+def append_as_follower(
+    partition: Partition, batches: Buffer, *, high_watermark: Offset, log_start_offset: Offset
+) -> bool:
+    """Take in what the leader sent (possibly nothing); returns whether the log grew. Raises what the log refuses."""
+    log = partition.log
+    has_grown = len(batches) > 0
+    if has_grown:
+        if log.log_start_offset == log.log_end_offset:
+            _begin_where_its_first_batch_does(partition, batches)
+        log.append_as_follower(batches, leader_epoch=partition.leader_epoch)
+        log.write_pending()
+    following = min(high_watermark, log.log_end_offset)
+    if following > partition.high_watermark:
+        partition.set_high_watermark(following)
+        if partition.consumer_fetches:
+            partition.consumer_fetches.wake()
+    if log_start_offset > log.log_start_offset and partition.high_watermark > log.log_start_offset:
+        partition.host.raise_log_start(partition, min(log_start_offset, partition.high_watermark))
+    return has_grown
+
+
+def _begin_where_its_first_batch_does(partition: Partition, batches: Buffer) -> None:
+    """Our log is empty. It may begin within a batch, since DeleteRecords may name any record; leaders send whole batches."""
+    log = partition.log
+    first = read_header(batches)
+    if first.base_offset < log.log_end_offset <= first.last_offset:
+        log.truncate_fully_and_start_at(first.base_offset)
+        partition.set_high_watermark(first.base_offset)
+
+
+def truncate_for(partition: Partition, leader: EpochEnd) -> TruncationStep:
+    """Cut to where our history parts from the leader's; another round may cut further (KIP-279)."""
+    log = partition.log
+    local = EpochEnd(*log.end_offset_for_epoch(leader.epoch))
+    log.truncate_to(truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset))
+    end = log.log_end_offset
+    is_below = end < partition.high_watermark
+    if is_below:
+        # Legal only after an unclean election; then the new leader's history is the truth.
+        logger.warning("%s: truncated to %d, below HW %d", partition.topic_partition, end, partition.high_watermark)
+        partition.set_high_watermark(end)
+    return TruncationStep(end, is_below)
+
+
+def cut_before_damage(partition: Partition, offset: Offset) -> None:
+    """End the log at `offset`, below which all is sound: for a replica that nobody counts on. Raises StorageFailed."""
+    partition.log.truncate_to(offset)
+    partition.set_high_watermark(min(partition.high_watermark, partition.log.log_end_offset))
+
+
+def restart_at(partition: Partition, offset: Offset) -> None:
+    """Our whole log lies outside the leader's: drop it and begin at the leader's start."""
+    partition.log.truncate_fully_and_start_at(offset)
+    partition.set_high_watermark(offset)

@@ -1,0 +1,107 @@
+"""Offsets that times and epochs stand for (ListOffsets, OffsetForLeaderEpoch), on the partition's leader.
+
+May touch:  the partition, its log, threads of the disk through `run_blocking`.   Must not touch: the network, clocks.
+Invariants: an answer is of the leader epoch that it was asked in; no offset at or above the HW is named by time.
+Read next:  barnabas_log/time_search.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from barnabas_replication.errors import (
+    OffsetNotAvailable,
+)
+from barnabas_replication.requests import (
+    ListedOffset,
+)
+from barnabas_replication.truncation import EpochEnd
+from barnabas_wire.kafka.ids import (
+    NO_EPOCH,
+    Epoch,
+    Offset,
+)
+
+if TYPE_CHECKING:
+    from barnabas_replication.partition import Partition
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+RunBlocking = Callable[..., Awaitable[Any]]
+"""Runs a function with its arguments in a thread of the disk."""
+
+
+def list_offset(partition: Partition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH) -> ListedOffset:
+    """Offset that a special time stands for: -1 latest, -2 earliest, -4 earliest local, -5 latest tiered.
+
+    Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207), and check_leader's errors.
+    """
+    partition.check_leader(current_leader_epoch)
+    log = partition.log
+    if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        return ListedOffset(-1, log.log_start_offset, log.leader_epochs.epoch_at(log.log_start_offset))
+    if timestamp_ms == LATEST_TIERED_TIMESTAMP:
+        return ListedOffset(-1, Offset(-1), NO_EPOCH)
+    if timestamp_ms == LATEST_TIMESTAMP:
+        if partition.high_watermark < partition.leader_epoch_start_offset:
+            raise _offset_not_available(partition)
+        return ListedOffset(-1, partition.high_watermark, partition.leader_epoch)
+    raise ValueError(f"{timestamp_ms} stands for no offset by itself: list_offset_by_time looks times up")
+
+
+async def list_offset_by_time(
+    partition: Partition, timestamp_ms: int, *, run_blocking: RunBlocking, current_leader_epoch: Epoch = NO_EPOCH
+) -> ListedOffset:
+    """Offset of the first record at or after a time, or of the largest timestamp (-3), looked up off the loop.
+
+    Raises what list_offset raises, CorruptBatch, StorageFailed and OutOfDescriptors.
+    """
+    partition.check_leader(current_leader_epoch)
+    led_epoch = partition.leader_epoch
+    try:
+        found = await _search(partition, timestamp_ms, run_blocking)
+    except FileNotFoundError:  # retention has passed the search; once more, it is quicker than that
+        partition.check_leader(current_leader_epoch)
+        try:
+            found = await _search(partition, timestamp_ms, run_blocking)
+        except OSError as error:
+            raise partition.log.failed_search(error) from error
+    except OSError as error:
+        raise partition.log.failed_search(error) from error
+    partition.check_leader(current_leader_epoch)
+    if partition.leader_epoch != led_epoch:
+        raise partition.not_leader()
+    if found is not None and found[0] < partition.high_watermark:
+        return ListedOffset(found[1], found[0], partition.log.leader_epochs.epoch_at(found[0]))
+    if partition.high_watermark < partition.leader_epoch_start_offset:
+        raise _offset_not_available(partition)
+    return ListedOffset(-1, Offset(-1), NO_EPOCH)
+
+
+async def _search(partition: Partition, timestamp_ms: int, run_blocking: RunBlocking) -> tuple[Offset, int] | None:
+    is_greatest = timestamp_ms == MAX_TIMESTAMP
+    search = partition.log.search_by_time(None if is_greatest else timestamp_ms)
+    try:
+        found: tuple[Offset, int] | None = await (
+            run_blocking(search.of_greatest) if is_greatest else run_blocking(search.first_at, timestamp_ms)
+        )
+    finally:
+        search.close()
+    return found
+
+
+def end_offset_for_epoch(partition: Partition, epoch: Epoch, *, current_leader_epoch: Epoch = NO_EPOCH) -> EpochEnd:
+    """Largest epoch not above the asked one and its end; (-1, -1) when none is known (OffsetForLeaderEpoch)."""
+    partition.check_leader(current_leader_epoch)
+    return EpochEnd(*partition.log.end_offset_for_epoch(epoch))
+
+
+def _offset_not_available(partition: Partition) -> OffsetNotAvailable:
+    return OffsetNotAvailable(
+        f"{partition.topic_partition}: high watermark {partition.high_watermark} has not reached the start "
+        f"{partition.leader_epoch_start_offset} of leader epoch {partition.leader_epoch}"
+    )
