@@ -69,6 +69,26 @@ class LogManagerStats:
     """Times that a directory ran full."""
 
 
+class LogManagerListener:
+    """Who uses the logs of a broker: nobody, unless a subclass is given to `serve`. Calls come on the loop and return at once."""
+
+    def on_flushed(self, log: UnifiedLog) -> None:
+        """A flush of the log is done: its flushed_end_offset may have moved."""
+
+    def on_damage(self, log: UnifiedLog) -> None:
+        """What is known of the log's damage has changed."""
+
+    def on_directory_failed(self, directory: str, error: OSError) -> None:
+        """The directory went offline, once for all; its logs take nothing more."""
+
+    def on_room_changed(self, directory: str, has_room: bool) -> None:
+        """Whether the directory's logs may grow has changed. Comes in a turn of the loop of its own, never amid a write."""
+
+    def stays_when_full(self) -> bool:
+        """Whether somebody leads others past a full directory; else it fails as a whole, as before there were faulty replicas."""
+        return False
+
+
 class LogManager:
     """Owner of every log of a broker. Everything but `load` and `close` is called on its loop and does not wait."""
 
@@ -91,16 +111,7 @@ class LogManager:
         """
         ids = directory_ids or {}
         self.stats = LogManagerStats()
-        self.on_flushed: Callable[[UnifiedLog], None] = lambda log: None
-        """Called after each flush of a log: its flushed_end_offset may have moved."""
-        self.on_damage: Callable[[UnifiedLog], None] = lambda log: None
-        """Called when what is known of a log's damage has changed."""
-        self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
-        """Called once when a directory goes offline; its logs take nothing more."""
-        self.on_room_changed: Callable[[str, bool], None] = lambda directory, has_room: None
-        """Told (path, whether its logs may grow) in a turn of the loop of its own, never amid a write."""
-        self.stays_when_full: Callable[[], bool] = lambda: False
-        """Whether somebody leads others past a full directory; else it fails as a whole, as before there were faulty replicas."""
+        self._listener = LogManagerListener()
         self.previous_broker_epoch = -1
         """After load: the broker epoch at the last stop if that was clean in every directory that works, else -1 (KIP-966)."""
         self.is_clean_start = False
@@ -131,6 +142,10 @@ class LogManager:
         for directory in self._directories:
             if offline and directory.path in offline:
                 self._fail_directory(directory, offline[directory.path])
+
+    def serve(self, listener: LogManagerListener) -> None:
+        """Report to `listener` from now on: a broker's logs have one user."""
+        self._listener = listener
 
     # -- start and stop --------------------------------------------------------------------------------------------
 
@@ -287,7 +302,7 @@ class LogManager:
         """What to raise when a log cannot be made; the directory fails unless it is not to blame."""
         if is_out_of_descriptors(error):
             return OutOfDescriptors(f"{directory.path}: {error}")
-        if is_no_room(error) and self.stays_when_full():
+        if is_no_room(error) and self._listener.stays_when_full():
             self._lose_room(directory, str(error))
             return NoRoom(f"{directory.path}: {error}")
         self._fail_directory(directory, error)
@@ -421,7 +436,7 @@ class LogManager:
     # -- durability ------------------------------------------------------------------------------------------------
 
     def request_flush(self, log: UnifiedLog) -> None:
-        """Make what the log holds durable in the next round of its directory; on_flushed is called after it."""
+        """Make what the log holds durable in the next round of its directory; the listener hears of it."""
         directory = self._homes.get(log)
         if directory is not None:
             directory.rounds.request(log)
@@ -462,7 +477,7 @@ class LogManager:
     def on_no_room(self, log: UnifiedLog, error: OSError) -> bool:
         """See LogListener.on_no_room."""
         directory = self._homes.get(log)
-        if directory is None or not self.stays_when_full():
+        if directory is None or not self._listener.stays_when_full():
             return False
         self._lose_room(directory, str(error))
         return True
@@ -478,7 +493,7 @@ class LogManager:
             await self.apply_retention()
 
     async def _look_at_room(self, directory: LogDirectory) -> None:
-        change = await directory.look_at_room(self._config, stays_when_full=self.stays_when_full)
+        change = await directory.look_at_room(self._config, stays_when_full=self._listener.stays_when_full)
         if change is None:
             return
         if change.has_room:
@@ -502,17 +517,17 @@ class LogManager:
 
     def _regain_room(self, directory: LogDirectory) -> None:
         directory.has_room = True
-        self.on_room_changed(directory.path, True)
+        self._listener.on_room_changed(directory.path, True)
 
     def _tell_no_room(self, directory: LogDirectory) -> None:
         if not directory.has_room and directory.error is None:
-            self.on_room_changed(directory.path, False)
+            self._listener.on_room_changed(directory.path, False)
 
     def _tell_flushed(self, log: UnifiedLog) -> None:
         if log in self._homes:
             if log.is_retention_owed:
                 self._retire(log)
-            self.on_flushed(log)
+            self._listener.on_flushed(log)
 
     def _fail_directory(self, directory: LogDirectory, error: OSError) -> None:
         if directory.error is not None:
@@ -523,7 +538,7 @@ class LogManager:
         for log in directory.logs.values():
             log.fail(error)
         directory.rounds.fail(error)
-        self.on_directory_failed(directory.path, error)
+        self._listener.on_directory_failed(directory.path, error)
 
     # -- damage ----------------------------------------------------------------------------------------------------
 
@@ -536,10 +551,10 @@ class LogManager:
 
     def _tell_damage(self, log: UnifiedLog) -> None:
         if log in self._homes:
-            self.on_damage(log)
+            self._listener.on_damage(log)
 
     def request_check(self, log: UnifiedLog, base_offset: int | None = None) -> None:
-        """Have a segment of the log, or all of it, checked soon; on_damage is called if that brings news."""
+        """Have a segment of the log, or all of it, checked soon; the listener hears if that brings news."""
         directory = self._homes.get(log)
         if directory is not None:
             directory.scrub.request(log, base_offset)
@@ -638,7 +653,7 @@ class LogManager:
     def _on_checkpoint_error(self, directory: LogDirectory, error: OSError) -> None:
         if is_out_of_descriptors(error):  # a later recovery point costs a crash time, not data
             logger.warning("the checkpoints of %s are written at the next interval: %s", directory.path, error)
-        elif is_no_room(error) and self.stays_when_full():
+        elif is_no_room(error) and self._listener.stays_when_full():
             self._lose_room(directory, str(error))  # the files stay as they were: recovery reads more
         else:
             self._fail_directory(directory, error)

@@ -22,7 +22,7 @@ from barnabas_log.errors import (
     OutOfDescriptors,
     StorageFailed,
 )
-from barnabas_log.manager import LogManager
+from barnabas_log.manager import LogManager, LogManagerListener
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.directories import directory_of
 from barnabas_quorum.image.metadata import MetadataImage
@@ -95,7 +95,20 @@ SUSPECT_EVERY_MS = 60_000
 _NEVER_MS = 1 << 62
 
 
-class ReplicaManager:
+class ReplicaListener:
+    """What the cluster should know of this broker's replicas goes to a subclass of this. Calls come on the data loop."""
+
+    def on_placed(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
+        """The replica is in another directory than the cluster knows (KIP-858)."""
+
+    def on_replica_fault(self, topic_id: Uuid, partition: int, fault: ReplicaFault | None) -> None:
+        """The replica became faulty, or whole again, or is not what the cluster knows."""
+
+    def on_directory_failed(self, directory: str, error: OSError) -> None:
+        """The partitions of a failed log directory were given up."""
+
+
+class ReplicaManager(LogManagerListener):
     """The replicas of one broker. Lives on the data loop; `run` owns its tasks, everything else is synchronous."""
 
     def __init__(
@@ -110,8 +123,9 @@ class ReplicaManager:
         peers: PeerFactory,
         clock_ms: Callable[[], int],
         random: Random,
+        listener: ReplicaListener | None = None,
     ) -> None:
-        """Must be called on the running data loop, after `logs` were loaded. Takes over the listeners of `logs`.
+        """Must be called on the running data loop, after `logs` were loaded. Becomes the listener of `logs`.
 
         broker_epoch: this broker's epoch as last registered, -1 before. log_config: settings of a topic's logs by name.
         clock_ms: wall clock for append times; everything else goes by the loop's own time. random: for back-off jitter.
@@ -139,14 +153,7 @@ class ReplicaManager:
         self._has_looked_for_strays = False
         self._led_before: dict[TopicPartition, None] = {}
         """Until then: what an earlier process of this broker led, as far as the images tell."""
-        self.on_directory_failed: Callable[[str, OSError], None] = lambda directory, error: None
-        """Called after the partitions of a failed log directory were given up."""
-        self.on_placed: Callable[[Uuid, int, Uuid], None] = lambda topic_id, partition, directory_id: None
-        """Told (topic id, partition, directory id) when a replica is in another directory than the cluster knows (KIP-858)."""
-        self.on_replica_fault: Callable[[Uuid, int, ReplicaFault | None], None] = lambda topic_id, partition, fault: (
-            None
-        )
-        """Told (topic id, partition, fault) when a replica became faulty or whole again, or is not what the cluster knows."""
+        self.listener = listener or ReplicaListener()
         self._full_directories: set[str] = set(logs.full_directories)
         self.throttle = ReplicationThrottle()
         self.recompression = Recompression(self._config_of, self.stats)
@@ -177,11 +184,7 @@ class ReplicaManager:
         )
         self._repairs = Repairs(host=self, logs=logs, peers=peers)
         self._suspected_ms: dict[Partition, int] = {}
-        logs.on_flushed = self._on_flushed
-        logs.on_directory_failed = self._fail_directory
-        logs.on_damage = self._on_damage
-        logs.on_room_changed = lambda directory, has_room: self.set_room(directory, has_room=has_room)
-        logs.stays_when_full = self._stays_when_full
+        logs.serve(self)
 
     # ------------------------------------------------------------------ produce and fetch
 
@@ -214,7 +217,7 @@ class ReplicaManager:
         """See PartitionHost."""
         self._fetches.on_high_watermark_advance(partition)
 
-    def _on_flushed(self, log: UnifiedLog) -> None:
+    def on_flushed(self, log: UnifiedLog) -> None:
         """A flush round has made the log durable further than before."""
         self._appends.on_flushed()
         partition = self._partitions.get(log.topic_partition)
@@ -496,7 +499,7 @@ class ReplicaManager:
             logger.info("%s: its log is made when there is room: %s", topic_partition, error)
             self._postponed[topic_partition] = None
             if self._hosted.image.features.has_replica_faults:
-                self.on_replica_fault(topic_id, topic_partition.partition, ReplicaFault.NO_ROOM)
+                self.listener.on_replica_fault(topic_id, topic_partition.partition, ReplicaFault.NO_ROOM)
             return None
         except (OSError, StorageFailed) as error:
             logger.error("%s: its log cannot be made: %s", topic_partition, error)
@@ -555,7 +558,7 @@ class ReplicaManager:
         directory_id = self._logs.directory_id(partition.log)
         known = dict(zip(registration.replicas, registration.directories, strict=False)).get(self.broker_id)
         if directory_id not in (known, ZERO_UUID):
-            self.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
+            self.listener.on_placed(partition.topic_id, partition.topic_partition.partition, directory_id)
 
     def _tell_fault(self, partition: Partition, registration: PartitionRegistration) -> None:
         """What is wrong with the replica, if the cluster believes otherwise."""
@@ -564,7 +567,7 @@ class ReplicaManager:
 
     def _report_fault(self, partition: Partition) -> None:
         if self._hosted.image.features.has_replica_faults:
-            self.on_replica_fault(partition.topic_id, partition.topic_partition.partition, partition.fault)
+            self.listener.on_replica_fault(partition.topic_id, partition.topic_partition.partition, partition.fault)
 
     def _remove(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """The topic is gone, or we are no replica of it any more: its log goes too."""
@@ -646,7 +649,7 @@ class ReplicaManager:
                 has_room=not is_full,
             )
 
-    def set_room(self, directory: str, *, has_room: bool) -> None:
+    def on_room_changed(self, directory: str, has_room: bool) -> None:
         """Whether the logs in that log directory may grow."""
         if has_room:
             self._full_directories.discard(directory)
@@ -658,7 +661,7 @@ class ReplicaManager:
             if _directory_of(partition) == directory:
                 self._set_fault(partition, is_corrupt=partition.is_corrupt, has_room=has_room)
 
-    def _stays_when_full(self) -> bool:
+    def stays_when_full(self) -> bool:
         """Whether others can be led past a full directory, or nobody has said yet what the cluster knows."""
         features = self._hosted.image.features
         return features.has_replica_faults or features.metadata_version == 0
@@ -679,7 +682,7 @@ class ReplicaManager:
             logger.log(level, "%s: this replica is %s", partition.topic_partition, _in_words(partition.fault))
             self._report_fault(partition)
 
-    def _on_damage(self, log: UnifiedLog) -> None:
+    def on_damage(self, log: UnifiedLog) -> None:
         """What is known of a log's damage has changed."""
         partition = self._partitions.get(log.topic_partition)
         if partition is not None and partition.log is log:
@@ -700,12 +703,12 @@ class ReplicaManager:
 
     # ------------------------------------------------------------------ failing disks
 
-    def _fail_directory(self, directory: str, error: OSError) -> None:
+    def on_directory_failed(self, directory: str, error: OSError) -> None:
         """A log directory has failed: its partitions are served no more until the broker starts again."""
         for partition in tuple(self._partitions.values()):
             if _directory_of(partition) == directory:
                 self._on_storage_error(partition, error)
-        self.on_directory_failed(directory, error)
+        self.listener.on_directory_failed(directory, error)
 
     def _on_storage_error(self, partition: Partition, error: Exception) -> None:
         if partition.storage_error is not None or isinstance(error, NoRoom):

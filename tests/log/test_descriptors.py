@@ -17,7 +17,7 @@ from barnabas_log import flush as flush_rounds
 from barnabas_log.descriptors import SPARE_DESCRIPTORS, is_out_of_descriptors
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import OutOfDescriptors
-from barnabas_log.manager import LogManager
+from barnabas_log.manager import LogManager, LogManagerListener
 from barnabas_log.unified_log import HELD_BYTES_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from tests.log.log_fixture import NOW_MS, append, content, first_at, flush, make_batch, make_config, open_log, take
@@ -249,7 +249,12 @@ async def test_no_directory_fails_for_want_of_descriptors_and_all_is_done_when_t
     logs = LogManager(disk=disk, directories=["data"], default_config=make_config(), clock_ms=lambda: NOW_MS)
     await logs.load()
     flushed: list[UnifiedLog] = []
-    logs.on_flushed = flushed.append
+
+    class Listener(LogManagerListener):
+        def on_flushed(self, log: UnifiedLog) -> None:
+            flushed.append(log)
+
+    logs.serve(Listener())
     log = logs.get_or_create(TopicPartition("t", 0), TOPIC_ID, make_config())
     append(log)
     running = asyncio.ensure_future(logs.run())

@@ -15,7 +15,7 @@ from barnabas_log import checkpoints
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, StorageFailed
 from barnabas_log.log_directory import parse_directory_name
-from barnabas_log.manager import LogManager
+from barnabas_log.manager import LogManager, LogManagerListener
 from barnabas_log.producer_state import list_snapshots, snapshot_path
 from barnabas_log.unified_log import UNNAMED_SEGMENTS_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
@@ -28,7 +28,7 @@ TOPIC_ID = Uuid(b"t" * 16)
 A0, B1 = TopicPartition("a", 0), TopicPartition("b", 1)
 
 
-class Broker:
+class Broker(LogManagerListener):
     """A manager over a disk, with what it told."""
 
     def __init__(self, disk: MemoryDisk | RealDisk, *directories: str) -> None:
@@ -42,8 +42,13 @@ class Broker:
             default_config=make_config(retention_ms=10_000, file_delete_delay_ms=100),
             clock_ms=lambda: self.now_ms,
         )
-        self.manager.on_flushed = lambda log: self.flushed.append((log.topic_partition, log.flushed_end_offset))
-        self.manager.on_directory_failed = lambda directory, error: self.failed.append(directory)
+        self.manager.serve(self)
+
+    def on_flushed(self, log: UnifiedLog) -> None:
+        self.flushed.append((log.topic_partition, log.flushed_end_offset))
+
+    def on_directory_failed(self, directory: str, error: OSError) -> None:
+        self.failed.append(directory)
 
     def log(self, topic_partition: TopicPartition = A0, topic_id: Uuid = TOPIC_ID) -> UnifiedLog:
         return self.manager.get_or_create(
@@ -733,11 +738,12 @@ async def test_the_whole_on_a_real_disk(tmp_path: Path) -> None:
                 await asyncio.sleep(0.001)
         all_flushed = asyncio.Event()
 
-        def note(_: UnifiedLog) -> None:
-            if all(log.flushed_end_offset == 240 for log in broker.manager.logs.values()):
-                all_flushed.set()
+        class Listener(LogManagerListener):
+            def on_flushed(self, log: UnifiedLog) -> None:
+                if all(each.flushed_end_offset == 240 for each in broker.manager.logs.values()):
+                    all_flushed.set()
 
-        broker.manager.on_flushed = note
+        broker.manager.serve(Listener())
         for log in (broker.log(), broker.log(B1)):
             broker.manager.request_flush(log)
         await all_flushed.wait()

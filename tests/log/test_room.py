@@ -15,7 +15,7 @@ from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.disk import File
 from barnabas_log.errors import NoRoom
 from barnabas_log.log_directory import RESERVE_FILE
-from barnabas_log.manager import LogManager
+from barnabas_log.manager import LogManager, LogManagerListener
 from barnabas_log.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
@@ -216,6 +216,20 @@ def test_only_want_of_room_is_want_of_room() -> None:
 # --- the manager ----------------------------------------------------------------------------------------------------------
 
 
+class Listener(LogManagerListener):
+    """Notes whether a directory has room."""
+
+    def __init__(self, heard: list[bool], *, stays_when_full: bool = True) -> None:
+        self._heard = heard
+        self._stays_when_full = stays_when_full
+
+    def on_room_changed(self, directory: str, has_room: bool) -> None:
+        self._heard.append(has_room)
+
+    def stays_when_full(self) -> bool:
+        return self._stays_when_full
+
+
 @asynccontextmanager
 async def managed(disk: MemoryDisk, **config: Any) -> AsyncIterator[tuple[LogManager, list[bool]]]:
     manager = LogManager(
@@ -229,8 +243,7 @@ async def managed(disk: MemoryDisk, **config: Any) -> AsyncIterator[tuple[LogMan
     )
     heard: list[bool] = []
     await manager.load()
-    manager.stays_when_full = lambda: True
-    manager.on_room_changed = lambda directory, has_room: heard.append(has_room)
+    manager.serve(Listener(heard))
     running = asyncio.ensure_future(manager.run())
     await asyncio.sleep(0)
     try:
@@ -283,7 +296,7 @@ async def test_a_quota_that_free_bytes_do_not_show_is_over_when_the_reserve_can_
 async def test_where_nobody_leads_past_a_full_directory_it_fails_as_before() -> None:
     disk = FullDisk()
     async with managed(disk) as (manager, heard):
-        manager.stays_when_full = lambda: False
+        manager.serve(Listener(heard, stays_when_full=False))
         log = manager.get_or_create(TP, TOPIC_ID, LogConfig())
         disk.left = 100
         await manager.look_at_room()

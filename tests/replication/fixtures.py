@@ -20,12 +20,13 @@ from barnabas_quorum.records import (
     Record,
     RegisterBrokerRecord,
     RemoveTopicRecord,
+    ReplicaFault,
     TopicRecord,
 )
 from barnabas_replication import isr_changes, reads
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
-from barnabas_replication.manager import ReplicaManager
+from barnabas_replication.manager import ReplicaListener, ReplicaManager
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import FetchedPartition
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
@@ -572,6 +573,27 @@ class MemoryBroker:
         for part in outcome.parts:
             part.file.release()
         return outcome
+
+
+class Listener(ReplicaListener):
+    """Hands on what a replica manager reports."""
+
+    def __init__(
+        self,
+        *,
+        on_replica_fault: Callable[[Uuid, int, ReplicaFault | None], None] | None = None,
+        on_directory_failed: Callable[[str], None] | None = None,
+    ) -> None:
+        self._on_fault = on_replica_fault
+        self._on_failed = on_directory_failed
+
+    def on_replica_fault(self, topic_id: Uuid, partition: int, fault: ReplicaFault | None) -> None:
+        if self._on_fault is not None:
+            self._on_fault(topic_id, partition, fault)
+
+    def on_directory_failed(self, directory: str, error: OSError) -> None:
+        if self._on_failed is not None:
+            self._on_failed(directory)
 
 
 class MiniCluster:

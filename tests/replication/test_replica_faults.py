@@ -10,7 +10,7 @@ from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.records import FaultyReplica, FeatureLevelRecord, PartitionChangeRecord, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
-from tests.replication.fixtures import MemoryBroker, MiniCluster, batch, eventually, topic_id_of
+from tests.replication.fixtures import Listener, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
 
 CORRUPT, NO_ROOM = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM
 T = TopicPartition("t", 0)
@@ -25,7 +25,7 @@ def listen(broker: MemoryBroker) -> list[ReplicaFault | None]:
         heard.append(fault)
 
     assert broker.manager is not None
-    broker.manager.on_replica_fault = note
+    broker.manager.listener = Listener(on_replica_fault=note)
     return heard
 
 
@@ -40,12 +40,12 @@ async def test_without_room_a_leader_refuses_appends_and_serves_reads_until_it_h
         heard, manager = listen(cluster[1]), cluster[1].manager
         assert manager is not None
         assert (await cluster[1].produce("t", batch())).error is None
-        manager.set_room(cluster[1].path, has_room=False)
+        manager.on_room_changed(cluster[1].path, has_room=False)
         refused = await cluster[1].produce("t", batch())
         assert refused.error is not None and refused.error.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert "full" in str(refused.error)
         assert (await cluster[1].consume("t")).size_bytes == len(batch())
-        manager.set_room(cluster[1].path, has_room=True)
+        manager.on_room_changed(cluster[1].path, has_room=True)
         assert (await cluster[1].produce("t", batch())).error is None
         assert heard == [NO_ROOM, None]
 
@@ -56,10 +56,10 @@ async def test_without_room_a_follower_fetches_no_more_until_it_has_room(tmp_pat
         cluster.controller.create("t")
         manager = cluster[2].manager
         assert manager is not None
-        manager.set_room(cluster[2].path, has_room=False)
+        manager.on_room_changed(cluster[2].path, has_room=False)
         assert (await cluster[1].produce("t", batch(3))).error is None, "the ISR shrinks, and writes go on"
         assert cluster[2].partition("t").log.log_end_offset == 0
-        manager.set_room(cluster[2].path, has_room=True)
+        manager.on_room_changed(cluster[2].path, has_room=True)
         await eventually(lambda: 2 in cluster.controller.registration("t").isr)
         assert cluster[2].partition("t").log.log_end_offset == 3
 
@@ -90,9 +90,9 @@ async def test_corrupt_comes_before_no_room_and_a_full_directory_outlives_a_repa
         manager.set_fault(T, CORRUPT)
         manager.set_fault(T, CORRUPT)
         assert (await cluster[1].produce("t", batch())).error is None, "what is new is sound"
-        manager.set_room(cluster[1].path, has_room=False)
+        manager.on_room_changed(cluster[1].path, has_room=False)
         manager.set_fault(T, None)
-        manager.set_room(cluster[1].path, has_room=True)
+        manager.on_room_changed(cluster[1].path, has_room=True)
         manager.set_fault(TopicPartition("unknown", 0), CORRUPT)
         assert heard == [CORRUPT, NO_ROOM, None]
 

@@ -24,9 +24,8 @@ from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.own_requests import OwnRequests
-from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
-from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
+from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.voter_addresses import VoterAddresses
@@ -93,6 +92,18 @@ class WatchedDriver(ControllerDriver):
     def fence(self, broker_id: BrokerId, reason: str) -> None:
         self.on_fence(broker_id)
         super().fence(broker_id, reason)
+
+
+class _NotedReplicas(ReplicaManager):
+    """A replica manager whose full directories the run notes."""
+
+    def __init__(self, node: SimulatedNode, **settings: Any) -> None:
+        self._node = node
+        super().__init__(**settings)
+
+    def on_room_changed(self, directory: str, has_room: bool) -> None:
+        self._node.note_room(directory, has_room)
+        super().on_room_changed(directory, has_room)
 
 
 class SimulatedNode:
@@ -305,35 +316,6 @@ class SimulatedNode:
         )
         self._tell_offline_directories(set(unread))
         own_requests = OwnRequests(client, broker_id=self.id, broker_epoch=lambda: lifecycle.broker_epoch)
-        self.replicas = replicas = ReplicaManager(
-            broker_id=self.id,
-            broker_epoch=lambda: lifecycle.broker_epoch,
-            config=ReplicationConfig(
-                replica_lag_time_ms_max=swarm.replica_lag_ms,
-                replica_fetch_silence_ms_max=swarm.replica_silence_ms,
-                replica_fetch_bytes_max=swarm.replica_fetch_bytes,
-                replica_fetch_backoff_ms=300,
-                high_watermark_checkpoint_interval_ms=checkpoint_ms,
-            ),
-            logs=logs,
-            log_config=lambda topic, image: self._shaped(settings.log_config(topic, image)),
-            controller=own_requests,
-            peers=lambda broker_id, endpoint: SimulatedPeer(self.network, self, broker_id),
-            clock_ms=clock_ms,
-            random=Random(random.random()),
-        )
-        placements = Placements(own_requests.assign_replicas_to_directories)
-        replicas.on_placed = placements.note
-        faults = ReplicaFaultReports(own_requests.alter_replica_faults)
-        replicas.on_replica_fault = faults.note
-        tell_room = logs.on_room_changed
-
-        def on_room_changed(directory: str, has_room: bool) -> None:
-            self._cluster.figures.directories_filled += not has_room
-            self._cluster.note(f"directory {directory} {'has room' if has_room else 'is full'}", self.id, self.life)
-            tell_room(directory, has_room)
-
-        logs.on_room_changed = on_room_changed
         failure: asyncio.Future[None] = loop.create_future()
 
         def fail(error: BaseException) -> None:
@@ -350,7 +332,27 @@ class SimulatedNode:
             else:
                 self._tell_offline_directories(set(unread))
 
-        replicas.on_directory_failed = on_directory_failed
+        placements = ReportQueue(own_requests.assign_replicas_to_directories)
+        faults = ReportQueue(own_requests.alter_replica_faults)
+        self.replicas = replicas = _NotedReplicas(
+            self,
+            broker_id=self.id,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            config=ReplicationConfig(
+                replica_lag_time_ms_max=swarm.replica_lag_ms,
+                replica_fetch_silence_ms_max=swarm.replica_silence_ms,
+                replica_fetch_bytes_max=swarm.replica_fetch_bytes,
+                replica_fetch_backoff_ms=300,
+                high_watermark_checkpoint_interval_ms=checkpoint_ms,
+            ),
+            logs=logs,
+            log_config=lambda topic, image: self._shaped(settings.log_config(topic, image)),
+            controller=own_requests,
+            peers=lambda broker_id, endpoint: SimulatedPeer(self.network, self, broker_id),
+            clock_ms=clock_ms,
+            random=Random(random.random()),
+            listener=ReplicaReports(placements=placements, faults=faults, on_directory_failed=on_directory_failed),
+        )
 
         def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
             for topic in settings.changed_topics(delta, image):
@@ -381,6 +383,11 @@ class SimulatedNode:
             (quorum.run(), driver.run(), lifecycle.run(), _raise_from(failure)),
         )
         await metadata_log.close()
+
+    def note_room(self, directory: str, has_room: bool) -> None:
+        """Into the trace and the figures."""
+        self._cluster.figures.directories_filled += not has_room
+        self._cluster.note(f"directory {directory} {'has room' if has_room else 'is full'}", self.id, self.life)
 
     def _tell_offline_directories(self, unread: set[str]) -> None:
         """As node.py does: the ids of those that could be read, and how many there are of all."""

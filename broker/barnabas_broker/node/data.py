@@ -19,9 +19,8 @@ from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.cut_off import CutOffWatch
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.own_requests import OwnRequests
-from barnabas_broker.metadata.placements import Placements
 from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
-from barnabas_broker.metadata.replica_faults import ReplicaFaultReports
+from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
@@ -30,6 +29,7 @@ from barnabas_broker.node.storage import NodeStorage
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
+from barnabas_quorum.controller.requests_partitions import ReplicaFaultReport, ReplicaPlacement
 from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_replication.manager import ReplicaManager
@@ -48,8 +48,8 @@ class DataParts:
     replicas: ReplicaManager
     groups: GroupCoordinator
     server: KafkaServer
-    placements: Placements
-    faults: ReplicaFaultReports
+    placements: ReportQueue[ReplicaPlacement]
+    faults: ReportQueue[ReplicaFaultReport]
     gate: ServiceGate
     watch: CutOffWatch
     publisher: BrokerMetadataPublisher
@@ -99,6 +99,18 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
 
     report_offline_directories()
     own_requests = OwnRequests(control.client, broker_id=config.server.id, broker_epoch=lambda: lifecycle.broker_epoch)
+    placements = ReportQueue(own_requests.assign_replicas_to_directories)
+    faults = ReportQueue(own_requests.alter_replica_faults)
+
+    def on_directory_failed(directory: str, error: OSError) -> None:
+        # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
+        # keep its leaderships and answer nothing.
+        if not logs.online_directories:
+            failure = RuntimeError(f"the last log directory, {directory}, failed: {error}")
+            context.control.loop.call_soon_threadsafe(control.failure.fail, failure)
+            return
+        context.control.loop.call_soon_threadsafe(report_offline_directories)
+
     replicas = ReplicaManager(
         broker_id=config.server.id,
         broker_epoch=lambda: lifecycle.broker_epoch,
@@ -109,6 +121,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         peers=make_peer,
         clock_ms=wall_ms,
         random=context.new_random(),
+        listener=ReplicaReports(placements=placements, faults=faults, on_directory_failed=on_directory_failed),
     )
     groups = GroupCoordinator(
         config=config.groups,
@@ -141,22 +154,6 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         ),
     )
     await server.start()
-
-    placements = Placements(own_requests.assign_replicas_to_directories)
-    replicas.on_placed = placements.note
-    faults = ReplicaFaultReports(own_requests.alter_replica_faults)
-    replicas.on_replica_fault = faults.note
-
-    def on_directory_failed(directory: str, error: OSError) -> None:
-        # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
-        # keep its leaderships and answer nothing.
-        if not logs.online_directories:
-            failure = RuntimeError(f"the last log directory, {directory}, failed: {error}")
-            context.control.loop.call_soon_threadsafe(control.failure.fail, failure)
-            return
-        context.control.loop.call_soon_threadsafe(report_offline_directories)
-
-    replicas.on_directory_failed = on_directory_failed
 
     def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
         for topic in settings.changed_topics(delta, image):

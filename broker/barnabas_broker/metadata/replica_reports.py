@@ -1,0 +1,97 @@
+"""Reports to the controller in which log directory each replica of this broker is (KIP-858), and which replicas are faulty.
+
+May touch:  asyncio.    Must not touch: logs, images.
+Invariants: the newest report on a replica counts; one request of a kind in flight; what was not answered is sent again.
+Read next:  barnabas_quorum/controller/directories.py and replica_faults.py, which decide what follows.
+
+A report is given up only when the controller refuses that one replica. The replica manager compares each image with what it
+knows and reports anew where they differ, so also after a restart and once metadata.version has risen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from barnabas_quorum.controller.requests_partitions import PlacedReplica, ReplicaFaultReport, ReplicaPlacement
+from barnabas_quorum.records import ReplicaFault
+from barnabas_replication.manager import ReplicaListener
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import Uuid
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 250
+REPORTS_MAX = 2_000
+"""Replicas in one request. More wait, at most one entry for each replica of this broker."""
+
+Report = TypeVar("Report", bound=ReplicaPlacement | ReplicaFaultReport)
+
+
+class ReportQueue(Generic[Report]):
+    """Reports of one kind that are still to be sent. Belongs to the data lane; `run` is its task."""
+
+    def __init__(self, send: Callable[[Sequence[Report]], Awaitable[Sequence[PlacedReplica]]]) -> None:
+        """`send` (OwnRequests) returns one outcome for each; it raises KafkaError when nobody took the request."""
+        self._send = send
+        self._waiting: dict[tuple[Uuid, int], Report] = {}
+        self._is_due = asyncio.Event()
+
+    def add(self, report: Report) -> None:
+        """Send it, in place of an older one on the same replica."""
+        self._waiting[report.topic_id, report.partition_id] = report
+        self._is_due.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            batch = dict(list(self._waiting.items())[:REPORTS_MAX])
+            if not batch:
+                continue
+            try:
+                outcomes = await self._send(list(batch.values()))
+            except (KafkaError, OSError, TimeoutError) as error:
+                logger.info("%d replicas could not be reported on, trying again: %s", len(batch), error)
+                await asyncio.sleep(RETRY_MS / 1000)
+                self._is_due.set()
+                continue
+            for outcome in outcomes:
+                if outcome.error is not None:
+                    # deleted or moved away meanwhile: the next image says so
+                    logger.info("the report on a replica was refused: %s", outcome.error)
+            for key, report in batch.items():
+                if self._waiting.get(key) == report:
+                    del self._waiting[key]
+            if self._waiting:
+                self._is_due.set()
+
+
+class ReplicaReports(ReplicaListener):
+    """What the replica manager wants the controller to know."""
+
+    def __init__(
+        self,
+        *,
+        placements: ReportQueue[ReplicaPlacement],
+        faults: ReportQueue[ReplicaFaultReport],
+        on_directory_failed: Callable[[str, OSError], None],
+    ) -> None:
+        self._placements = placements
+        self._faults = faults
+        self._on_directory_failed = on_directory_failed
+
+    def on_placed(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
+        """See ReplicaListener."""
+        self._placements.add(ReplicaPlacement(topic_id=topic_id, partition_id=partition, directory_id=directory_id))
+
+    def on_replica_fault(self, topic_id: Uuid, partition: int, fault: ReplicaFault | None) -> None:
+        """See ReplicaListener."""
+        self._faults.add(ReplicaFaultReport(topic_id=topic_id, partition_id=partition, fault=fault))
+
+    def on_directory_failed(self, directory: str, error: OSError) -> None:
+        """See ReplicaListener."""
+        self._on_directory_failed(directory, error)
