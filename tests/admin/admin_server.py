@@ -50,7 +50,7 @@ from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId
 from barnabas_wire.rpc.options import SERVER_OPTIONS
-from tests.admin.images import NOW_MS, FakeNode, uuid
+from tests.support.images import NOW_MS, FakeNode, uuid
 
 
 @dataclass

@@ -15,7 +15,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.rpc import admin_pb2
 from tests.admin.admin_server import AdminServer
-from tests.admin.images import FakeNode, make_image, make_quorum, make_voters
+from tests.support.images import FakeNode, make_image, make_quorum, make_voters
 
 TOPIC = admin_pb2.RESOURCE_TYPE_TOPIC
 BROKER = admin_pb2.RESOURCE_TYPE_BROKER

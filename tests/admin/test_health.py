@@ -15,9 +15,9 @@ from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_quorum.records import RegisterControllerRecord
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from tests.admin.admin_server import AdminServer
-from tests.admin.images import NOW_MS, make_image, make_quorum, make_voters, uuid
 from tests.admin.test_main import Run
-from tests.broker.test_metrics_exporter import make_sources, scrape
+from tests.broker.metrics.test_exporter import make_sources, scrape
+from tests.support.images import NOW_MS, make_image, make_quorum, make_voters, uuid
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_decommissioned_broker_is_in_no_lag_of_status_and_metrics(admin_server
     admin_server.node.quorum = quorum
     found = run.json("quorum", "status")
     assert (found["max_follower_lag"], found["observers"]) == (0, [])
-    from tests.admin.images import FakeQuorumNode
+    from tests.support.images import FakeQuorumNode
 
     samples = scrape(make_sources(quorum=FakeQuorumNode(quorum)))
     followers = {dict(labels)["node_id"] for name, labels in samples if name == "barnabas_raft_follower_lag_seconds"}

@@ -26,7 +26,7 @@ from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.rpc import explain_pb2
 from tests.admin.admin_server import AdminServer
-from tests.admin.images import make_image, make_quorum, make_voters, uuid
+from tests.support.images import make_image, make_quorum, make_voters, uuid
 
 HEAVY = ("grpc", "google.protobuf", "rich", "asyncio", "prometheus_client", "cramjam", "barnabas_broker")
 

@@ -7,8 +7,8 @@ import pytest
 from barnabas_quorum.raft.messages import ReplyError, VoterChangeKind
 from barnabas_quorum.raft.voters import Voter
 from tests.admin.admin_server import AdminServer
-from tests.admin.images import make_quorum
 from tests.admin.test_main import Run
+from tests.support.images import make_quorum
 
 
 @pytest.fixture

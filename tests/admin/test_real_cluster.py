@@ -20,7 +20,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
 from barnabas_admin.main import cli
 from tests.admin.conftest import is_alive
-from tests.broker.claimed_metrics import CLAIMED, told
+from tests.broker.metrics.claimed import CLAIMED, told
 
 pytestmark = pytest.mark.cluster
 

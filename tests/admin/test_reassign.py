@@ -15,8 +15,8 @@ from barnabas_admin.errors import AdminError
 from barnabas_quorum.controller.requests_partitions import ElectionType, OngoingReassignment, PartitionReassignment
 from barnabas_wire.kafka.ids import BrokerId
 from tests.admin.admin_server import AdminServer
-from tests.admin.images import make_image
 from tests.admin.test_main import Run
+from tests.support.images import make_image
 
 
 @pytest.fixture

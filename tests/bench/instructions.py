@@ -3,7 +3,7 @@
 May touch:  one broker within this process, a temporary directory.    Must not touch: broker code.
 Invariants: the requests, the data and their order are fixed; a row is the median of its requests, so that a timer which falls
             into one of them counts for nothing; two runs of different measures are never compared.
-Read next:  tests/broker/single_broker.py (the parts), frames.py.
+Read next:  tests/support/single_broker.py (the parts), frames.py.
 
     python -m tests.bench.instructions [--json FILE] [--against FILE]
 
@@ -46,8 +46,8 @@ from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, en
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.schema import encode_request
 from tests.bench.frames import Load, make_fetch, make_produce
-from tests.broker.listener_fixture import LISTENER, NODE_ID
-from tests.broker.single_broker import single_broker
+from tests.support.listener import LISTENER, NODE_ID
+from tests.support.single_broker import single_broker
 
 REQUESTS = 51
 """Per row; the median of them counts."""

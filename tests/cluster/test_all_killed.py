@@ -18,7 +18,7 @@ from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.cluster.topics import wait_until_known
+from tests.support.topics import wait_until_known
 
 pytestmark = [pytest.mark.cluster]
 

@@ -18,7 +18,6 @@ from confluent_kafka.admin import NewTopic
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_wire.rpc.admin_pb2 import Topic
-from tests.cluster.topics import wait_until_known
 from tests.cluster.workload import (
     UniqueProducer,
     active_controller,
@@ -26,6 +25,7 @@ from tests.cluster.workload import (
     replica_bytes,
     wait_until_in_sync,
 )
+from tests.support.topics import wait_until_known
 
 pytestmark = [pytest.mark.cluster]
 

@@ -10,8 +10,8 @@ import pytest
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
-from tests.cluster.topics import wait_until_known
 from tests.cluster.workload import UniqueProducer, active_controller, replica_bytes, wait_until_in_sync
+from tests.support.topics import wait_until_known
 
 pytestmark = [pytest.mark.cluster]
 

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
-from tests.cluster.topics import wait_until_known
+from tests.support.topics import wait_until_known
 
 OVERRIDES = {"group.initial.rebalance.delay.ms": "500"}
 """A new group waits so long for more members; by default 3 s, which every group here would wait in vain."""

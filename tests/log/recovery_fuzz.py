@@ -53,8 +53,8 @@ from barnabas_wire.records.batch import (
     iterate_batches,
     read_header,
 )
-from tests.log.log_fixture import NOW_MS, append, flush, make_batch, make_config, take
-from tests.log.memory_disk import Inode, MemoryDisk
+from tests.support.logs import NOW_MS, append, flush, make_batch, make_config, take
+from tests.support.memory_disk import Inode, MemoryDisk
 
 ORDERS, TOPIC_ID = TopicPartition("orders", 0), Uuid(b"t" * 16)
 DATA = "data"

@@ -12,8 +12,8 @@ from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, CorruptBatch
-from tests.log.log_fixture import content, make_batch, make_config, open_log
-from tests.log.memory_disk import MemoryDisk
+from tests.support.logs import content, make_batch, make_config, open_log
+from tests.support.memory_disk import MemoryDisk
 
 
 @pytest.fixture

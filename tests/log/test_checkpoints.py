@@ -9,7 +9,7 @@ import pytest
 from barnabas_log import checkpoints
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
-from tests.log.memory_disk import MemoryDisk
+from tests.support.memory_disk import MemoryDisk
 
 OFFSETS = {
     TopicPartition("b-b", 3): Offset(12),

@@ -16,8 +16,8 @@ from barnabas_log.recovery import note_producer
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import BatchHeader, iterate_batches
-from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config
 from tests.simulation.disk import DiskFaults, SimulatedDisk
+from tests.support.logs import NOW_MS, append, content, flush, make_batch, make_config
 
 ORDERS, TOPIC_ID = TopicPartition("orders", 0), Uuid(b"t" * 16)
 STEPS = 60

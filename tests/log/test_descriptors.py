@@ -20,8 +20,8 @@ from barnabas_log.errors import OutOfDescriptors
 from barnabas_log.manager import LogManager, LogManagerListener
 from barnabas_log.unified_log import HELD_BYTES_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
-from tests.log.log_fixture import NOW_MS, append, content, first_at, flush, make_batch, make_config, open_log, take
-from tests.log.memory_disk import MemoryDisk
+from tests.support.logs import NOW_MS, append, content, first_at, flush, make_batch, make_config, open_log, take
+from tests.support.memory_disk import MemoryDisk
 
 FILES_MAX = 5
 TOPIC_ID = Uuid(b"t" * 16)

@@ -7,8 +7,8 @@ import pytest
 from barnabas_log.durability import Durability
 from barnabas_log.segment import LogSegment
 from barnabas_wire.kafka.ids import Offset
-from tests.log.log_fixture import DIRECTORY, NOW_MS, make_config
-from tests.log.memory_disk import MemoryDisk
+from tests.support.logs import DIRECTORY, NOW_MS, make_config
+from tests.support.memory_disk import MemoryDisk
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from barnabas_log.flush import ROUNDS_MAX, SLOW_FLUSH_S, FlushRounds
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import TopicPartition
-from tests.log.log_fixture import append, flush, make_config, open_log
-from tests.log.memory_disk import MemoryDisk
+from tests.support.logs import append, flush, make_config, open_log
+from tests.support.memory_disk import MemoryDisk
+from tests.support.turns import turns
 
 
 class Rounds:
@@ -45,11 +46,6 @@ class Rounds:
             task.cancel()
 
 
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def test_requests_during_a_round_of_a_log_share_its_next_one() -> None:
     it = Rounds()
     a = it.log("a")
@@ -58,10 +54,10 @@ async def test_requests_during_a_round_of_a_log_share_its_next_one() -> None:
         for _ in range(3):
             append(a)
             it.rounds.request(a)
-            await settle()
+            await turns()
         assert [len(files) for files in it.disk.flushes] == [1] and it.flushed == []
         it.disk.let_go()
-        await settle()
+        await turns()
         assert it.flushed == [("a", 1), ("a", 3)], "first what was written before the round began, then one round more"
         assert it.rounds.stats.round_s.count == 2 and it.rounds.stats.files == 2
 
@@ -70,16 +66,16 @@ async def test_a_round_of_one_log_holds_up_no_other() -> None:
     it = Rounds()
     a, b = it.log("a"), it.log("b")
     with it.running():
-        await settle()
+        await turns()
         it.disk.hold_flushes()
         append(a)
         it.rounds.request(a)
         append(b)
         it.rounds.request(b)
-        await settle()
+        await turns()
         assert [len(files) for files in it.disk.flushes] == [1, 1], "both have begun"
         it.disk.let_go()
-        await settle()
+        await turns()
         assert it.flushed == [("a", 1), ("b", 1)]
 
 
@@ -88,15 +84,15 @@ async def test_more_logs_than_rounds_share_them() -> None:
     first = [it.log(f"first{number}") for number in range(ROUNDS_MAX)]
     more = [it.log(f"more{number}") for number in range(ROUNDS_MAX * 3)]
     with it.running():
-        await settle()
+        await turns()
         it.disk.hold_flushes()
         for log in first + more:
             append(log)
             it.rounds.request(log)
-        await settle()
+        await turns()
         assert len(it.disk.flushes) == ROUNDS_MAX, "no more at a time"
         it.disk.let_go()
-        await settle()
+        await turns()
         assert len(it.flushed) == len(first) + len(more)
         assert len(it.disk.flushes) <= 2 * ROUNDS_MAX + 1 < len(first) + len(more)
 
@@ -106,10 +102,10 @@ async def test_what_was_asked_for_before_the_run_is_flushed_by_it() -> None:
     log = it.log("a")
     append(log)
     it.rounds.request(log)
-    await settle()
+    await turns()
     assert it.disk.flushes == []
     with it.running():
-        await settle()
+        await turns()
     assert it.flushed == [("a", 1)]
 
 
@@ -117,10 +113,10 @@ async def test_nobody_is_told_within_a_request() -> None:
     it = Rounds()
     log = it.log("a")
     with it.running():
-        await settle()
+        await turns()
         it.rounds.request(log)
         assert it.flushed == [] and it.disk.flushes == [], "there is nothing to flush"
-        await settle()
+        await turns()
         assert it.flushed == [("a", 0)]
 
 
@@ -131,13 +127,13 @@ async def test_a_flush_that_ends_after_the_run_counts_only_if_it_failed() -> Non
         with it.running():
             it.disk.hold_flushes()
             append(log)
-            await settle()
+            await turns()
             it.rounds.request(log)
-            await settle()
+            await turns()
         if is_broken:
             it.disk.fail_on = lambda operation, path: operation == "sync"
         it.disk.let_go()
-        await settle()
+        await turns()
         assert it.flushed == [] and log.flushed_end_offset == 0
         assert it.rounds.is_failed is is_broken and len(it.errors) == is_broken, "a clean stop must not be written then"
 
@@ -149,10 +145,10 @@ async def test_an_append_during_the_flush_does_not_count_as_flushed() -> None:
         it.disk.hold_flushes()
         append(log)
         it.rounds.request(log)
-        await settle()
+        await turns()
         append(log)
         it.disk.let_go()
-        await settle()
+        await turns()
         assert (log.flushed_end_offset, log.written_end_offset) == (1, 2)
 
 
@@ -166,9 +162,9 @@ async def test_the_next_round_begins_before_the_news_of_the_last_is_told() -> No
         for _ in range(2):
             append(log)
             it.rounds.request(log)
-            await settle()
+            await turns()
         it.disk.let_go()
-        await settle()
+        await turns()
     assert rounds_begun == [2, 2]
 
 
@@ -190,7 +186,7 @@ async def test_a_listener_that_fails_ends_neither_the_rounds_nor_the_news_of_oth
             for log in (a, b):
                 append(log)
                 it.rounds.request(log)
-            await settle()
+            await turns()
     assert it.flushed == [("a", 1), ("b", 1), ("a", 2), ("b", 2)] and bugs == [bug, bug]
 
 
@@ -199,18 +195,18 @@ async def test_a_failed_flush_poisons_for_good() -> None:
     a, b = it.log("a"), it.log("b")
     with it.running():
         it.disk.fail_on = lambda operation, path: operation == "sync" and "a-0" in path
-        await settle()
+        await turns()
         it.disk.hold_flushes()
         for log in (a, b):
             append(log)
             it.rounds.request(log)
         it.disk.let_go()
-        await settle()
+        await turns()
         assert len(it.errors) == 1 and it.rounds.is_failed
         assert (a.flushed_end_offset, b.flushed_end_offset, it.flushed) == (0, 0, [])
         it.disk.fail_on = lambda operation, path: False
         it.rounds.request(b)
-        await settle()
+        await turns()
         assert b.flushed_end_offset == 0, "a flush that succeeds later would lie"
         assert len(it.disk.flushes) == 2 and len(it.errors) == 1
 
@@ -222,10 +218,10 @@ async def test_a_round_in_flight_when_the_directory_fails_does_not_count() -> No
         it.disk.hold_flushes()
         append(log)
         it.rounds.request(log)
-        await settle()
+        await turns()
         it.rounds.fail(OSError(28, "a write failed meanwhile"))
         it.disk.let_go()
-        await settle()
+        await turns()
         assert (log.flushed_end_offset, it.flushed) == (0, [])
 
 
@@ -237,12 +233,12 @@ async def test_a_slow_round_is_told_for_its_own_logs_only() -> None:
         it.disk.hold_flushes()
         append(a)
         it.rounds.request(a)
-        await settle()
+        await turns()
         assert not it.rounds.is_slow(a)
         it.rounds._round_of[a].began_at_s -= SLOW_FLUSH_S * 1.01
         assert it.rounds.is_slow(a) and not it.rounds.is_slow(b)
         it.disk.let_go()
-        await settle()
+        await turns()
         assert not it.rounds.is_slow(a)
 
 
@@ -253,5 +249,5 @@ async def test_a_forgotten_log_is_not_flushed() -> None:
     it.rounds.request(log)
     it.rounds.forget(log)
     with it.running():
-        await settle()
+        await turns()
     assert it.disk.flushes == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from barnabas_log.checkpoints import read_epochs
 from barnabas_log.leader_epochs import LeaderEpochs
 from barnabas_wire.kafka.ids import Epoch, Offset
-from tests.log.memory_disk import MemoryDisk
+from tests.support.memory_disk import MemoryDisk
 
 
 def epochs(*entries: tuple[int, int]) -> LeaderEpochs:

@@ -20,8 +20,9 @@ from barnabas_log.producer_state import list_snapshots, snapshot_path
 from barnabas_log.unified_log import UNNAMED_SEGMENTS_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches
-from tests.log.log_fixture import NOW_MS, append, content, flush, make_batch, make_config, open_log, take
-from tests.log.memory_disk import MemoryDisk
+from tests.support.logs import NOW_MS, append, content, flush, make_batch, make_config, open_log, take
+from tests.support.memory_disk import MemoryDisk
+from tests.support.turns import turns
 
 OTHER_ID = Uuid(b"o" * 16)
 TOPIC_ID = Uuid(b"t" * 16)
@@ -58,7 +59,7 @@ class Broker(LogManagerListener):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         task = asyncio.create_task(self.manager.run())
-        await settle()
+        await turns()
         try:
             yield
         finally:
@@ -70,11 +71,6 @@ async def loaded(disk: MemoryDisk | RealDisk, *directories: str) -> Broker:
     broker = Broker(disk, *directories)
     await broker.manager.load()
     return broker
-
-
-async def settle() -> None:
-    for _ in range(30):
-        await asyncio.sleep(0)
 
 
 async def gone(find: Callable[[], list[str]]) -> None:
@@ -176,7 +172,7 @@ async def test_requested_flushes_are_told(disk: MemoryDisk) -> None:
         append(broker.log(B1))
         for log in (broker.log(), broker.log(B1)):
             broker.manager.request_flush(log)
-        await settle()
+        await turns()
         assert sorted(broker.flushed) == [(A0, 1), (B1, 1)]
         assert broker.manager.flush_stats()["one"].round_s.count == 2
 
@@ -187,7 +183,7 @@ async def test_a_rolled_segment_is_flushed_without_being_asked(disk: MemoryDisk)
         log = broker.log()
         while log.segment_count == 1:
             append(log)
-        await settle()
+        await turns()
         assert broker.flushed and log.flushed_end_offset == log.written_end_offset
 
 
@@ -215,24 +211,24 @@ async def test_a_roll_never_waits_for_the_disk_while_flushes_run(
 
         while log.size_bytes < 1.8 * log.config.segment_bytes:
             take_one()
-            await settle()
+            await turns()
         assert log.segment_count == 1 and blocking == [], "it goes on in the full one, and the loop goes on too"
         disk.let_go()
-        await settle()
+        await turns()
         take_one()
         assert log.segment_count == 2 and log.base_offsets[1] == log.log_end_offset - 2 and blocking == []
         disk.hold_flushes()
         while log.segment_count < 2 + UNNAMED_SEGMENTS_MAX - 1:
             take_one()
-            await settle()
+            await turns()
         assert blocking == [], "a flush that takes long holds up no roll"
         while log.segment_count < 2 + UNNAMED_SEGMENTS_MAX:
             take_one()
-            await settle()
+            await turns()
         assert blocking == [log.directory], "until too many names have piled up"
         assert log.size_bytes < (2 + 2 * UNNAMED_SEGMENTS_MAX) * log.config.segment_bytes
         disk.let_go()
-        await settle()
+        await turns()
         assert content(log) == content(source)
 
 
@@ -250,7 +246,7 @@ async def test_a_roll_after_a_cut_that_is_not_flushed_waits_for_the_disk(monkeyp
         log.truncate_to(Offset(2))
         while log.segment_count == 1:
             append(log, make_batch(2))
-            await settle()
+            await turns()
         assert blocking == [log.directory]
         disk.let_go()
 
@@ -268,9 +264,9 @@ async def test_retention_of_all_there_is_does_not_wait_for_the_disk(monkeypatch:
         await broker.manager.apply_retention()
         assert blocking == [] and log.log_start_offset == 0, "nothing else has a durable name"
         disk.let_go()
-        await settle()
+        await turns()
         await broker.manager.apply_retention()
-        await settle()
+        await turns()
         assert blocking == [] and log.log_start_offset == 1
 
 
@@ -281,7 +277,7 @@ async def test_a_slow_flush_holds_writes_back_and_readers_see_what_is_written(di
         append(log)
         disk.hold_flushes()
         broker.manager.request_flush(log)
-        await settle()
+        await turns()
         rounds = broker.manager._directories[0].rounds
         append(log)
         assert log.written_end_offset == 2, "a young flush is in nobody's way"
@@ -296,7 +292,7 @@ async def test_a_slow_flush_holds_writes_back_and_readers_see_what_is_written(di
         assert other.written_end_offset == 1, "its file is not being flushed"
         broker.manager.request_flush(log)
         disk.let_go()
-        await settle()
+        await turns()
         assert log.flushed_end_offset == log.written_end_offset == 3
 
 
@@ -307,13 +303,13 @@ async def test_a_failed_flush_takes_the_directory_offline(disk: MemoryDisk) -> N
         disk.fail_on = lambda operation, path: operation == "sync" and path.startswith("one/")
         append(log)
         broker.manager.request_flush(log)
-        await settle()
+        await turns()
         assert broker.failed == ["one"] and broker.manager.offline_directories == ["one"]
         with pytest.raises(StorageFailed):
             append(log)
         append(other)
         broker.manager.request_flush(other)
-        await settle()
+        await turns()
         assert broker.flushed == [(B1, 1)]
         assert broker.log(TopicPartition("new", 0)).directory.startswith("two/")
         disk.fail_on = lambda operation, path: False
@@ -523,7 +519,7 @@ async def test_retention_runs_over_all_logs_and_their_files_go_after_the_delay(d
             log.update_high_watermark(log.log_end_offset)
         await broker.manager.apply_retention()
         assert broker.manager.stats.segments_retired > 2
-        await settle()
+        await turns()
         assert [name for name in disk.names if name.endswith(".deleted")]
         broker.now_ms -= 3_600_000  # the wall clock is set while they wait
         await gone(lambda: [name for name in disk.names if name.endswith(".deleted")])
@@ -557,7 +553,7 @@ async def test_a_deleted_log_is_renamed_then_removed_and_may_come_again(disk: Me
             broker.manager.delete(A0)
             broker.manager.delete(A0)
             assert broker.manager.get(A0) is None and log.is_failed
-        await settle()
+        await turns()
         assert broker.flushed == []
         renamed = [name for name in disk.list_directory("one") if name.endswith("-delete")]
         assert len(renamed) == 2 and all(name.startswith("a-0.") for name in renamed)
@@ -663,7 +659,7 @@ async def test_topics_deleted_and_made_again_write_few_files_and_mostly_off_the_
         for name in names:
             broker.manager.delete(name)
         if not is_made_at_once:
-            await settle()
+            await turns()
             assert on_loop == []
         for name in names:
             broker.log(name, Uuid(b"2" * 16))
@@ -800,7 +796,7 @@ async def test_producers_are_read_anew_once_what_was_damaged_is_repaired(disk: M
     broker, whole, base, at = await with_rot(disk)
     log, manager = broker.log(), broker.manager
     async with broker.running():
-        await settle()
+        await turns()
         (damage,) = log.damage
         assert (damage.segment, damage.position) == (base, at), "found at the start, and not when the scrub comes by"
         assert not await manager.reload_producers(log)

@@ -19,7 +19,7 @@ from barnabas_log.producer_state import (
 )
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.crc32c import crc32c
-from tests.log.memory_disk import MemoryDisk
+from tests.support.memory_disk import MemoryDisk
 
 
 def send(

@@ -11,7 +11,7 @@ from barnabas_log.producer_state import ProducerState, list_snapshots
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches
-from tests.log.log_fixture import (
+from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -23,7 +23,7 @@ from tests.log.log_fixture import (
     open_log,
     take,
 )
-from tests.log.memory_disk import MemoryDisk
+from tests.support.memory_disk import MemoryDisk
 
 
 def path(base: int, suffix: str) -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.retention import SegmentFacts, deletable_count
 from barnabas_wire.kafka.ids import Offset
-from tests.log.log_fixture import (
+from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -19,7 +19,7 @@ from tests.log.log_fixture import (
     make_config,
     open_log,
 )
-from tests.log.memory_disk import MemoryDisk
+from tests.support.memory_disk import MemoryDisk
 
 
 def segments(*facts: tuple[int, int]) -> list[SegmentFacts]:

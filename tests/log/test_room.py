@@ -20,8 +20,9 @@ from barnabas_log.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import Buffer
-from tests.log.memory_disk import MemoryDisk, MemoryFile
-from tests.replication.fixtures import batch
+from tests.support.memory_disk import MemoryDisk, MemoryFile
+from tests.support.replicas import batch
+from tests.support.turns import turns
 
 TP, TOPIC_ID = TopicPartition("t", 0), Uuid(b"t" * 16)
 MIB = 1 << 20
@@ -253,11 +254,6 @@ async def managed(disk: MemoryDisk, **config: Any) -> AsyncIterator[tuple[LogMan
         await asyncio.wait([running])
 
 
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def test_a_directory_stops_below_one_mark_and_goes_on_above_the_other() -> None:
     disk = FullDisk()
     async with managed(disk) as (manager, heard):
@@ -265,7 +261,7 @@ async def test_a_directory_stops_below_one_mark_and_goes_on_above_the_other() ->
         for left, full in ((9_999, True), (19_999, True), (20_000, False), (10_000, False)):
             disk.left = left
             await manager.look_at_room()
-            await settle()
+            await turns()
             assert bool(manager.full_directories) is full
         assert heard == [False, True] and manager.stats.directories_filled == 1
 
@@ -282,7 +278,7 @@ async def test_a_quota_that_free_bytes_do_not_show_is_over_when_the_reserve_can_
         with pytest.raises(NoRoom):
             log.write_pending()
         await manager.write_checkpoints()
-        await settle()
+        await turns()
         assert heard == [False] and manager.online_directories == ["d"] and not log.is_failed
         assert disk.names["d/recovery-point-offset-checkpoint"].content, "written in the room that is kept for it"
         disk.left = 0
@@ -300,7 +296,7 @@ async def test_where_nobody_leads_past_a_full_directory_it_fails_as_before() -> 
         log = manager.get_or_create(TP, TOPIC_ID, LogConfig())
         disk.left = 100
         await manager.look_at_room()
-        await settle()
+        await turns()
         assert heard == [] and manager.full_directories == []
         disk.left = 10
         append(log)
@@ -327,7 +323,7 @@ async def test_a_checkpoint_that_found_no_room_leaves_the_old_files_right() -> N
         append(log)
         log.write_pending()
         manager.request_flush(log)
-        await settle()
+        await turns()
         disk.left = 5
         await manager.write_checkpoints()
         assert manager.online_directories == ["d"] and manager.full_directories == ["d"]
@@ -347,7 +343,7 @@ async def test_a_start_on_a_full_disk_opens_what_is_there() -> None:
     disk.left = 0
     async with managed(disk) as (manager, heard):
         await manager.look_at_room()
-        await settle()
+        await turns()
         found = manager.get(TP)
         assert found is not None and found.log_end_offset == 3
         assert heard == [False]

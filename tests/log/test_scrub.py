@@ -20,8 +20,8 @@ from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import CorruptBatch, iterate_batches
-from tests.log.log_fixture import append, batch_offsets, content, flush, make_batch, make_config, open_log, take
-from tests.log.memory_disk import MemoryDisk
+from tests.support.logs import append, batch_offsets, content, flush, make_batch, make_config, open_log, take
+from tests.support.memory_disk import MemoryDisk
 
 
 def check(log: UnifiedLog, base_offset: int) -> SegmentCheck:

@@ -12,8 +12,8 @@ from typing import Any
 from barnabas_log.scrubber import SCRUB_FILE, Scrubber
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.records.batch import iterate_batches
-from tests.log.log_fixture import ORDERS, append, flush, make_batch, make_config, open_log
-from tests.log.memory_disk import MemoryDisk
+from tests.support.logs import ORDERS, append, flush, make_batch, make_config, open_log
+from tests.support.memory_disk import MemoryDisk
 
 RATE = 1 << 40
 

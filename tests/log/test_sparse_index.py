@@ -15,7 +15,7 @@ from barnabas_log.offset_index import OffsetIndex
 from barnabas_log.sparse_index import PAGE_READS_MAX
 from barnabas_log.time_index import TimeIndex
 from barnabas_wire.kafka.ids import Offset
-from tests.log.memory_disk import MemoryDisk, MemoryFile
+from tests.support.memory_disk import MemoryDisk, MemoryFile
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
 from barnabas_wire.records.batch import CorruptBatch, Record, build_batch, iterate_records, read_header
 from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.crc32c import crc32c
-from tests.log.log_fixture import (
+from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
     append,
@@ -46,7 +46,7 @@ from tests.log.log_fixture import (
     open_log,
     take,
 )
-from tests.log.memory_disk import MemoryDisk
+from tests.support.memory_disk import MemoryDisk
 
 
 @pytest.fixture

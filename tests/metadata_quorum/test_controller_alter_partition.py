@@ -16,7 +16,7 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
-from tests.metadata_quorum.controller_fixture import DecidedCluster, registration, uuid
+from tests.support.decided_cluster import DecidedCluster, registration, uuid
 
 
 class World:

@@ -20,7 +20,7 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
-from tests.metadata_quorum.controller_fixture import DecidedCluster, registration, uuid
+from tests.support.decided_cluster import DecidedCluster, registration, uuid
 
 
 def refusal(cluster: DecidedCluster, request: Any) -> KafkaError:

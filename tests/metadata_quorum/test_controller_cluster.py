@@ -46,7 +46,7 @@ from barnabas_quorum.records_security import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
-from tests.metadata_quorum.controller_fixture import CLUSTER_ID, DecidedCluster, registration, uuid
+from tests.support.decided_cluster import CLUSTER_ID, DecidedCluster, registration, uuid
 
 UP, SAFE, UNSAFE = FeatureUpgrade
 HOUR_MS = 3_600_000

@@ -16,7 +16,7 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.records import ConfigResourceType
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
-from tests.metadata_quorum.controller_fixture import DecidedCluster
+from tests.support.decided_cluster import DecidedCluster
 
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 TOPIC, BROKER, GROUP = ConfigResourceType

@@ -37,8 +37,9 @@ from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import NoOpRecord, TopicRecord
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset
-from tests.broker.coordinator import virtual_loop
-from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver, registration, uuid
+from tests.support import virtual_loop
+from tests.support.decided_cluster import HeldQuorum, make_driver, registration, uuid
+from tests.support.turns import turns
 
 
 def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -129,11 +130,6 @@ async def running(*, elect: bool = True, **more: Any) -> AsyncIterator[Stand]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
-
-
 # --- answers leave on commit (C6) ---------------------------------------------------------------------------------------
 
 
@@ -149,7 +145,7 @@ async def test_an_answer_waits_for_the_commit_of_its_records() -> None:
         await stand.start_broker(1)
         stand.quorum.is_held = True
         asked = stand.ask(create("t"))
-        await settle()
+        await turns(5)
         assert not asked.done()
         assert stand.driver.controller.pending.topics.get("t") is not None
         assert stand.image.topics.get("t") is None
@@ -166,9 +162,9 @@ async def test_an_answer_that_read_uncommitted_state_waits_for_it_even_when_it_i
         stand.quorum.is_held = True
         first, second = stand.ask(create("t")), stand.ask(create("t"))
         stale = stand.ask(registration(2, cluster_id="another"))
-        await settle()
+        await turns(5)
         heartbeat = connection.heartbeat(stand.beat(connection))
-        await settle()
+        await turns(5)
         assert not any(waiting.done() for waiting in (first, second, stale, heartbeat))
         stand.quorum.commit_all()
         made: Any = await first
@@ -196,7 +192,7 @@ async def test_what_an_operator_is_told_without_a_change_is_confirmed_by_the_quo
         refused = stand.ask(create("t"))
         looked = stand.ask(CreateTopics(topics=create("u").topics, validate_only=True))
         registered = stand.ask(registration(2, cluster_id="another"))
-        await settle()
+        await turns(5)
         assert not refused.done(), "a deposed controller would hear nothing either, and t may be gone by then"
         assert not looked.done()
         stand.quorum.commit_all()
@@ -206,7 +202,7 @@ async def test_what_an_operator_is_told_without_a_change_is_confirmed_by_the_quo
         with pytest.raises(KafkaError):
             await registered
         deposed = stand.ask(create("t"))
-        await settle()
+        await turns(5)
         assert stand.quorum.committed[-1].records == (NOOP,)
         assert all(stand.quorum.urgencies), "a node that asked would wait for its parked fetch to hear of the no-op"
         stand.quorum.depose(2)
@@ -229,12 +225,12 @@ async def test_answers_leave_in_the_order_of_their_commits() -> None:
         await stand.start_broker(1)
         stand.quorum.is_held = True
         asked = [stand.ask(create(f"t{i}")) for i in range(5)]
-        await settle()
+        await turns(5)
         held, stand.quorum.batches = stand.quorum.batches, []
         for index, batch in enumerate(held):
             stand.quorum.batches = [batch]
             stand.quorum.commit_all()
-            await settle()
+            await turns(5)
             assert [task.done() for task in asked] == [i <= index for i in range(5)]
 
 
@@ -245,7 +241,7 @@ async def test_more_waiters_than_allowed_are_refused(monkeypatch: pytest.MonkeyP
         connection = await stand.start_broker(1)
         stand.quorum.is_held = True
         asked = [stand.ask(create(f"t{i}")) for i in range(5)]
-        await settle()
+        await turns(5)
         assert stand.driver.controller.pending.topics.get("t3") is None
         assert not connection.heartbeat(stand.beat(connection)).done(), "but a heartbeat is never refused for that"
         stand.quorum.commit_all()
@@ -288,9 +284,9 @@ async def test_losing_leadership_drops_what_is_pending_and_fails_every_waiter() 
         connection = await stand.start_broker(1)
         stand.quorum.is_held = True
         asked = stand.ask(create("t"))
-        await settle()
+        await turns(5)
         heartbeat = connection.heartbeat(stand.beat(connection))
-        await settle()
+        await turns(5)
         stand.quorum.depose(leader_id=2)
         for waiting in (asked, heartbeat):
             with pytest.raises(NotActiveController) as caught:
@@ -307,7 +303,7 @@ async def test_what_the_next_leader_commits_of_our_records_counts_all_the_same()
         await stand.start_broker(1)
         stand.quorum.is_held = True
         asked = stand.ask(create("t"))
-        await settle()
+        await turns(5)
         stand.quorum.depose(leader_id=2, keeps=1)
         with pytest.raises(NotActiveController):
             await asked
@@ -322,7 +318,7 @@ async def test_elected_anew_it_goes_on_from_what_is_committed() -> None:
         await stand.start_broker(1)
         stand.quorum.is_held = True
         lost = stand.ask(create("t"))
-        await settle()
+        await turns(5)
         stand.quorum.depose()
         stand.quorum.is_held = False
         stand.quorum.elect()
@@ -349,7 +345,7 @@ async def test_an_offset_other_than_decided_stops_the_node() -> None:
     running_driver = asyncio.ensure_future(driver.run())
     await asyncio.sleep(0)
     quorum.elect()
-    await settle()
+    await turns(5)
     given = quorum.propose
     quorum.propose = lambda *args, **kwargs: Offset(given(*args, **kwargs) + 5)  # type: ignore[method-assign]
     with pytest.raises(InvariantViolated, match="gave offset"):
@@ -437,7 +433,7 @@ async def test_the_committed_image_equals_the_pending_one_it_was_decided_from() 
 
         stand.driver.controller.accept = remember  # type: ignore[method-assign]
         stand.quorum.elect()
-        await settle()
+        await turns(5)
         connection = await stand.start_broker(1)
         for name in "abc":
             await stand.create(name)
@@ -454,7 +450,7 @@ async def test_a_stop_that_comes_in_the_turn_of_a_disconnect_is_not_lost() -> No
     await asyncio.sleep(0)
     quorum.elect()
     connection = await Stand(driver, quorum).start_broker(1)
-    await settle()
+    await turns(5)
     connection.close()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -506,7 +502,7 @@ async def test_heartbeats_keep_a_broker_alive_while_the_quorum_stalls() -> None:
         connection = await stand.start_broker(1)
         stand.quorum.is_held = True
         waiting = stand.ask(create("t"))
-        await settle()
+        await turns(5)
         answers = []
         for _ in range(20):
             answers.append(connection.heartbeat(stand.beat(connection)))
@@ -526,7 +522,7 @@ async def test_a_new_controller_gives_brokers_a_fresh_session() -> None:
         await asyncio.sleep(20)
         assert not stand.is_fenced(1), "nobody fences while nobody is active"
         stand.quorum.elect()
-        await settle()
+        await turns(5)
         assert 3000 <= await stand.fenced_after_ms(1) <= 3000 + SLACK_MS
 
 
@@ -616,7 +612,7 @@ async def test_a_new_controller_probes_the_brokers_that_do_not_come() -> None:
         stand.quorum.depose()
         stand.quorum.elect()
         stand.driver.connect(BrokerId(2), second.broker_epoch, print)
-        await settle()
+        await turns(5)
         assert 400 <= await stand.fenced_after_ms(1) <= 400 + SLACK_MS
         await asyncio.sleep(5)
         assert not stand.is_fenced(2), "2 came back"

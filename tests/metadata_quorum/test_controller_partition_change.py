@@ -12,7 +12,7 @@ from barnabas_quorum.controller.reassignment import original_replicas, reassigne
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import LeaderRecoveryState, PartitionChangeRecord
 from barnabas_wire.kafka.ids import BrokerId
-from tests.metadata_quorum.controller_fixture import uuid
+from tests.support.decided_cluster import uuid
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:

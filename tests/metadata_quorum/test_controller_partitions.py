@@ -34,7 +34,7 @@ from barnabas_quorum.image.directories import DOUBTED_DIRECTORY
 from barnabas_quorum.records import ConfigResourceType, LeaderRecoveryState, PartitionChangeRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
-from tests.metadata_quorum.controller_fixture import DecidedCluster, registration, uuid
+from tests.support.decided_cluster import DecidedCluster, registration, uuid
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:

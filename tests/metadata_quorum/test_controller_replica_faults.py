@@ -18,8 +18,8 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Uuid
-from tests.metadata_quorum.controller_fixture import DecidedCluster, uuid
 from tests.metadata_quorum.test_controller_partitions import elect, epoch, ids, reassign, set_isr
+from tests.support.decided_cluster import DecidedCluster, uuid
 
 CORRUPT, NO_ROOM = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM
 BOTH = pytest.mark.parametrize("fault", list(ReplicaFault))

@@ -125,7 +125,7 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
 from barnabas_wire.rpc.options import CHANNEL_OPTIONS, SERVER_OPTIONS
-from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver, registration, uuid
+from tests.support.decided_cluster import HeldQuorum, make_driver, registration, uuid
 
 ERROR = KafkaError.of(ErrorCode.INVALID_CONFIG, "why")
 ACL = AccessControlEntry(

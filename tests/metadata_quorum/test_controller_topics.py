@@ -21,7 +21,7 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.records import PartitionRecord, TopicRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId
-from tests.metadata_quorum.controller_fixture import DecidedCluster, registration, uuid
+from tests.support.decided_cluster import DecidedCluster, registration, uuid
 
 
 def three() -> DecidedCluster:

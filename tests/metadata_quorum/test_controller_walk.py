@@ -46,9 +46,9 @@ from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import ConfigResourceType, Record
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from tests.metadata_quorum.controller_fixture import DecidedCluster, registration, uuid
 from tests.metadata_quorum.test_controller_partition_change import check_partition_laws
 from tests.metadata_quorum.test_partition_index import check_index
+from tests.support.decided_cluster import DecidedCluster, registration, uuid
 
 BROKERS = range(1, 6)
 TOPICS = ("a", "b", "c.d", "c_d", "e")

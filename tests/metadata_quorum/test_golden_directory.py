@@ -28,8 +28,8 @@ from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import Record
 from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition, Uuid
-from tests.metadata_quorum.controller_fixture import DecidedCluster
 from tests.metadata_quorum.golden_values import REQUESTS
+from tests.support.decided_cluster import DecidedCluster
 
 DIRECTORY = Path(__file__).with_name("golden_directory")
 PARTITION = "__cluster_metadata-0"

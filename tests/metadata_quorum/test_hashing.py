@@ -44,8 +44,8 @@ from barnabas_quorum.records_security import (
     UserScramCredentialRecord,
 )
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
-from tests.metadata_quorum.controller_fixture import uuid
 from tests.metadata_quorum.test_record_sequences import RECORD_TYPES, accepted, record
+from tests.support.decided_cluster import uuid
 
 ONE_OF_EACH: dict[str, list[Record]] = {
     "features": [FeatureLevelRecord(name="f", level=1)],

@@ -31,7 +31,7 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
-from tests.metadata_quorum.controller_fixture import uuid
+from tests.support.decided_cluster import uuid
 
 TOPIC = uuid(200)
 

@@ -26,7 +26,7 @@ from barnabas_quorum.records import (
 from barnabas_quorum.records_integrity import QuarantineRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
-from tests.metadata_quorum.controller_fixture import uuid
+from tests.support.decided_cluster import uuid
 
 GARBAGE = b"\xd2\x09\x00"
 

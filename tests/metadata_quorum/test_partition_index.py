@@ -34,7 +34,7 @@ from barnabas_quorum.record_codec import encode
 from barnabas_quorum.records import PartitionChangeRecord, Record, TopicRecord
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset, Uuid
-from tests.metadata_quorum.controller_fixture import DecidedCluster, uuid
+from tests.support.decided_cluster import DecidedCluster, uuid
 
 SMALL, LARGE = 100, 5_000
 HELD = 8

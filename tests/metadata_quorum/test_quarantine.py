@@ -45,7 +45,7 @@ from barnabas_quorum.records_integrity import ImageHashRecord, PartHash, Quarant
 from barnabas_quorum.records_security import ScramMechanism, UserScramCredentialRecord
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
-from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver, registration, uuid
+from tests.support.decided_cluster import HeldQuorum, make_driver, registration, uuid
 
 GARBAGE = b"\xd2\x09\x00"
 

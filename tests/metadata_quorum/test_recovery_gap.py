@@ -29,11 +29,11 @@ from barnabas_quorum.records import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
-from tests.metadata_quorum.controller_fixture import DecidedCluster, uuid
 from tests.metadata_quorum.test_explain import Log as ExplainedLog
 from tests.metadata_quorum.test_explain import explain, make_log
 from tests.metadata_quorum.test_image_history import FakeLog, config
 from tests.metadata_quorum.test_transactions import BEGIN, Log, feature
+from tests.support.decided_cluster import DecidedCluster, uuid
 
 GAP = EPOCHS_PER_RECOVERY
 RECOVERY = QuorumRecoveryRecord(incarnation=f"1:{uuid(1)}", epoch_gap=GAP, producer_id_gap=10**12)

@@ -11,7 +11,7 @@ from pathlib import Path
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from tests.replication.fixtures import PartitionBench, eventually
+from tests.support.replicas import PartitionBench, eventually
 
 
 class Channel:

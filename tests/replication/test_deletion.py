@@ -9,7 +9,7 @@ from barnabas_log.errors import OffsetOutOfRange
 from barnabas_replication.errors import DeletionTimedOut, NotLeaderOrFollower
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset, TopicPartition
-from tests.replication.fixtures import MiniCluster, batch, eventually
+from tests.support.replicas import MiniCluster, batch, eventually
 
 T = TopicPartition("t", 0)
 

@@ -22,7 +22,7 @@ from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottledReplicas, ThrottleSide
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
-from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, eventually
+from tests.support.replicas import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, eventually
 
 Answer = list[FetchedPartition] | Exception
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.replication.fixtures import MiniCluster, batch, eventually
+from tests.support.replicas import MiniCluster, batch, eventually
 
 SILENCE_MS = 400
 

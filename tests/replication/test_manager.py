@@ -30,7 +30,7 @@ from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
-from tests.replication.fixtures import (
+from tests.support.replicas import (
     FSYNC,
     PAGE_CACHE,
     Listener,

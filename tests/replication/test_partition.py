@@ -34,7 +34,7 @@ from barnabas_replication.requests import AppendOutcome, FetchPartitionSpec, Fet
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from tests.replication.fixtures import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, registration
+from tests.support.replicas import FSYNC, PAGE_CACHE, TP, PartitionBench, batch, registration
 
 
 @pytest.fixture

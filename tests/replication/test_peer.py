@@ -18,9 +18,9 @@ from barnabas_replication.requests import AppendEntry, FetchPartitionSpec, Fetch
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import iterate_batches
-from tests.broker.listener_fixture import LISTENER, NODE_ID
-from tests.broker.single_broker import SingleBroker, single_broker
-from tests.replication.fixtures import PAGE_CACHE, batch, eventually, topic_id_of
+from tests.support.listener import LISTENER, NODE_ID
+from tests.support.replicas import PAGE_CACHE, batch, eventually, topic_id_of
+from tests.support.single_broker import SingleBroker, single_broker
 
 FOLLOWER = BrokerId(NODE_ID + 1)
 POLL = FetchSpec(replica_id=FOLLOWER, replica_epoch=5, max_wait_ms=3_600_000)

@@ -18,7 +18,7 @@ from barnabas_replication.placement import (
     was_made_since,
 )
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Epoch, Offset, TopicPartition, Uuid
-from tests.replication.fixtures import registration, topic_id_of
+from tests.support.replicas import registration, topic_id_of
 
 ME = BrokerId(1)
 LED, FOLLOWED, ELSEWHERE = (TopicPartition("t", number) for number in range(3))

@@ -13,7 +13,7 @@ from barnabas_replication.read_replica import LEADER_SELECTOR, RACK_AWARE_SELECT
 from barnabas_replication.replica_state import RemoteReplica
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
-from tests.replication.fixtures import MemoryBroker, MiniCluster, PartitionBench, batch, eventually
+from tests.support.replicas import MemoryBroker, MiniCluster, PartitionBench, batch, eventually
 
 ONE, TWO, THREE = map(BrokerId, (1, 2, 3))
 

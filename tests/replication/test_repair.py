@@ -28,7 +28,7 @@ from barnabas_replication.repair import (
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import CorruptBatch, iterate_batches
-from tests.replication.fixtures import FSYNC, Listener, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
+from tests.support.replicas import FSYNC, Listener, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
 
 SMALL = replace(FSYNC, segment_bytes=1200, index_interval_bytes=200)
 

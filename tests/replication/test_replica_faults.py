@@ -10,7 +10,7 @@ from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.records import FaultyReplica, FeatureLevelRecord, PartitionChangeRecord, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
-from tests.replication.fixtures import Listener, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
+from tests.support.replicas import Listener, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
 
 CORRUPT, NO_ROOM = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM
 T = TopicPartition("t", 0)

@@ -10,7 +10,7 @@ import pytest
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_replication import fetcher
 from barnabas_wire.kafka.ids import BrokerId
-from tests.replication.fixtures import MiniCluster, batch, eventually
+from tests.support.replicas import MiniCluster, batch, eventually
 
 MIN_TWO = LogConfig(flush_on_acks=FlushOnAcks.FSYNC, min_insync_replicas=2)
 SILENCE_MS = 600

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_wire.kafka.ids import Offset
-from tests.replication.fixtures import FSYNC, MiniCluster, batch, eventually
+from tests.support.replicas import FSYNC, MiniCluster, batch, eventually
 
 MIN_TWO = LogConfig(flush_on_acks=FlushOnAcks.FSYNC, min_insync_replicas=2)
 """Retention of a week: the records of these tests are of 1970, so every look takes all that is committed."""

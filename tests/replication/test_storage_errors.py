@@ -15,8 +15,8 @@ from barnabas_replication import manager as replica_manager
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
-from tests.log.memory_disk import MemoryDisk, MemoryFile
-from tests.replication.fixtures import FSYNC, MemoryController, batch, topic_id_of
+from tests.support.memory_disk import MemoryDisk, MemoryFile
+from tests.support.replicas import FSYNC, MemoryController, batch, topic_id_of
 
 OF_A_DISK = "open directory list_directory make_directory rename remove remove_tree sync_directory read_file write_file_atomically"
 OF_A_FILE = "read append truncate sync"

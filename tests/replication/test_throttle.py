@@ -26,7 +26,7 @@ from barnabas_replication.throttle import (
 )
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
-from tests.replication.fixtures import MiniCluster, batch, eventually
+from tests.support.replicas import MiniCluster, batch, eventually
 
 
 @given(

@@ -43,10 +43,10 @@ from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.raft.voters import Voter
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
-from tests.log.memory_disk import MemoryDisk
 from tests.simulation.fault_list import root_of
 from tests.simulation.network import Cut, Network, SimulatedTransport
 from tests.simulation.partition_model import LawBroken
+from tests.support.memory_disk import MemoryDisk
 
 if TYPE_CHECKING:
     from tests.simulation.controller_node import ControllerNode

@@ -22,7 +22,7 @@ from typing import Any
 
 from barnabas_log.disk import File
 from barnabas_wire.records.batch import Buffer
-from tests.log.memory_disk import Inode, MemoryDisk, MemoryFile
+from tests.support.memory_disk import Inode, MemoryDisk, MemoryFile
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from barnabas_wire.kafka.messages.delete_records import (
 )
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
-from tests.cluster.topics import wait_until_known
 from tests.spark.jvm import Jvm
+from tests.support.topics import wait_until_known
 
 _numbers = itertools.count(1)
 

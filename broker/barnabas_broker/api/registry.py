@@ -87,7 +87,7 @@ class Api:
     elements_max: int = ELEMENTS_MAX
     """Most elements in all arrays of a request together, see barnabas_wire.kafka.schema; more close the connection."""
     calls_max: int = CALLS_PER_TURN_MAX
-    """See CALLS_PER_TURN_MAX; tests/broker/test_greedy_requests.py holds every API to it."""
+    """See CALLS_PER_TURN_MAX; tests/broker/api/test_greedy_requests.py holds every API to it."""
     memory_bytes_max: int = MEMORY_BYTES_MAX
     """See MEMORY_BYTES_MAX; likewise."""
     is_direct: bool = False

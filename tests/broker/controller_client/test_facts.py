@@ -16,7 +16,7 @@ from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
 from barnabas_wire.rpc.options import SERVER_OPTIONS
-from tests.admin.images import make_voters
+from tests.support.images import make_voters
 
 
 @pytest.mark.parametrize("lost_end", [None, LogEnd(Epoch(6), Offset(120))])

@@ -14,7 +14,7 @@ from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 from barnabas_wire.rpc.server import new_server
-from tests.admin.images import NOW_MS, make_quorum, make_voters
+from tests.support.images import NOW_MS, make_quorum, make_voters
 
 SELF, LEADER = 1, 2
 NOBODY_LISTENS_PORT = 1

@@ -16,10 +16,10 @@ from barnabas_quorum.controller.requests import CreatableTopic, CreatedTopic, Cr
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch
-from tests.admin.images import make_image
-from tests.broker.coordinator import virtual_loop
 from tests.broker.coordinator.fake_log import FakeLog
 from tests.broker.coordinator.group_driver import RANGE
+from tests.support import virtual_loop
+from tests.support.images import make_image
 
 PARTITIONS = 3
 TOPICS = {

@@ -43,10 +43,10 @@ from barnabas_wire.kafka.messages.offset_fetch import (
 )
 from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from barnabas_wire.kafka.schema import decode_response, encode_request, message_classes
-from tests.admin.images import make_image
-from tests.broker.coordinator import virtual_loop
 from tests.broker.coordinator.group_driver import subscription
 from tests.broker.coordinator.group_fixture import TOPICS, GroupBench, group_bench
+from tests.support import virtual_loop
+from tests.support.images import make_image
 
 registry.load_handlers()
 

@@ -10,7 +10,7 @@ import pytest
 from barnabas_broker.coordinator.replicated_log import ReplicatedLog
 from barnabas_log.errors import StorageFailed
 from barnabas_wire.kafka.ids import Epoch, Offset
-from tests.replication.fixtures import Listener, MiniCluster, batch
+from tests.support.replicas import Listener, MiniCluster, batch
 
 
 async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:

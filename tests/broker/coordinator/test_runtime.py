@@ -19,8 +19,9 @@ from barnabas_replication.errors import NotEnoughReplicas, NotLeaderOrFollower, 
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import Epoch
 from barnabas_wire.records.batch import Record, build_batch
-from tests.broker.coordinator import virtual_loop
 from tests.broker.coordinator.fake_log import FakeLog
+from tests.support import virtual_loop
+from tests.support.turns import turns
 
 COMMIT_TIMEOUT_MS = 5_000
 
@@ -127,12 +128,6 @@ async def bench(log: FakeLog | None = None) -> AsyncIterator[Bench]:
         await asyncio.gather(owner, return_exceptions=True)
 
 
-async def settle() -> None:
-    """Let everybody who can go on go on; no time passes."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
 async def code_of(work: asyncio.Task[Any]) -> ErrorCode:
     """The code that the work failed with."""
     with pytest.raises(KafkaError) as raised:
@@ -154,7 +149,7 @@ def test_an_answer_leaves_only_when_its_record_is_committed() -> None:
         async with bench(FakeLog(commits_at_once=False)) as b:
             shard = await b.elect()
             work = b.add(5)
-            await settle()
+            await turns(10)
             assert (shard.total, shard.committed, work.done()) == (5, 0, False)
             b.log.commit(0)
             assert await work == "added 5"
@@ -169,11 +164,11 @@ def test_a_step_without_records_waits_for_what_was_appended_before_it() -> None:
             await b.elect()
             assert await b.ask() == 0
             first, asked, second = b.add(5), b.ask(), b.add(7)
-            await settle()
+            await turns(10)
             assert not asked.done()
             b.log.commit(0, 1)
             assert (await first, await asked) == ("added 5", 5)
-            await settle()
+            await turns(10)
             assert not second.done()
             b.log.commit(0)
             assert await second == "added 7"
@@ -188,7 +183,7 @@ def test_commits_are_told_in_the_order_of_the_log_however_futures_resolve() -> N
             order: list[int] = []
             shard.on_committed = order.append  # type: ignore[method-assign, assignment]
             work = [b.add(number) for number in (1, 2, 3)]
-            await settle()
+            await turns(10)
             b.log._waiting[0].reverse()
             b.log.commit(0)
             await asyncio.gather(*work)
@@ -257,11 +252,11 @@ def test_an_append_lost_later_makes_the_shard_read_its_log_again() -> None:
         async with bench(FakeLog(commits_at_once=False)) as b:
             await b.elect()
             kept = b.add(1)
-            await settle()
+            await turns(10)
             b.log.commit(0)
             await kept
             lost, asked = b.add(2), b.ask()
-            await settle()
+            await turns(10)
             b.log.lose(0, RequestTimedOut())
             assert await code_of(lost) is ErrorCode.NOT_COORDINATOR
             assert await code_of(asked) is ErrorCode.NOT_COORDINATOR
@@ -282,7 +277,7 @@ def test_who_waits_too_long_is_sent_away_and_the_record_may_still_commit() -> No
             assert await code_of(work) is ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert await code_of(b.ask()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
             b.log.commit(0)
-            await settle()
+            await turns(10)
             assert shard.committed == 5
             assert await b.ask() == 5
 
@@ -394,7 +389,7 @@ def test_resigning_answers_everybody_and_forgets_everything() -> None:
             b.runtime._perform(b.runtime._hosted[0], _armed("late", 1_000))
             parked = asyncio.ensure_future(b.runtime.write(0, SumShard.park))
             work = b.add(5)
-            await settle()
+            await turns(10)
             b.runtime.on_resigned(0)
             assert await code_of(parked) is ErrorCode.NOT_COORDINATOR
             assert await code_of(work) is ErrorCode.NOT_COORDINATOR
@@ -558,7 +553,7 @@ def test_a_caller_that_goes_away_is_forgotten_by_the_shard() -> None:
         async with bench() as b:
             shard = await b.elect()
             parked = asyncio.ensure_future(b.runtime.write(0, SumShard.park, on_abandoned=SumShard.abandon))
-            await settle()
+            await turns(10)
             parked.cancel()
             await asyncio.gather(parked, return_exceptions=True)
             assert shard.abandoned == shard.parked

@@ -25,8 +25,6 @@ from barnabas_broker.coordinator.group.messages import (
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, java_hash
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
-from tests.admin.images import make_image
-from tests.broker.coordinator import virtual_loop
 from tests.broker.coordinator.fake_log import FakeLog
 from tests.broker.coordinator.group_fixture import (
     CONFIG,
@@ -37,6 +35,8 @@ from tests.broker.coordinator.group_fixture import (
     join_request,
     ref,
 )
+from tests.support import virtual_loop
+from tests.support.images import make_image
 
 FLIGHTS = TopicPartition("flights", 0)
 NO_OFFSETS_TOPIC = {name: partitions for name, partitions in TOPICS.items() if name != OFFSETS_TOPIC}

@@ -12,7 +12,7 @@ from barnabas_quorum.image.features import SUPPORTED_FEATURES
 from barnabas_quorum.image.metadata import MetadataDelta
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
-from tests.metadata_quorum.controller_fixture import CLUSTER_ID, DecidedCluster, uuid
+from tests.support.decided_cluster import CLUSTER_ID, DecidedCluster, uuid
 
 IDENTITY = RegisterController(
     controller_id=BrokerId(3),

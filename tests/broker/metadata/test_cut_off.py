@@ -14,10 +14,10 @@ from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.fetch import ReplicaState
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
-from tests.broker.listener_fixture import NODE_ID, RawClient, make_services, running_server
 from tests.broker.metadata.test_lifecycle import Life, living, now_ms, on_virtual_time
 from tests.broker.metadata.test_service_gate import OURS, registered
-from tests.broker.test_connection import fetch_request
+from tests.broker.network.test_connection import fetch_request
+from tests.support.listener import NODE_ID, RawClient, make_services, running_server
 
 SESSION_MS = 3000
 

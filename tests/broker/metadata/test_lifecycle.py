@@ -24,9 +24,9 @@ from barnabas_quorum.raft.messages import CommittedBatch, LeaderAndEpoch
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset
 from barnabas_wire.rpc.options import SERVER_OPTIONS
-from tests.broker.controllers_fixture import Controllers
-from tests.broker.coordinator import virtual_loop
-from tests.metadata_quorum.controller_fixture import CLUSTER_ID, make_driver, registration, uuid
+from tests.support import virtual_loop
+from tests.support.controllers import Controllers
+from tests.support.decided_cluster import CLUSTER_ID, make_driver, registration, uuid
 
 
 def on_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

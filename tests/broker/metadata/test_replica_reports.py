@@ -15,6 +15,7 @@ from barnabas_quorum.controller.requests_partitions import PlacedReplica, Replic
 from barnabas_quorum.records import ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
+from tests.support.turns import turns
 
 TOPIC, ONE, TWO = Uuid(b"t" * 16), Uuid(b"1" * 16), Uuid(b"2" * 16)
 
@@ -63,19 +64,14 @@ def channel(monkeypatch: pytest.MonkeyPatch) -> Channel:
     return Channel()
 
 
-async def turn() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
 async def test_what_is_known_together_is_sent_together_and_once(channel: Channel) -> None:
     for report in (placement(0), placement(1, TWO), placement(0, TWO)):
         channel.reports.add(report)
     async with channel.running():
-        await turn()
+        await turns()
         assert channel.asked == [{0: TWO, 1: TWO}]
         channel.reports.add(placement(2))
-        await turn()
+        await turns()
     assert channel.asked[1:] == [{2: ONE}]
 
 
@@ -85,7 +81,7 @@ async def test_what_nobody_answered_is_sent_again_and_what_is_refused_is_not(cha
     channel.reports.add(placement(0))
     channel.reports.add(placement(1))
     async with channel.running():
-        await turn()
+        await turns()
     assert channel.asked == [{0: ONE, 1: ONE}] * 3
 
 
@@ -93,12 +89,12 @@ async def test_what_changes_while_it_is_sent_is_sent_anew(channel: Channel) -> N
     channel.may_answer.clear()
     channel.reports.add(placement(0))
     async with channel.running():
-        await turn()
+        await turns()
         channel.reports.add(placement(0, TWO))
-        await turn()
+        await turns()
         assert channel.asked == [{0: ONE}], "one request at a time"
         channel.may_answer.set()
-        await turn()
+        await turns()
     assert channel.asked == [{0: ONE}, {0: TWO}]
 
 
@@ -107,7 +103,7 @@ async def test_many_are_sent_in_bounded_requests(channel: Channel, monkeypatch: 
     for partition in range(10):
         channel.reports.add(placement(partition))
     async with channel.running():
-        await turn()
+        await turns()
     assert [len(request) for request in channel.asked] == [4, 4, 2]
     assert sorted(partition for request in channel.asked for partition in request) == list(range(10))
 
@@ -132,6 +128,6 @@ async def test_a_fault_that_cleared_is_reported_as_none() -> None:
     reports.on_replica_fault(TOPIC, 1, ReplicaFault.CORRUPT)
     reports.on_directory_failed("d", OSError())
     task = asyncio.create_task(faults.run())
-    await turn()
+    await turns()
     task.cancel()
     assert sent == [(0, None), (1, ReplicaFault.CORRUPT)] and failed == ["d"]

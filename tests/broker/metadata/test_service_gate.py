@@ -16,7 +16,7 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
-from tests.broker.listener_fixture import (
+from tests.support.listener import (
     LISTENER,
     NODE_ID,
     CountingProducerIds,

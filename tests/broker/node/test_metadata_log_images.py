@@ -23,7 +23,7 @@ from barnabas_quorum.raft.messages import HardState
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Uuid
 from tests.broker.node.test_metadata_log import LOG, batches
-from tests.log.memory_disk import Inode, MemoryDisk
+from tests.support.memory_disk import Inode, MemoryDisk
 
 DIRECTORY = "meta"
 SEGMENT_BYTES = 250

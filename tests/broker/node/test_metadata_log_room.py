@@ -12,6 +12,7 @@ from barnabas_quorum.raft.journal import StoredBatch
 from barnabas_wire.kafka.ids import Epoch, Offset
 from tests.broker.node.test_metadata_log import VOTED, batches
 from tests.log.test_room import FullDisk
+from tests.support.turns import turns
 
 DIRECTORY = "node/__cluster_metadata-0"
 
@@ -27,11 +28,6 @@ def more(first: int, last: int) -> list[StoredBatch]:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata_log, "ROOM_RETRY_S", 0)
-
-
-async def turns() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 async def test_the_reserve_is_used_first_and_kept_again_when_there_is_room() -> None:
@@ -62,7 +58,7 @@ async def test_without_reserve_it_waits_and_loses_nothing(monkeypatch: pytest.Mo
         log.append(more(3, 9))
         waiting = asyncio.ensure_future(log.written())
         saving = asyncio.ensure_future(log.save_hard_state(VOTED))
-        await turns()
+        await turns(50)
         assert not waiting.done() and (left > 100 or not saving.done())
         disk.left = 1 << 20
         await asyncio.gather(waiting, saving)
@@ -84,7 +80,7 @@ async def test_a_flush_without_room_for_its_mark_waits(monkeypatch: pytest.Monke
     await log.written()
     disk.left = 5
     flushing = asyncio.ensure_future(log.flush())
-    await turns()
+    await turns(50)
     assert not flushing.done()
     disk.left = 1 << 20
     assert await flushing == 3

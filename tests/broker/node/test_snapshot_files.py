@@ -23,7 +23,7 @@ from barnabas_quorum.raft.messages import EpochStart, SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile, next_log_start
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
-from tests.log.memory_disk import MemoryDisk
+from tests.support.memory_disk import MemoryDisk
 
 DIRECTORY = "node/__cluster_metadata-0"
 

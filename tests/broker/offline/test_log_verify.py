@@ -12,7 +12,7 @@ from barnabas_log import checkpoints
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 from barnabas_wire.records.batch import iterate_batches
-from tests.log.log_fixture import append, make_batch, open_log
+from tests.support.logs import append, make_batch, open_log
 
 TP = TopicPartition("orders", 0)
 

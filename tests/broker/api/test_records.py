@@ -43,8 +43,8 @@ from barnabas_wire.kafka.messages.offset_for_leader_epoch import (
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches, iterate_records
 from barnabas_wire.records.compression import CompressionType
-from tests.broker.listener_fixture import RawClient
-from tests.broker.single_broker import SingleBroker, now_ms, single_broker
+from tests.support.listener import RawClient
+from tests.support.single_broker import SingleBroker, now_ms, single_broker
 
 TOPIC = "flights"
 PAGE_CACHE = LogConfig(flush_on_acks=FlushOnAcks.PAGE_CACHE)

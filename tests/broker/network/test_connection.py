@@ -32,7 +32,7 @@ from barnabas_wire.kafka.messages.join_group import JoinGroupRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest
-from tests.broker.listener_fixture import (
+from tests.support.listener import (
     TOPIC,
     TOPIC_ID,
     CountingProducerIds,
@@ -43,6 +43,7 @@ from tests.broker.listener_fixture import (
     running_server,
     until,
 )
+from tests.support.turns import turns
 
 
 def produce_request(records: bytes, *, acks: int = 1, partition: int = 0) -> ProduceRequest:
@@ -57,12 +58,6 @@ def fetch_request() -> FetchRequest:
         topic=TOPIC, topic_id=TOPIC_ID, partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 26)]
     )
     return FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[asked])
-
-
-async def turns(count: int = 20) -> None:
-    """Let the loop go round."""
-    for _ in range(count):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("seed", range(6))

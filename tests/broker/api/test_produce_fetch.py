@@ -24,7 +24,7 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.broker.listener_fixture import (
+from tests.support.listener import (
     LISTENER,
     TOPIC,
     TOPIC_ID,

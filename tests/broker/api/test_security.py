@@ -37,8 +37,8 @@ from barnabas_wire.kafka.messages.describe_user_scram_credentials import (
 )
 from barnabas_wire.kafka.messages.renew_delegation_token import RenewDelegationTokenRequest
 from barnabas_wire.kafka.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.broker.listener_fixture import RawClient, make_services, running_server
-from tests.metadata_quorum.controller_fixture import DecidedCluster
+from tests.support.decided_cluster import DecidedCluster
+from tests.support.listener import RawClient, make_services, running_server
 
 SECRET = "not-for-the-eyes-of-any-log"
 

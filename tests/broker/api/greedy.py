@@ -5,7 +5,7 @@ Invariants: every API of the handler table is measured in its lowest and highest
             refused counts as well.
 Read next:  greedy_requests.py; test_greedy_requests.py, which holds it against the bounds in the handler table.
 
-    python -m tests.broker.greedy [API …]     prints the table, with times (which no test looks at)
+    python -m tests.broker.api.greedy [API …]     prints the table, with times (which no test looks at)
 
 A turn is one callback of a loop; its work is the Python and C calls in it, about 5 to 10 million a second without the hook. What one
 C call does is seen in the memory and in the times only.
@@ -41,7 +41,7 @@ from barnabas_wire.kafka.messages.create_topics import CreatableTopic, CreateTop
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.schema import decode_response, encode_request, message_classes
-from tests.broker.greedy_requests import Shape, shapes
+from tests.broker.api.greedy_requests import Shape, shapes
 
 SIZES = (64 * 1024, 1024 * 1024)
 PROBE_BYTES = 1024

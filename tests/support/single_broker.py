@@ -25,7 +25,7 @@ from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
-from tests.broker.listener_fixture import CLUSTER_ID, LISTENER, NODE_ID, CountingProducerIds, no_quorum, until
+from tests.support.listener import CLUSTER_ID, LISTENER, NODE_ID, CountingProducerIds, no_quorum, until
 
 
 def now_ms() -> int:

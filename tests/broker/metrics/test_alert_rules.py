@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from barnabas_broker.metrics.exporter import render
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_quorum.image.loader import MetadataLoader
-from tests.broker.test_metrics_exporter import make_sources, stand_ins
+from tests.broker.metrics.test_exporter import make_sources, stand_ins
 
-DEPLOYED = Path(__file__).resolve().parents[2] / "admin" / "barnabas_admin" / "samples" / "prometheus"
+DEPLOYED = Path(__file__).resolve().parents[3] / "admin" / "barnabas_admin" / "samples" / "prometheus"
 
 
 def test_every_metric_of_an_alert_is_told_by_a_node() -> None:

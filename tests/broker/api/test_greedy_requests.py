@@ -11,8 +11,8 @@ from barnabas_broker.api import registry
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import TooManyElements
 from barnabas_wire.kafka.schema import decode_request, message_classes
-from tests.broker.greedy import SIZES, greedy_client
-from tests.broker.greedy_requests import shapes
+from tests.broker.api.greedy import SIZES, greedy_client
+from tests.broker.api.greedy_requests import shapes
 
 registry.load_handlers()
 

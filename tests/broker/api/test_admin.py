@@ -70,7 +70,7 @@ from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from barnabas_wire.kafka.messages.list_config_resources import ListConfigResourcesRequest
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas_wire.kafka.messages.remove_raft_voter import RemoveRaftVoterRequest
-from tests.broker.listener_fixture import (
+from tests.support.listener import (
     CLUSTER_ID,
     TOPIC,
     TOPIC_ID,

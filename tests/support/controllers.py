@@ -17,7 +17,7 @@ from barnabas_quorum.controller.requests import (
 from barnabas_quorum.driver.controller_driver import ControllerDriver, HeartbeatConnection
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId
-from tests.metadata_quorum.controller_fixture import HeldQuorum, make_driver
+from tests.support.decided_cluster import HeldQuorum, make_driver
 
 R = TypeVar("R")
 

@@ -49,8 +49,8 @@ from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
-from tests.admin.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
-from tests.broker.claimed_metrics import CLAIMED, told
+from tests.broker.metrics.claimed import CLAIMED, told
+from tests.support.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
 
 
 def make_sources(**changes: Any) -> NodeSources:
@@ -404,7 +404,7 @@ COUNTED_ELSEWHERE = {
 
 def test_every_counter_that_a_room_keeps_is_told() -> None:
     """A counter in no metric helps nobody, and looks as if it did."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     exporting = "".join(path.read_text() for path in (root / "broker/barnabas_broker/metrics").glob("*.py"))
     kept = {
         (found.name, line.target.id)

@@ -33,7 +33,7 @@ from barnabas_wire.kafka.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from barnabas_wire.kafka.messages.unregister_broker import UnregisterBrokerRequest
-from tests.broker.listener_fixture import RawClient, make_services, running_server
+from tests.support.listener import RawClient, make_services, running_server
 
 
 class Controller:

@@ -9,7 +9,7 @@ from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas_wire.kafka.schema import decode_response, message_classes
-from tests.broker.listener_fixture import RawClient, make_services, running_server
+from tests.support.listener import RawClient, make_services, running_server
 
 ADVERTISED = {
     ApiKey.PRODUCE: (0, 13),

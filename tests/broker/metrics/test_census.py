@@ -22,7 +22,7 @@ from barnabas_quorum.image.metadata import MetadataDelta
 from barnabas_quorum.raft.messages import CommittedBatch
 from barnabas_quorum.records import ConfigResourceType, FaultyReplica, PartitionChangeRecord, ReplicaFault
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, TopicPartition
-from tests.admin.images import make_image
+from tests.support.images import make_image
 
 LEADER = BrokerId(1)
 
