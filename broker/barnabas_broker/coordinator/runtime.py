@@ -10,7 +10,7 @@ Losing leadership drops the whole shard, decided and committed alike: the next l
 
 Not obvious:
 - A step without records still waits for what was appended before it, or it would tell of state that may be rolled back.
-- An append refused at once changes nothing: `on_rejected` says what happens instead. One that fails later leaves the log's end
+- An append refused at once changes nothing: the shard's on_rejected says what happens instead. One that fails later leaves the log's end
   unknown: the shard is thrown away and read again.
 - A new leader reads up to its log's end, not its HW, which may be behind: committed offsets lie between the two.
 - The log is state by key: loading keeps the last raw value of each raw key and decodes and replays those alone, in the order in
@@ -296,7 +296,7 @@ class CoordinatorRuntime(Generic[S]):
                 written.result()
         except KafkaError as error:
             self.stats.appends_refused += 1
-            return _rejected(result, coordinator_error(error))
+            return self._rejected(hosted, result, coordinator_error(error))
         self.stats.batches_written += 1
         self.stats.records_written += len(result.records)
         for record in result.records:
@@ -311,6 +311,15 @@ class CoordinatorRuntime(Generic[S]):
         else:
             written.add_done_callback(partial(self._on_written, hosted, write))
         return result
+
+    def _rejected(self, hosted: _Hosted[S], planned: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+        """What is done instead of a result whose records were not appended."""
+        if planned.if_rejected is None:
+            replies = [Reply(reply.ticket, error) for reply in planned.replies]
+            return CoordinatorResult(replies=replies, timers=planned.timers)
+        instead = hosted.shard.on_rejected(planned, error, now_ms=self._clock_ms())
+        assert not instead.records, "a rejected step must not write"
+        return instead
 
     def _to_batch(self, shard: S, records: list[Any]) -> bytes:
         now_ms = self._clock_ms()
@@ -471,15 +480,6 @@ class CoordinatorRuntime(Generic[S]):
                 await asyncio.sleep(0)
             if not batch:
                 return
-
-
-def _rejected(result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
-    """What happens instead of a result whose records were not appended."""
-    if result.on_rejected is not None:
-        instead = result.on_rejected(error)
-        assert not instead.records, "a rejected step must not write"
-        return instead
-    return CoordinatorResult(replies=[Reply(reply.ticket, error) for reply in result.replies], timers=result.timers)
 
 
 def coordinator_error(error: KafkaError) -> KafkaError:

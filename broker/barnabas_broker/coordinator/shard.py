@@ -8,7 +8,7 @@ Read next:  runtime.py, which performs results; group/shard.py, the first coordi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -46,9 +46,9 @@ class CoordinatorResult:
     """Typed records, appended as one batch: all or nothing."""
     replies: list[Reply] = field(default_factory=list)
     timers: list[ArmTimer | CancelTimer] = field(default_factory=list)
-    on_rejected: Callable[[KafkaError], CoordinatorResult] | None = None
-    """Called instead of everything above when the records cannot be appended (too few in-sync replicas, not leader). Its result
-    must not hold records. None: every reply carries the error, timers are armed all the same."""
+    if_rejected: Hashable | None = None
+    """Names what the shard does instead of everything above when the records cannot be appended (too few in-sync replicas, not
+    leader): see CoordinatorShard.on_rejected. None: every reply carries the error, timers are armed all the same."""
 
     def reply(self, ticket: Ticket | None, outcome: Any) -> None:
         """Answer a ticket; None (nobody waits) is no answer."""
@@ -77,6 +77,10 @@ class CoordinatorShard(Protocol):
 
     def replay(self, record: Any) -> None:
         """Change state by one record, at once after it was appended, or while loading."""
+        ...
+
+    def on_rejected(self, planned: CoordinatorResult, error: KafkaError, *, now_ms: int) -> CoordinatorResult:
+        """The records of a result with `if_rejected` were not appended; returns what is done instead, without records."""
         ...
 
     def on_committed(self, record: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.errors import NotCoordinator
+from barnabas_broker.coordinator.group.classic import RejectedWrite, RejectionKey
 from barnabas_broker.coordinator.group.messages import (
     JoinOutcome,
     JoinRequest,
@@ -68,22 +69,36 @@ class GroupDriver:
         self._ids += 1
         ticket = f"ticket-{self._ids}"
         self.open.add(ticket)
+        before = self._recorded()
         try:
             result = decide(ticket)
         except KafkaError as error:
             self._answer(Reply(ticket, error))
         else:
+            key = result.if_rejected
+            if isinstance(key, RejectionKey) and key.write is not RejectedWrite.EMPTYING:
+                assert self._recorded() == before, "what a record says changes by its replay alone"
             self.perform(result)
         return ticket
+
+    def _recorded(self) -> dict[str, Any]:
+        """What the records of the groups say, as the groups have it."""
+        return {
+            name: (
+                *(group.state, group.generation, group.protocol, group.leader_id),
+                [(m.member_id, m.instance_id, m.protocols, m.assignment) for m in group.members.values()],
+            )
+            for name, group in self.shard.groups.items()
+        }
 
     def perform(self, result: CoordinatorResult) -> None:
         """Append, replay, arm, reply."""
         if result.records and self.refuses is not None:
-            if result.on_rejected is None:
+            if result.if_rejected is None:
                 replies = [Reply(reply.ticket, self.refuses) for reply in result.replies]
                 result = CoordinatorResult(replies=replies, timers=result.timers)
             else:
-                result = result.on_rejected(self.refuses)
+                result = self.shard.on_rejected(result, self.refuses, now_ms=self.now_ms)
                 assert not result.records
         for record in result.records:
             assert self.shard.decode(*self.shard.encode(record)) == record

@@ -53,6 +53,11 @@ class SumShard:
     def replay(self, record: int) -> None:
         self.total += record
 
+    def on_rejected(self, planned: CoordinatorResult, error: KafkaError, *, now_ms: int) -> CoordinatorResult:
+        instead = CoordinatorResult()
+        instead.reply(planned.if_rejected, error.code.name)
+        return instead
+
     def on_committed(self, record: int) -> None:
         self.committed += record
 
@@ -233,13 +238,8 @@ def test_a_rejected_step_may_say_what_happens_instead() -> None:
             b.log.refuses = NotEnoughReplicas()
 
             def decide(shard: SumShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
-                def instead(error: KafkaError) -> CoordinatorResult:
-                    other = CoordinatorResult()
-                    other.reply(ticket, error.code.name)
-                    return other
-
                 result = shard.add(5, ticket, now_ms)
-                result.on_rejected = instead
+                result.if_rejected = ticket
                 return result
 
             assert await b.runtime.write(0, decide) == "COORDINATOR_NOT_AVAILABLE"

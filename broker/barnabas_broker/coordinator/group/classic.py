@@ -14,6 +14,7 @@ takes over its old place), and the last member's leaving.
 
 Not obvious:
 - A step raises KafkaError only before it has changed anything; afterwards refusals go out as replies.
+- What a record says changes by its replay alone. A step changes soft state only: who is parked, who is about to come, timers.
 - The session timer of a member that waits in a join or sync is moot: its request is its sign of life. Only a *new* member can
   expire while it joins: nobody ever told it its id, so nobody else can free its place.
 - The first rebalance of an empty group waits a while even when all members are there, for others to come (initial delay).
@@ -25,8 +26,8 @@ Sources: KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-394 (mem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
@@ -108,6 +109,26 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
+class RejectedWrite(Enum):
+    """Which write of a group could not be made."""
+
+    ASSIGNMENT = "assignment"
+    """The members of the new generation are not told what they have: the group rebalances again."""
+    REPLACEMENT = "replacement"
+    """The static member keeps its old member id."""
+    EMPTYING = "emptying"
+    """Nobody is in the group, written or not: a coordinator that reads the older record times its members out."""
+
+
+class RejectionKey(NamedTuple):
+    """What a group's step wants done when its record is rejected (CoordinatorResult.if_rejected)."""
+
+    write: RejectedWrite
+    group_id: str
+    ticket: Ticket | None = None
+    """Of the request that asked for it."""
+
+
 class RebalanceReason(Enum):
     """Why a rebalance began."""
 
@@ -177,6 +198,8 @@ class ClassicGroup:
         self.has_record = False
         """Whether the log holds a GroupMetadata record of this group."""
         self.stats = GroupStats()
+        self._replacement: ClassicMember | None = None
+        """What a static member becomes when the record under way is replayed."""
         self._is_in_initial_delay = False
         self._has_new_member = False
         self._initial_remaining_ms = 0
@@ -300,39 +323,44 @@ class ClassicGroup:
         now_ms: int,
     ) -> None:
         """KIP-345: the instance came back, under a new member id; the old id is fenced from here on."""
-        old = (member.member_id, member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms)
-        old_client = (member.client_id, member.client_host)
-        old_leader_id = self.leader_id
-        old_topics = subscribed_topics(member.metadata(self.protocol))
         fenced = FencedInstanceId(f"instance {member.instance_id} joined again")
         out.reply(member.awaiting_join, fenced)
         out.reply(member.awaiting_sync, fenced)
-        member.awaiting_join = member.awaiting_sync = None
-        self._rename(member, new_member_id, out)
-        self._take_request(member, request, None, out)
-
+        successor = replace(
+            member,
+            member_id=new_member_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            protocols=request.protocols,
+            awaiting_join=None,
+            awaiting_sync=None,
+        )
+        members = [successor if each is member else each for each in self.members.values()]
         is_same = (
             self.state is GroupState.STABLE
-            and choose_protocol(self._offers()) == self.protocol
-            and subscribed_topics(member.metadata(self.protocol)) == old_topics
+            and choose_protocol([each.protocols for each in members]) == self.protocol
+            and subscribed_topics(successor.metadata(self.protocol))
+            == subscribed_topics(member.metadata(self.protocol))
         )
         if not is_same:
-            member.awaiting_join = ticket
+            self._put_in_place(successor, of=member)
+            self._move_session(member, successor, out)
+            successor.awaiting_join = ticket
             self._prepare_rebalance(out, RebalanceReason.JOIN)
             return
 
-        def restore(error: KafkaError) -> CoordinatorResult:
-            undone = CoordinatorResult()
-            old_member_id, member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms = old
-            member.client_id, member.client_host = old_client
-            self._rename(member, old_member_id, undone)
-            undone.reply(ticket, error)
-            return undone
-
-        out.records.append(GroupMetadataRecord(self.group_id, self._to_value(self._assignments(), now_ms)))
-        out.on_rejected = restore
-        is_leader = self.leader_id == new_member_id
-        told_leader_id = self.leader_id if request.supports_skipping_assignment else old_leader_id
+        leader_id = new_member_id if self.leader_id == member.member_id else self.leader_id
+        assignments = {each.member_id: each.assignment for each in members}
+        value = self._to_value(assignments, now_ms, members=members, leader_id=leader_id)
+        self._replacement = successor
+        out.records.append(GroupMetadataRecord(self.group_id, value))
+        out.if_rejected = RejectionKey(RejectedWrite.REPLACEMENT, self.group_id, ticket)
+        self._move_session(member, successor, out)
+        is_told_members = leader_id == new_member_id and request.supports_skipping_assignment
+        # Who cannot skip the assignment is told the leader's old id, so that nobody takes itself for the leader.
+        told_leader_id = leader_id if request.supports_skipping_assignment else self.leader_id
         out.reply(
             ticket,
             JoinOutcome(
@@ -341,25 +369,29 @@ class ClassicGroup:
                 protocol_name=self.protocol,
                 leader_id=told_leader_id or "",
                 member_id=new_member_id,
-                members=self._joined_members() if is_leader and request.supports_skipping_assignment else (),
-                skip_assignment=is_leader and request.supports_skipping_assignment,
+                members=self._joined_members(members) if is_told_members else (),
+                skip_assignment=is_told_members,
             ),
         )
 
-    def _rename(self, member: ClassicMember, member_id: str, out: CoordinatorResult) -> None:
-        old_member_id = member.member_id
-        member.member_id = member_id
-        self.members = {m.member_id: m for m in self.members.values()}
-        if member.instance_id is not None:
-            self.static_members[member.instance_id] = member_id
-        if self.leader_id == old_member_id:
-            self.leader_id = member_id
+    def _put_in_place(self, successor: ClassicMember, *, of: ClassicMember) -> None:
+        """A static member goes on under another member id, in the same place."""
+        self.members = {m.member_id: m for m in (successor if m is of else m for m in self.members.values())}
+        if successor.instance_id is not None:
+            self.static_members[successor.instance_id] = successor.member_id
+        if self.leader_id == of.member_id:
+            self.leader_id = successor.member_id
+        self._rename_in_pending_sync(of.member_id, successor.member_id)
+
+    def _rename_in_pending_sync(self, old_member_id: str, member_id: str) -> None:
         if old_member_id in self.pending_sync:
             self.pending_sync.remove(old_member_id)
             self.pending_sync.add(member_id)
-        out.cancel(self._session_timer(old_member_id))
-        timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
-        out.arm(self._session_timer(member_id), timeout_ms)
+
+    def _move_session(self, member: ClassicMember, successor: ClassicMember, out: CoordinatorResult) -> None:
+        out.cancel(self._session_timer(member.member_id))
+        timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if successor.is_new else successor.session_timeout_ms
+        out.arm(self._session_timer(successor.member_id), timeout_ms)
 
     # ---- the rebalance -------------------------------------------------------------------------------------------
 
@@ -427,23 +459,17 @@ class ClassicGroup:
         out.arm(self._timer(TimerKind.SYNC), self.rebalance_timeout_ms)
 
     def _become_empty(self, out: CoordinatorResult, now_ms: int) -> None:
-        value = GroupMetadataValue(
+        out.records.append(GroupMetadataRecord(self.group_id, self._emptied(now_ms)))
+        out.if_rejected = RejectionKey(RejectedWrite.EMPTYING, self.group_id)
+
+    def _emptied(self, now_ms: int) -> GroupMetadataValue:
+        return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation + 1,
             protocol=None,
             leader=None,
             state_timestamp_ms=now_ms,
         )
-
-        def become_empty_all_the_same(_: KafkaError) -> CoordinatorResult:
-            # Nobody is in the group, written or not: a coordinator that reads the older record will time its members out.
-            had_record = self.has_record
-            self.replay(value)
-            self.has_record = had_record
-            return CoordinatorResult(replies=out.replies, timers=out.timers)
-
-        out.records.append(GroupMetadataRecord(self.group_id, value))
-        out.on_rejected = become_empty_all_the_same
 
     # ---- SyncGroup -----------------------------------------------------------------------------------------------
 
@@ -480,31 +506,20 @@ class ClassicGroup:
         return out
 
     def _assign(self, assignments: dict[str, bytes], out: CoordinatorResult, now_ms: int) -> None:
-        waiting = [
-            (member, member.awaiting_sync) for member in self.members.values() if member.awaiting_sync is not None
-        ]
-        for member, parked in waiting:
-            member.awaiting_sync = None
+        for member in self.members.values():
+            if member.awaiting_sync is None:
+                continue
             out.arm(self._session_timer(member.member_id), member.session_timeout_ms)
             out.reply(
-                parked,
+                member.awaiting_sync,
                 SyncOutcome(
                     protocol_type=self.protocol_type,
                     protocol_name=self.protocol,
                     assignment=assignments.get(member.member_id, b""),
                 ),
             )
-
-        def rebalance_again(error: KafkaError) -> CoordinatorResult:
-            undone = CoordinatorResult()
-            for member, parked in waiting:
-                undone.reply(parked, error)
-                undone.arm(self._session_timer(member.member_id), member.session_timeout_ms)
-            self._prepare_rebalance(undone, RebalanceReason.WRITE_FAILED)
-            return undone
-
         out.records.append(GroupMetadataRecord(self.group_id, self._to_value(assignments, now_ms)))
-        out.on_rejected = rebalance_again
+        out.if_rejected = RejectionKey(RejectedWrite.ASSIGNMENT, self.group_id)
 
     # ---- Heartbeat, LeaveGroup, OffsetCommit ---------------------------------------------------------------------
 
@@ -673,6 +688,10 @@ class ClassicGroup:
                 f"group {self.group_id}: generation {value.generation} after {self.generation} in the log"
             )
         known = self.members
+        successor, self._replacement = self._replacement, None
+        if successor is not None:
+            self._rename_in_pending_sync(self.static_members[successor.instance_id or ""], successor.member_id)
+            known = {**known, successor.member_id: successor}
         self.members = {}
         for told in value.members:
             protocol = (value.protocol or "", told.subscription)
@@ -689,6 +708,7 @@ class ClassicGroup:
                     protocols=(protocol,),
                 )
             member.assignment = told.assignment
+            member.awaiting_sync = None  # its answer goes out with the commit of this record
             self.members[told.member_id] = member
         self.static_members = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}
         self.protocol_type = value.protocol_type or None
@@ -699,6 +719,28 @@ class ClassicGroup:
         self.state = GroupState.STABLE if value.members else GroupState.EMPTY
         self.topics = self._subscribed_topics()
         self.has_record = True
+
+    def on_rejected(
+        self, key: RejectionKey, planned: CoordinatorResult, error: KafkaError, *, now_ms: int
+    ) -> CoordinatorResult:
+        """The record of a step could not be appended; returns what is done instead."""
+        out = CoordinatorResult()
+        if key.write is RejectedWrite.ASSIGNMENT:
+            for member in self.members.values():
+                if member.awaiting_sync is not None:
+                    out.reply(member.awaiting_sync, error)
+                    member.awaiting_sync = None
+                    out.arm(self._session_timer(member.member_id), member.session_timeout_ms)
+            self._prepare_rebalance(out, RebalanceReason.WRITE_FAILED)
+        elif key.write is RejectedWrite.REPLACEMENT:
+            self._replacement = None
+            out.reply(key.ticket, error)
+        else:
+            had_record = self.has_record
+            self.replay(self._emptied(now_ms))
+            self.has_record = had_record
+            out = CoordinatorResult(replies=planned.replies, timers=planned.timers)
+        return out
 
     def die(self) -> None:
         """The group was deleted."""
@@ -741,12 +783,19 @@ class ClassicGroup:
             ),
         )
 
-    def _to_value(self, assignments: dict[str, bytes], now_ms: int) -> GroupMetadataValue:
+    def _to_value(
+        self,
+        assignments: dict[str, bytes],
+        now_ms: int,
+        *,
+        members: Sequence[ClassicMember] | None = None,
+        leader_id: str | None = None,
+    ) -> GroupMetadataValue:
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
-            leader=self.leader_id,
+            leader=leader_id or self.leader_id,
             state_timestamp_ms=now_ms,
             members=tuple(
                 MemberValue(
@@ -759,22 +808,18 @@ class ClassicGroup:
                     member.metadata(self.protocol),
                     assignments.get(member.member_id, b""),
                 )
-                for member in self.members.values()
+                for member in (self.members.values() if members is None else members)
             ),
         )
-
-    def _assignments(self) -> dict[str, bytes]:
-        return {member.member_id: member.assignment for member in self.members.values()}
 
     def _subscribed_topics(self) -> frozenset[str] | None:
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
         return all_subscribed_topics(member.metadata(self.protocol) for member in self.members.values())
 
-    def _joined_members(self) -> tuple[JoinedMember, ...]:
+    def _joined_members(self, members: Iterable[ClassicMember]) -> tuple[JoinedMember, ...]:
         return tuple(
-            JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol))
-            for member in self.members.values()
+            JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol)) for member in members
         )
 
     def _join_outcome(self, member: ClassicMember) -> JoinOutcome:
@@ -785,7 +830,7 @@ class ClassicGroup:
             protocol_name=self.protocol,
             leader_id=self.leader_id or "",
             member_id=member.member_id,
-            members=self._joined_members() if is_leader else (),
+            members=self._joined_members(self.members.values()) if is_leader else (),
         )
 
     def _move_to(self, state: GroupState) -> None:

@@ -20,7 +20,7 @@ from barnabas_broker.coordinator.errors import (
     UnknownMemberId,
 )
 from barnabas_broker.coordinator.group import records as codec
-from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState, TimerKey
+from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState, RejectionKey, TimerKey
 from barnabas_broker.coordinator.group.messages import (
     NO_MEMBER,
     CommittedOffset,
@@ -37,7 +37,7 @@ from barnabas_broker.coordinator.group.offsets import GroupOffsets, commit_recor
 from barnabas_broker.coordinator.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
-from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition
 
 CLASSIC = "classic"
@@ -306,6 +306,12 @@ class GroupShard:
             if self._offsets_of(record.group_id):
                 # Not what this coordinator writes, but a compacted log may bring the tombstone before older offsets.
                 self.groups[record.group_id] = self._new_group(record.group_id)
+
+    def on_rejected(self, planned: CoordinatorResult, error: KafkaError, *, now_ms: int) -> CoordinatorResult:
+        """See CoordinatorShard.on_rejected."""
+        key = planned.if_rejected
+        assert isinstance(key, RejectionKey), f"no group asked for {key!r}"
+        return self.groups[key.group_id].on_rejected(key, planned, error, now_ms=now_ms)
 
     def on_committed(self, record: GroupRecord) -> None:
         """The record is below the high watermark: readers may see it."""
