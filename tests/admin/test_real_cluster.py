@@ -178,12 +178,15 @@ def test_lines_go_in_and_come_out(commands: Cli) -> None:
     assert commands.run("topic", "consume", "lines", "--offset", "@4102444800000", "-e").stdout == b""
 
 
-def test_what_was_consumed_can_be_produced_again(commands: Cli) -> None:
+def test_what_was_consumed_can_be_produced_again(commands: Cli, tmp_path: Path) -> None:
     for name in ("original", "copy"):
         commands.run("topic", "create", name, "-p", "1")
     commands.run("topic", "produce", "original", "-k", ":", stdin=b"a:1\n\xff:\xfe\x00\nb:2")
+    kept = tmp_path / "records.jsonl"
     lines = commands.run("topic", "consume", "original", "-e", "-o", "json").stdout
-    commands.run("topic", "produce", "copy", "--input", "jsonl", stdin=lines)
+    assert commands.run("topic", "consume", "original", "-e", "-o", "json", "--to-file", str(kept)).stdout == b""
+    assert kept.read_bytes() == lines
+    commands.run("topic", "produce", "copy", "--input", "jsonl", "--from-file", str(kept))
     names = ("offset", "timestamp_ms", "key", "key_base64", "value", "value_base64")
     assert [[record.get(name) for name in names] for record in commands.consumed("copy", "-e")] == [
         [record.get(name) for name in names] for record in commands.consumed("original", "-e")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
 
 import click
 import pytest
 
 from barnabas_admin.commands.records import (
     BATCH_BYTES_MAX,
+    READ_BYTES,
     Line,
     _batches,
-    _print_record,
+    format_record,
+    open_output,
     parse_json_line,
     parse_offset,
     parse_text_line,
+    read_file,
 )
 from barnabas_admin.errors import AdminError
 from barnabas_admin.kafka import assigned_partitions, murmur2, partition_for_key
@@ -51,9 +54,8 @@ def test_a_line_without_its_separator_is_refused_by_its_number() -> None:
         Record(10, 5, b"", b""),
     ],
 )
-def test_what_consume_prints_produce_reads(record: Record, capsysbinary: Any) -> None:
-    _print_record("t", 3, record, None, is_json=True)
-    text = capsysbinary.readouterr().out
+def test_what_consume_prints_produce_reads(record: Record) -> None:
+    text = format_record("t", 3, record, None, is_json=True)
     fields = json.loads(text)
     assert (fields["topic"], fields["partition"], fields["offset"]) == ("t", 3, record.offset)
     line = parse_json_line(text)
@@ -66,10 +68,20 @@ def test_json_that_is_no_record_is_shown() -> None:
             parse_json_line(text)
 
 
-def test_text_output_puts_the_key_before_the_separator(capsysbinary: Any) -> None:
-    _print_record("t", 0, Record(0, 0, b"k", b"v"), "=>", is_json=False)
-    _print_record("t", 0, Record(1, 0, None, None), None, is_json=False)
-    assert capsysbinary.readouterr().out == b"k=>v\n\n"
+def test_text_output_puts_the_key_before_the_separator() -> None:
+    assert format_record("t", 0, Record(0, 0, b"k", b"v"), "=>", is_json=False) == b"k=>v\n"
+    assert format_record("t", 0, Record(1, 0, None, None), None, is_json=False) == b"\n"
+
+
+async def test_what_is_written_to_a_file_is_read_from_it(tmp_path: Path) -> None:
+    path = str(tmp_path / "records")
+    data = bytes(range(256)) * (READ_BYTES // 100)
+    async with open_output(path) as write:
+        await write(data[:1000])
+        assert (tmp_path / "records").read_bytes() == data[:1000], "Ctrl-C now loses nothing"
+        await write(data[1000:])
+    pieces = [piece async for piece in read_file(path)]
+    assert b"".join(pieces) == data and len(pieces) > 1
 
 
 def test_batches_are_bounded_and_keep_order() -> None:

@@ -1,6 +1,6 @@
 """`barnabas topic produce` and `topic consume`: records from lines, and lines from records.
 
-May touch:  standard input and output, the brokers.     Must not touch: the admin service beyond finding the brokers.
+May touch:  standard input and output, the file named, the brokers.     Must not touch: the admin service beyond finding the brokers.
 Invariants: with acks=all a line is written exactly once (producer id and sequence), or the command fails; what consume
             prints with -o json, produce reads with --input jsonl; bytes that are no UTF-8 travel as base64; no mistyped name
             becomes a topic.
@@ -22,7 +22,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +85,14 @@ class Line:
     default="text",
     help="Lines of text, or as consume -o json prints.",
 )
+@click.option(
+    "-f",
+    "--from-file",
+    "source",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Not standard input.",
+)
 @common_options
 def produce(
     invocation: Invocation,
@@ -96,8 +104,9 @@ def produce(
     compression: str,
     is_creating: bool,
     form: str,
+    source: str | None,
 ) -> None:
-    """Write a record for every line of standard input.
+    """Write a record for every line of standard input, or of a file.
 
     A topic that does not exist is refused, for its name may be mistyped; --create has the brokers create it, where they allow
     it (auto.create.topics.enable).
@@ -126,7 +135,7 @@ def produce(
         if partition is not None:
             producer.check_partition(partition)  # also when there is nothing to write
         rest = b""
-        async for data in read_input():
+        async for data in read_input() if source is None else read_file(source):
             *lines, rest = (rest + data).split(b"\n")
             if len(rest) > LINE_BYTES_MAX:
                 raise AdminError(f"a line of input is longer than {LINE_BYTES_MAX} bytes")
@@ -172,6 +181,15 @@ async def read_input() -> AsyncIterator[bytes]:
         if not data:
             return
         yield data
+
+
+async def read_file(path: str) -> AsyncIterator[bytes]:
+    """A file in pieces, while records of earlier ones are on their way. Raises OSError."""
+    import aiofiles
+
+    async with aiofiles.open(path, "rb") as file:
+        while data := await file.read(READ_BYTES):
+            yield data
 
 
 class Producer:
@@ -337,6 +355,14 @@ def _from_json(fields: dict[str, Any], name: str) -> bytes | None:
 @click.option("--from-beginning", "offset", flag_value="start", help="The same as --offset start.")
 @click.option("-e", "--exit-at-end", is_flag=True, help="End at what is the end of the topic now.")
 @click.option("-k", "--key-separator", metavar="TEXT", help="Print key, separator, value.")
+@click.option(
+    "-f",
+    "--to-file",
+    "target",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write there, not to standard output.",
+)
 @common_options
 def consume(
     invocation: Invocation,
@@ -346,6 +372,7 @@ def consume(
     offset: str,
     exit_at_end: bool,
     key_separator: str | None,
+    target: str | None,
 ) -> None:
     """Print the records of a topic.
 
@@ -360,21 +387,43 @@ def consume(
         consumer = Consumer(client, topic)
         await consumer.start(partitions, offset)
         left = count
-        while left != 0 and not (exit_at_end and consumer.is_at_end):
-            printed = 0
-            for partition, record in await consumer.poll():
-                _print_record(topic, partition, record, key_separator, is_json=invocation.is_json)
-                printed += 1
+        async with open_output(target) as write:
+            while left != 0 and not (exit_at_end and consumer.is_at_end):
+                found = (await consumer.poll())[:left]
                 if left is not None:
-                    left -= 1
-                    if left == 0:
-                        break
-            sys.stdout.flush()
-            if not printed and not (exit_at_end and consumer.is_at_end):
-                await asyncio.sleep(IDLE_PAUSE_S)
+                    left -= len(found)
+                lines = [
+                    format_record(topic, partition, record, key_separator, is_json=invocation.is_json)
+                    for partition, record in found
+                ]
+                await write(b"".join(lines))
+                if not found and not (exit_at_end and consumer.is_at_end):
+                    await asyncio.sleep(IDLE_PAUSE_S)
 
     with contextlib.suppress(KeyboardInterrupt):
         run_with_cluster(invocation, work)
+
+
+@contextlib.asynccontextmanager
+async def open_output(path: str | None) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
+    """Where records go: the function that writes bytes to a new file, or to standard output. Raises OSError."""
+    if path is not None:
+        import aiofiles
+
+        async with aiofiles.open(path, "wb") as file:
+
+            async def write_to_file(data: bytes) -> None:
+                await file.write(data)
+                await file.flush()  # Ctrl-C loses nothing that was consumed
+
+            yield write_to_file
+        return
+
+    async def write_to_stdout(data: bytes) -> None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+
+    yield write_to_stdout
 
 
 class Consumer:
@@ -483,13 +532,11 @@ def parse_offset(text: str) -> tuple[str, int]:
     return kind, int(digits)
 
 
-def _print_record(topic: str, partition: int, record: Record, key_separator: str | None, *, is_json: bool) -> None:
+def format_record(topic: str, partition: int, record: Record, key_separator: str | None, *, is_json: bool) -> bytes:
+    """The line of a record, as consume prints it."""
     if not is_json:
-        out = sys.stdout.buffer
-        if key_separator is not None:
-            out.write((record.key or b"") + key_separator.encode())
-        out.write((record.value or b"") + b"\n")
-        return
+        key = b"" if key_separator is None else (record.key or b"") + key_separator.encode()
+        return key + (record.value or b"") + b"\n"
     fields: dict[str, Any] = {
         "api_version": API_VERSION,
         "topic": topic,
@@ -500,7 +547,7 @@ def _print_record(topic: str, partition: int, record: Record, key_separator: str
         **_to_json("value", record.value),
         "headers": [{"name": name, **_to_json("value", value)} for name, value in record.headers],
     }
-    sys.stdout.buffer.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
+    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 
 def _to_json(name: str, data: bytes | None) -> dict[str, str | None]:
