@@ -18,13 +18,15 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas_log.errors import StorageFailed
+from barnabas_log.errors import OffsetOutOfRange, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.errors import DeletionTimedOut
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 
+HIGH_WATERMARK = Offset(-1)
+"""As an offset to delete before: everything that is committed."""
 LOOK_MS = 20
 LOOK_MS_PER_PARTITION = 0.1
 """Longer between two looks while many partitions wait, so that looking takes a few percent of the loop at most."""
@@ -44,6 +46,29 @@ class DeletionHost(Protocol):
     def answer_followers(self, partition: Partition) -> None:
         """Answer the parked fetches of its followers now, so that they hear of the new log start."""
         ...
+
+
+def deletion_offset(partition: Partition, offset: Offset) -> Offset:
+    """Where the log shall begin when the records before `offset` are deleted; -1 means before the high watermark.
+
+    Raises check_leader's errors, and OffsetOutOfRange past the high watermark.
+    """
+    partition.check_leader()
+    if offset == HIGH_WATERMARK:
+        offset = partition.high_watermark
+    if not 0 <= offset <= partition.high_watermark:
+        raise OffsetOutOfRange(f"{offset} is not between 0 and the high watermark {partition.high_watermark}")
+    return offset
+
+
+def low_watermark(partition: Partition, is_live: Callable[[BrokerId], bool]) -> Offset:
+    """The lowest log start of the leader and those of its followers that live or may be elected, as their fetches told."""
+    starts = [
+        replica.log_start_offset
+        for replica in partition.remotes.values()
+        if replica.broker_id in partition.isr.maximal or is_live(replica.broker_id)
+    ]
+    return min([partition.log.log_start_offset, *starts])
 
 
 class _Waiting(NamedTuple):
@@ -71,7 +96,7 @@ async def delete_records(
     for index, (topic_partition, offset) in enumerate(asked):
         try:
             partition = host.leader_partition(topic_partition)
-            wanted = partition.deletion_offset(offset)
+            wanted = deletion_offset(partition, offset)
         except KafkaError as error:
             results[index] = error
             continue
@@ -96,7 +121,7 @@ async def delete_records(
                 results[index] = error
                 del waiting[index]
                 continue
-            low = partition.low_watermark(lambda broker_id: host.registered_broker_epoch(broker_id) is not None)
+            low = low_watermark(partition, lambda broker_id: host.registered_broker_epoch(broker_id) is not None)
             if low >= offset:
                 results[index] = low
                 del waiting[index]

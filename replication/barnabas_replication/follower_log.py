@@ -8,19 +8,13 @@ Read next:  fetcher.py, which asks the leader; truncation.py for where to cut (K
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from barnabas_replication.requests import (
-    Buffer,
-)
+from barnabas_replication.partition import Partition
+from barnabas_replication.requests import Buffer
 from barnabas_replication.truncation import EpochEnd, truncation_offset
-from barnabas_wire.kafka.ids import (
-    Offset,
-)
+from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import read_header
-
-if TYPE_CHECKING:
-    from barnabas_replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -8,21 +8,16 @@ Read next:  isr.py for the rules; alter_partition.py, which sends proposals (KIP
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from barnabas_replication import isr as rules
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome, IsrMember
+from barnabas_replication.partition import Partition
 from barnabas_replication.replica_state import (
     UNKNOWN_BROKER_EPOCH,
     RemoteReplica,
 )
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.kafka.ids import (
-    BrokerId,
-)
-
-if TYPE_CHECKING:
-    from barnabas_replication.partition import Partition
+from barnabas_wire.kafka.ids import BrokerId
 
 logger = logging.getLogger(__name__)
 

@@ -29,15 +29,13 @@ from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.image.topics import TopicsDelta, TopicsImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import isr_changes, offset_lookup
+from barnabas_replication import isr_changes, offset_lookup, roles
 from barnabas_replication.alter_partition import IsrProposals
 from barnabas_replication.appends import Appends
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionChannel, AlterPartitionItem
 from barnabas_replication.deletion import delete_records
-from barnabas_replication.errors import (
-    NotLeaderOrFollower,
-)
+from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.fetches import Fetches
 from barnabas_replication.followers import Followers
 from barnabas_replication.heard import Heard
@@ -439,7 +437,7 @@ class ReplicaManager(LogManagerListener):
         self._tell_directory(partition, registration)
         self._tell_fault(partition, registration)
         self._followers.stop(partition)
-        partition.make_leader(registration, now_ms=now_ms, is_present_life=self._is_present_life())
+        roles.lead(partition, registration, now_ms=now_ms, is_present_incarnation=self._is_present_life())
         if not self._is_present_life():
             self._led_before[topic_partition] = None
 
@@ -454,7 +452,7 @@ class ReplicaManager(LogManagerListener):
             # what was committed since, while the cluster still takes us for one who has it.
             self._postponed[topic_partition] = None
             return
-        if partition.make_follower(registration):
+        if roles.follow(partition, registration):
             self._followers.stop(partition)
             self._followers.begin(partition)
 

@@ -8,23 +8,17 @@ Read next:  barnabas_log/time_search.py.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from barnabas_replication.errors import (
-    OffsetNotAvailable,
-)
-from barnabas_replication.requests import (
-    ListedOffset,
-)
+from barnabas_replication.errors import OffsetNotAvailable
+from barnabas_replication.partition import Partition
+from barnabas_replication.requests import ListedOffset
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.ids import (
     NO_EPOCH,
     Epoch,
     Offset,
 )
-
-if TYPE_CHECKING:
-    from barnabas_replication.partition import Partition
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2

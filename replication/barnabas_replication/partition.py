@@ -3,17 +3,14 @@
 May touch:  barnabas_log, its host (an interface).        Must not touch: asyncio, clock, network, the controller.
 Invariants: HW <= LEO, on the leader HW never falls within a leader epoch; an end counts for the HW only when durable;
             one ISR proposal at a time, and it is settled by the controller's answer or by a newer partition epoch, whichever
-            comes first; state from an older partition epoch is ignored.
-Read next:  manager.py, which owns all partitions of a broker; reads.py, offset_lookup.py, follower_log.py and isr_changes.py for
-            what is done with one; isr.py for the rules.
+            comes first.
+Read next:  manager.py, which owns all partitions of a broker; roles.py, reads.py, offset_lookup.py, follower_log.py,
+            isr_changes.py and deletion.py for what is done with one; isr.py for the rules.
 
 Not obvious:
-- A leader epoch is led by one process life only. A broker that comes back has perhaps lost what followers fetched from it in
-  that epoch; writing on would give two records one (offset, epoch). So an epoch from an image that does not know this life's
-  registration yet is not led, nor one that the log knows already: the controller gives the next when it sees the new life.
 - The durable end of a leader moves *after* a follower may have fetched and flushed the same records: a follower's end can be
   above ours, and the HW then waits for our own flush.
-- An ISR names a process life, not only a broker: a fetch counts only when it comes from the life that the leader's image knows.
+- An ISR names an incarnation, not only a broker: a fetch counts only when it comes from the one that the leader's image knows.
   A follower may have been restarted, and even have led a later epoch meanwhile, which it has forgotten; a deposed leader that
   has not heard of it would commit with its help what the present ISR does not hold. It is served, so that it catches up.
 - A new leader's HW is its own and may be behind what clients have seen: it answers OFFSET_NOT_AVAILABLE for "latest" until the
@@ -23,13 +20,12 @@ Not obvious:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from barnabas_log.config import FlushOnAcks
-from barnabas_log.errors import NoRoom, OffsetOutOfRange
+from barnabas_log.errors import NoRoom
 from barnabas_log.unified_log import AppendResult, UnifiedLog
-from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr as rules
 from barnabas_replication.config import ReplicationConfig
@@ -44,10 +40,7 @@ from barnabas_replication.errors import (
 )
 from barnabas_replication.isr import IsrState
 from barnabas_replication.purgatory import ProduceQueue, WaitingList
-from barnabas_replication.replica_state import (
-    RemoteReplica,
-    initial_replica,
-)
+from barnabas_replication.replica_state import RemoteReplica
 from barnabas_replication.requests import (
     Buffer,
     CurrentLeader,
@@ -66,9 +59,6 @@ from barnabas_wire.kafka.ids import (
 )
 
 logger = logging.getLogger(__name__)
-
-HIGH_WATERMARK = Offset(-1)
-"""In DeleteRecords: everything that is committed."""
 
 
 class PartitionHost(Protocol):
@@ -246,66 +236,18 @@ class Partition:
 
     # ------------------------------------------------------------------ leading and following
 
-    def make_leader(self, registration: PartitionRegistration, *, now_ms: int, is_present_life: bool = True) -> None:
-        """Lead as the image says; within a leader epoch this only takes in the new ISR.
-
-        is_present_life: whether the image knows this very process as the broker. Otherwise the epoch was given to an
-        earlier life, and is not led.
-        """
-        if registration.partition_epoch < self.partition_epoch:
-            return
-        epoch = registration.leader_epoch
-        is_new_epoch = epoch > self.leader_epoch
-        if not is_new_epoch and not self.is_leader:
-            return
-        if is_new_epoch:
-            was_led_before = self.leader_epoch == NO_EPOCH and self.log.latest_epoch >= epoch
-            self._take_roles(registration)
-            if was_led_before or not is_present_life:
-                # every restart brings this for each partition that was led: the manager counts them in one line
-                logger.debug("%s: epoch %d was led by an earlier process, not by this one", self.topic_partition, epoch)
-                self._dismiss(self.not_leader())
-                return
-            self.is_leader = True
-            self._begin_epoch(registration, now_ms)
-            # Fetches parked in an earlier epoch learn of the new one; produces stay, their records are still ours.
-            self.follower_fetches.wake()
-            self.consumer_fetches.wake()
-        elif registration.partition_epoch == self.partition_epoch:
-            return
-        else:
-            self._take_replicas(registration, now_ms)
-        self.install_isr(registration.isr, registration.partition_epoch, now_ms)
-
-    def make_follower(self, registration: PartitionRegistration) -> bool:
-        """Follow as the image says; returns whether leader or epoch changed, so that fetching must begin anew."""
-        if registration.partition_epoch < self.partition_epoch:
-            return False
-        is_new = registration.leader_epoch > self.leader_epoch
-        if not is_new and registration.partition_epoch == self.partition_epoch:
-            return False
-        was_leader = self.is_leader
-        self._take_roles(registration)
-        self.partition_epoch = registration.partition_epoch
-        if was_leader or is_new:
-            self._dismiss(self.not_leader())
-            # An epoch that we began to lead and wrote nothing in must go from the epoch cache: the new leader knows
-            # nothing of it, and its older records would not fit behind it.
-            self.log.truncate_to(self.log.log_end_offset)
-        return is_new
-
     def stop(self, error: KafkaError) -> None:
         """This broker holds the partition no more: everybody who waits is told `error`."""
         self.is_leader = False
         self.proposal = None
         self.remotes = {}
-        self._dismiss(error)
+        self.dismiss(error)
 
     def fail_storage(self, error: KafkaError) -> None:
         """The disk under it failed: nothing is served from it until the broker starts again."""
         self.storage_error = self.append_refusal = error
         self.proposal = None
-        self._dismiss(error)
+        self.dismiss(error)
 
     def set_room(self, has_room: bool) -> None:
         """Whether the log may grow. Without room appends are refused with an error that clients retry; reads go on."""
@@ -318,59 +260,8 @@ class Partition:
                     "it takes records again by itself"
                 )
 
-    def _take_roles(self, registration: PartitionRegistration) -> None:
-        self.is_leader = False
-        self.leader_id = registration.leader
-        self.leader_epoch = registration.leader_epoch
-        self.replicas = registration.replicas
-        self.partition_epoch = registration.partition_epoch
-        self.isr = IsrState.of(registration.isr)
-        self.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
-        self.proposal = None
-        self.remotes = {}
-        self.sent_high_watermarks = {}
-
-    def _begin_epoch(self, registration: PartitionRegistration, now_ms: int) -> None:
-        log = self.log
-        end = log.log_end_offset
-        assert self.high_watermark <= end, f"{self.topic_partition}: HW {self.high_watermark} above LEO {end}"
-        self.leader_epoch_start_offset = end
-        self.leading_since_ms = now_ms
-        log.assign_epoch_start(registration.leader_epoch, end)
-        me = self.host.broker_id
-        self.remotes = {
-            broker_id: initial_replica(
-                broker_id, is_in_sync=broker_id in registration.isr, leader_end_offset=end, now_ms=now_ms
-            )
-            for broker_id in registration.replicas
-            if broker_id != me
-        }
-        logger.info(
-            "%s: leading epoch %d from offset %d, ISR %s",
-            self.topic_partition,
-            self.leader_epoch,
-            end,
-            registration.isr,
-        )
-
-    def _take_replicas(self, registration: PartitionRegistration, now_ms: int) -> None:
-        """Replicas may come and go within a leader epoch (reassignment), and become faulty."""
-        self.faulty_replicas = frozenset(replica for replica, _ in registration.faults)
-        if registration.replicas == self.replicas:
-            return
-        me = self.host.broker_id
-        end = self.log.log_end_offset
-        self.replicas = registration.replicas
-        self.remotes = {
-            broker_id: self.remotes.get(broker_id)
-            or initial_replica(
-                broker_id, is_in_sync=broker_id in registration.isr, leader_end_offset=end, now_ms=now_ms
-            )
-            for broker_id in registration.replicas
-            if broker_id != me
-        }
-
-    def _dismiss(self, error: KafkaError) -> None:
+    def dismiss(self, error: KafkaError) -> None:
+        """Send away everybody who waits: produces with the error, fetches look again."""
         hint = self.current_leader if isinstance(error, NotLeaderOrFollower) else None
         self.waiting_for_commit.fail_all(error, hint)
         self.waiting_for_flush.fail_all(error, hint)
@@ -408,27 +299,6 @@ class Partition:
         return self.log.append_as_leader(
             batches, leader_epoch=self.leader_epoch, now_ms=clock_ms, is_internal=is_internal
         )
-
-    def deletion_offset(self, offset: Offset) -> Offset:
-        """Where the log shall begin when the records before `offset` are deleted; -1 means before the high watermark.
-
-        Raises check_leader's errors, and OffsetOutOfRange past the high watermark.
-        """
-        self.check_leader()
-        if offset == HIGH_WATERMARK:
-            offset = self.high_watermark
-        if not 0 <= offset <= self.high_watermark:
-            raise OffsetOutOfRange(f"{offset} is not between 0 and the high watermark {self.high_watermark}")
-        return offset
-
-    def low_watermark(self, is_live: Callable[[BrokerId], bool]) -> Offset:
-        """The lowest log start of the leader and those of its followers that live or may be elected, as their fetches told."""
-        starts = [
-            replica.log_start_offset
-            for replica in self.remotes.values()
-            if replica.broker_id in self.isr.maximal or is_live(replica.broker_id)
-        ]
-        return min([self.log.log_start_offset, *starts])
 
     def on_durable_end_advance(self, *, now_ms: int) -> None:
         """The leader's own log is durable further than before."""

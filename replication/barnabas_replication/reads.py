@@ -8,8 +8,6 @@ Read next:  fetches.py, which parks what finds nothing; truncation.py for where 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from barnabas_log.disk import FileRange
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange, StorageFailed
 from barnabas_replication import isr_changes
@@ -19,10 +17,9 @@ from barnabas_replication.errors import (
     OffsetNotAvailable,
     UnknownLeaderEpoch,
 )
+from barnabas_replication.partition import Partition
 from barnabas_replication.read_replica import RACK_AWARE_SELECTOR, preferred_read_replica
-from barnabas_replication.replica_state import (
-    replica_after_fetch,
-)
+from barnabas_replication.replica_state import replica_after_fetch
 from barnabas_replication.requests import (
     DivergingEpoch,
     FetchOutcome,
@@ -41,9 +38,6 @@ from barnabas_wire.kafka.ids import (
     Offset,
 )
 from barnabas_wire.tuples import new_tuple
-
-if TYPE_CHECKING:
-    from barnabas_replication.partition import Partition
 
 SUSPECT_REPEATS = 5
 """A follower that is sent the same offset this often in a row, and asks again, is taken to refuse what it gets."""

@@ -12,7 +12,7 @@ import pytest
 
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.errors import InconsistentTopicId, OffsetOutOfRange
-from barnabas_replication import follower_log, isr_changes, offset_lookup, reads
+from barnabas_replication import follower_log, isr_changes, offset_lookup, reads, roles
 from barnabas_replication.controller import AlterPartitionOutcome
 from barnabas_replication.errors import (
     FencedLeaderEpoch,
@@ -282,7 +282,6 @@ def test_a_life_of_a_member_that_the_leader_has_not_heard_of_commits_nothing(ben
 def test_a_joiner_must_have_the_start_of_the_epoch(bench: PartitionBench) -> None:
     bench.lead(isr=(1,))
     bench.append(5)
-    bench.partition.make_follower  # noqa: B018 - the epoch is bumped in place below
     bench.lead(isr=(1,), leader_epoch=2, partition_epoch=2)
     bench.partition.set_high_watermark(Offset(0))
     bench.fetch(2, 3)
@@ -584,8 +583,11 @@ def test_a_leader_epoch_is_led_by_one_life_of_the_process_only(bench: PartitionB
 
 
 def test_an_epoch_given_to_an_earlier_life_is_not_led(bench: PartitionBench) -> None:
-    bench.partition.make_leader(
-        registration(leader=1, isr=(1,), leader_epoch=4, partition_epoch=7), now_ms=0, is_present_life=False
+    roles.lead(
+        bench.partition,
+        registration(leader=1, isr=(1,), leader_epoch=4, partition_epoch=7),
+        now_ms=0,
+        is_present_incarnation=False,
     )
     assert not bench.partition.is_leader
     assert bench.partition.current_leader == (1, 4)

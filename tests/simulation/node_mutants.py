@@ -52,7 +52,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import fetch_plan, fetcher, follower_log, isr, isr_changes, reads
+from barnabas_replication import fetch_plan, fetcher, follower_log, isr, isr_changes, reads, roles
 from barnabas_replication.appends import Appends
 from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
@@ -163,15 +163,15 @@ def _replaced_disk_is_taken_for_the_old_one(patch: pytest.MonkeyPatch) -> None:
 
 
 def _follower_truncates_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    original = Partition.make_follower
+    original = roles.follow
 
-    def make_follower(self: Partition, registration: Any) -> bool:
-        is_new = original(self, registration)
+    def follow(partition: Partition, registration: Any) -> bool:
+        is_new = original(partition, registration)
         if is_new:
-            self.log.truncate_to(self.high_watermark)
+            partition.log.truncate_to(partition.high_watermark)
         return is_new
 
-    patch.setattr(Partition, "make_follower", make_follower)
+    patch.setattr(roles, "follow", follow)
 
 
 def _follower_does_not_truncate(patch: pytest.MonkeyPatch) -> None:
@@ -209,23 +209,23 @@ def _duplicates_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def _new_leader_takes_its_whole_log_for_committed(patch: pytest.MonkeyPatch) -> None:
-    original = Partition._begin_epoch
+    original = roles._begin_epoch
 
-    def begin_epoch(self: Partition, registration: Any, now_ms: int) -> None:
-        original(self, registration, now_ms)
-        self.set_high_watermark(self.log.log_end_offset)
+    def begin_epoch(partition: Partition, registration: Any, now_ms: int) -> None:
+        original(partition, registration, now_ms)
+        partition.set_high_watermark(partition.log.log_end_offset)
 
-    patch.setattr(Partition, "_begin_epoch", begin_epoch)
+    patch.setattr(roles, "_begin_epoch", begin_epoch)
 
 
 def _new_leader_names_an_older_end(patch: pytest.MonkeyPatch) -> None:
-    original = Partition._begin_epoch
+    original = roles._begin_epoch
 
-    def begin_epoch(self: Partition, registration: Any, now_ms: int) -> None:
-        original(self, registration, now_ms)
-        self.leader_epoch_start_offset = self.log.log_start_offset
+    def begin_epoch(partition: Partition, registration: Any, now_ms: int) -> None:
+        original(partition, registration, now_ms)
+        partition.leader_epoch_start_offset = partition.log.log_start_offset
 
-    patch.setattr(Partition, "_begin_epoch", begin_epoch)
+    patch.setattr(roles, "_begin_epoch", begin_epoch)
 
 
 def _high_watermark_checkpoint_is_ahead(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from barnabas_quorum.controller.requests_partitions import AlterPartitionReassig
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.raft.messages import VoterChange, VoterChangeKind
 from barnabas_quorum.records import ConfigResourceType
-from barnabas_replication.partition import HIGH_WATERMARK
+from barnabas_replication.deletion import HIGH_WATERMARK, deletion_offset
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
 from tests.simulation.swarm import Swarm
@@ -204,7 +204,7 @@ class Operators:
                 )
                 model.let_go_below = max(model.let_go_below, end if offset == HIGH_WATERMARK else offset)
                 cluster.figures.deletions += 1
-                wanted = partition.deletion_offset(offset)
+                wanted = deletion_offset(partition, offset)
                 node.replicas.raise_log_start(partition, wanted)
                 cluster.note(f"{partition.topic_partition} shall begin at {wanted}", node.id, -1)
 

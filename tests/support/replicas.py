@@ -23,7 +23,7 @@ from barnabas_quorum.records import (
     ReplicaFault,
     TopicRecord,
 )
-from barnabas_replication import isr_changes, reads
+from barnabas_replication import isr_changes, reads, roles
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_replication.manager import ReplicaListener, ReplicaManager
@@ -147,7 +147,8 @@ class PartitionBench:
 
     def lead(self, *, isr: tuple[int, ...] = (1, 2, 3), leader_epoch: int = 1, partition_epoch: int = 1) -> None:
         """Become leader, as the image would say."""
-        self.partition.make_leader(
+        roles.lead(
+            self.partition,
             registration(
                 leader=self.host.broker_id, isr=isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch
             ),
@@ -158,8 +159,9 @@ class PartitionBench:
         self, leader: int = 2, *, isr: tuple[int, ...] = (1, 2, 3), leader_epoch: int = 1, partition_epoch: int = 1
     ) -> bool:
         """Become follower, as the image would say."""
-        return self.partition.make_follower(
-            registration(leader=leader, isr=isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+        return roles.follow(
+            self.partition,
+            registration(leader=leader, isr=isr, leader_epoch=leader_epoch, partition_epoch=partition_epoch),
         )
 
     def append(self, count: int = 1, *, is_all_acks: bool = True) -> None:
