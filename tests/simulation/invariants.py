@@ -508,14 +508,20 @@ class Invariants:
         return start, dict(ids_of(b"".join(data for _, data in contents[0])))
 
     def _read_out(self, node: SimulatedNode, name: TopicPartition) -> tuple[int, list[tuple[int, bytes]]]:
-        """(first offset, [(base offset, batch)]) of a replica."""
+        """(first offset, [(base offset, batch)]) of a replica, from the batch that holds its log start: nobody reads, and so nobody
+        repairs, what lies before."""
         partition = node.replicas.partition(name)
         assert partition is not None, "unsettled() has looked"
+        log_start = partition.log.log_start_offset
         batches: list[tuple[int, bytes]] = []
         for segment in partition.log._segments:
             data = segment.file.read(0, segment.file.size_bytes)
-            batches += [(header.base_offset, data[at : at + header.size_bytes]) for at, header in iterate_batches(data)]
-        return partition.log._segments[0].base_offset, batches
+            batches += [
+                (header.base_offset, data[at : at + header.size_bytes])
+                for at, header in iterate_batches(data)
+                if header.last_offset >= log_start
+            ]
+        return batches[0][0] if batches else log_start, batches
 
     def _judge(self, producer: Producer, client: Client, start: int, at: dict[int, int]) -> None:
         verdict = judge(
