@@ -10,8 +10,8 @@ Losing leadership drops the whole shard, decided and committed alike: the next l
 
 Not obvious:
 - A step without records still waits for what was appended before it, or it would tell of state that may be rolled back.
-- An append refused at once changes nothing: the shard's on_rejected says what happens instead. One that fails later leaves the log's end
-  unknown: the shard is thrown away and read again.
+- An append refused at once changes nothing, for nothing was replayed: the shard's `on_refused` returns what happens instead. One
+  that fails later leaves the log's end unknown: the shard is thrown away and read again.
 - A new leader reads up to its log's end, not its HW, which may be behind: committed offsets lie between the two.
 - The log is state by key: loading keeps the last raw value of each raw key and decodes and replays those alone, in the order in
   which their keys first came. One partition works at a time and for one slice, whatever number of them is being read.
@@ -296,7 +296,9 @@ class CoordinatorRuntime(Generic[S]):
                 written.result()
         except KafkaError as error:
             self.stats.appends_refused += 1
-            return self._rejected(hosted, result, coordinator_error(error))
+            instead = hosted.shard.on_refused(result, coordinator_error(error))
+            assert not instead.records, "a refused step must not write"
+            return instead
         self.stats.batches_written += 1
         self.stats.records_written += len(result.records)
         for record in result.records:
@@ -311,15 +313,6 @@ class CoordinatorRuntime(Generic[S]):
         else:
             written.add_done_callback(partial(self._on_written, hosted, write))
         return result
-
-    def _rejected(self, hosted: _Hosted[S], planned: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
-        """What is done instead of a result whose records were not appended."""
-        if planned.if_rejected is None:
-            replies = [Reply(reply.ticket, error) for reply in planned.replies]
-            return CoordinatorResult(replies=replies, timers=planned.timers)
-        instead = hosted.shard.on_rejected(planned, error, now_ms=self._clock_ms())
-        assert not instead.records, "a rejected step must not write"
-        return instead
 
     def _to_batch(self, shard: S, records: list[Any]) -> bytes:
         now_ms = self._clock_ms()

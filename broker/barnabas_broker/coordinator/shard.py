@@ -2,7 +2,8 @@
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: a decision returns data (records, replies, timers) and the runtime performs them in that order: append the records,
-            replay them, arm the timers, and let the replies go once everything appended before them is committed.
+            replay them, arm the timers, and let the replies go once everything appended before them is committed. A decision
+            leaves what its records carry unchanged, so records that cannot be appended need no undoing.
 Read next:  runtime.py, which performs results; group/shard.py, the first coordinator of this shape.
 """
 
@@ -46,9 +47,6 @@ class CoordinatorResult:
     """Typed records, appended as one batch: all or nothing."""
     replies: list[Reply] = field(default_factory=list)
     timers: list[ArmTimer | CancelTimer] = field(default_factory=list)
-    if_rejected: Hashable | None = None
-    """Names what the shard does instead of everything above when the records cannot be appended (too few in-sync replicas, not
-    leader): see CoordinatorShard.on_rejected. None: every reply carries the error, timers are armed all the same."""
 
     def reply(self, ticket: Ticket | None, outcome: Any) -> None:
         """Answer a ticket; None (nobody waits) is no answer."""
@@ -62,6 +60,10 @@ class CoordinatorResult:
     def cancel(self, key: Hashable) -> None:
         """Disarm a timer."""
         self.timers.append(CancelTimer(key))
+
+    def refused(self, error: KafkaError) -> CoordinatorResult:
+        """The same without its records: every reply carries the error, the timers are armed all the same."""
+        return CoordinatorResult(replies=[Reply(reply.ticket, error) for reply in self.replies], timers=self.timers)
 
 
 class CoordinatorShard(Protocol):
@@ -79,8 +81,12 @@ class CoordinatorShard(Protocol):
         """Change state by one record, at once after it was appended, or while loading."""
         ...
 
-    def on_rejected(self, planned: CoordinatorResult, error: KafkaError, *, now_ms: int) -> CoordinatorResult:
-        """The records of a result with `if_rejected` were not appended; returns what is done instead, without records."""
+    def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+        """The records of a result could not be appended (too few in-sync replicas, not leader), so none was replayed.
+
+        Called at once after the step. Returns what to perform instead, without records; `result.refused(error)` where the step
+        left nothing else to settle.
+        """
         ...
 
     def on_committed(self, record: Any) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.errors import NotCoordinator
-from barnabas_broker.coordinator.group.classic import RejectedWrite, RejectionKey
 from barnabas_broker.coordinator.group.messages import (
     JoinOutcome,
     JoinRequest,
@@ -22,6 +21,7 @@ from barnabas_broker.coordinator.group.messages import (
     SyncOutcome,
     SyncRequest,
 )
+from barnabas_broker.coordinator.group.records import GroupMetadataRecord
 from barnabas_broker.coordinator.group.shard import GroupShard
 from barnabas_broker.coordinator.shard import ArmTimer, CoordinatorResult, Reply, Ticket
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -69,20 +69,19 @@ class GroupDriver:
         self._ids += 1
         ticket = f"ticket-{self._ids}"
         self.open.add(ticket)
-        before = self._recorded()
+        before = self.recorded()
         try:
             result = decide(ticket)
         except KafkaError as error:
             self._answer(Reply(ticket, error))
         else:
-            key = result.if_rejected
-            if isinstance(key, RejectionKey) and key.write is not RejectedWrite.EMPTYING:
-                assert self._recorded() == before, "what a record says changes by its replay alone"
+            if any(isinstance(r, GroupMetadataRecord) and r.value and r.value.members for r in result.records):
+                assert self.recorded() == before, "what a record carries changes by its replay alone"
             self.perform(result)
         return ticket
 
-    def _recorded(self) -> dict[str, Any]:
-        """What the records of the groups say, as the groups have it."""
+    def recorded(self) -> dict[str, Any]:
+        """What the records of the groups carry, as the groups have it."""
         return {
             name: (
                 *(group.state, group.generation, group.protocol, group.leader_id),
@@ -94,12 +93,8 @@ class GroupDriver:
     def perform(self, result: CoordinatorResult) -> None:
         """Append, replay, arm, reply."""
         if result.records and self.refuses is not None:
-            if result.if_rejected is None:
-                replies = [Reply(reply.ticket, self.refuses) for reply in result.replies]
-                result = CoordinatorResult(replies=replies, timers=result.timers)
-            else:
-                result = self.shard.on_rejected(result, self.refuses, now_ms=self.now_ms)
-                assert not result.records
+            result = self.shard.on_refused(result, self.refuses)
+            assert not result.records
         for record in result.records:
             assert self.shard.decode(*self.shard.encode(record)) == record
             self.log.append(record)

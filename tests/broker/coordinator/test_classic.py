@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
 import pytest
@@ -559,6 +560,80 @@ def test_a_static_member_is_not_dropped_for_missing_a_rebalance_but_for_its_sess
     assert len(driver.joined(waiting).members) == 2
     driver.advance(2 * REBALANCE_MS)
     assert "a" not in group.static_members
+
+
+# ---- refused writes --------------------------------------------------------------------------------------------------
+
+
+def everything(driver: GroupDriver) -> dict[str, object]:
+    """All that the group knows, copied."""
+    return copy.deepcopy({name: known for name, known in vars(driver.shard.groups[GROUP]).items() if name != "stats"})
+
+
+def test_a_refused_return_leaves_group_log_and_timers_as_they_were() -> None:
+    driver = GroupDriver()
+    ids = driver.stable_group(2, instances=("a", "b"))
+    before, timers, logged = everything(driver), dict(driver.timers), list(driver.log)
+    driver.advance(SESSION_MS // 2)
+    driver.refuses = CoordinatorNotAvailable()
+    offers = (("range", subscription(TOPIC)), ("sticky", b"more"))
+    ticket = driver.join(instance="b", protocols=offers, session_ms=2 * SESSION_MS)
+    assert driver.code(ticket) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (everything(driver), driver.timers, driver.log) == (before, timers, logged)
+    driver.refuses = None
+    back = driver.joined(driver.join(instance="b", protocols=offers, session_ms=2 * SESSION_MS))
+    member = driver.shard.groups[GROUP].members[back.member_id]
+    assert (member.protocols, member.session_timeout_ms) == (offers, 2 * SESSION_MS)
+    assert back.member_id not in ids
+
+
+def test_a_refused_assignment_leaves_the_last_one_and_parks_nobody() -> None:
+    driver = GroupDriver()
+    leader, follower = driver.stable_group(2)
+    tickets = driver.join(leader), driver.join(follower)
+    assert {driver.joined(ticket).generation for ticket in tickets} == {2}
+    group = driver.shard.groups[GROUP]
+    recorded, logged = driver.recorded(), list(driver.log)
+    waiting = driver.sync(follower, 2)
+    driver.refuses = CoordinatorNotAvailable()
+    done = driver.sync(leader, 2, {leader: b"new", follower: b"new"})
+    assert driver.code(done) is driver.code(waiting) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert (driver.recorded()[GROUP][1:], driver.log) == (recorded[GROUP][1:], logged)
+    assert [member.assignment for member in group.members.values()] == [b"0", b"1"]
+    assert (state(driver), group.pending_sync, driver.open) == (GroupState.PREPARING_REBALANCE, set(), set())
+    assert all(member.awaiting_sync is None for member in group.members.values())
+    driver.refuses = None
+    driver.advance(REBALANCE_MS)  # nobody comes back: the sessions of those that waited go on
+    assert state(driver) is GroupState.EMPTY
+
+
+def test_a_refused_emptying_leaves_the_log_as_it_was_and_the_group_knows_its_record() -> None:
+    driver = GroupDriver()
+    (member,) = driver.stable_group(1)
+    logged = list(driver.log)
+    driver.refuses = CoordinatorNotAvailable()
+    driver.leave((member, None))
+    assert (driver.log, driver.shard.groups[GROUP].has_record) == (logged, True)
+    assert list(driver.reload().groups[GROUP].members) == [member]
+
+    fresh = GroupDriver(group_initial_rebalance_delay_ms=0)
+    joined = fresh.joined(fresh.join(version=3))
+    fresh.refuses = CoordinatorNotAvailable()
+    fresh.leave((joined.member_id, None))
+    assert (state(fresh), fresh.shard.groups[GROUP].has_record, fresh.log) == (GroupState.EMPTY, False, [])
+
+
+def test_a_renamed_member_that_never_syncs_is_out_after_the_rebalance_timeout() -> None:
+    driver = GroupDriver()
+    tickets = [driver.join(instance=name, session_ms=2 * REBALANCE_MS) for name in ("a", "b")]
+    driver.advance(DELAY_MS)
+    driver.advance(DELAY_MS)
+    leader, _ = (driver.joined(ticket).member_id for ticket in tickets)
+    driver.sync(leader, 1, {}, instance="a")
+    back = driver.joined(driver.join(instance="b", session_ms=2 * REBALANCE_MS)).member_id
+    assert driver.shard.groups[GROUP].pending_sync == {back}
+    driver.advance(REBALANCE_MS)
+    assert set(driver.shard.groups[GROUP].members) == {leader}
 
 
 # ---- commits ---------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ class SumShard:
         self.fired: list[Hashable] = []
         self.abandoned: list[Ticket] = []
         self.parked: list[Ticket] = []
+        self.instead: CoordinatorResult | None = None
 
     def encode(self, record: int) -> tuple[bytes, bytes | None]:
         return new_key(), str(record).encode()
@@ -53,10 +54,8 @@ class SumShard:
     def replay(self, record: int) -> None:
         self.total += record
 
-    def on_rejected(self, planned: CoordinatorResult, error: KafkaError, *, now_ms: int) -> CoordinatorResult:
-        instead = CoordinatorResult()
-        instead.reply(planned.if_rejected, error.code.name)
-        return instead
+    def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+        return self.instead or result.refused(error)
 
     def on_committed(self, record: int) -> None:
         self.committed += record
@@ -231,18 +230,19 @@ def test_a_refused_append_changes_nothing(in_future: bool, error: KafkaError, co
     virtual_loop.run(main())
 
 
-def test_a_rejected_step_may_say_what_happens_instead() -> None:
+def test_a_shard_decides_what_happens_instead_of_a_refused_step() -> None:
     async def main() -> None:
         async with bench() as b:
-            await b.elect()
+            shard = await b.elect()
             b.log.refuses = NotEnoughReplicas()
 
             def decide(shard: SumShard, ticket: Ticket, now_ms: int) -> CoordinatorResult:
-                result = shard.add(5, ticket, now_ms)
-                result.if_rejected = ticket
-                return result
+                shard.instead = CoordinatorResult()
+                shard.instead.reply(ticket, "refused")
+                return shard.add(5, ticket, now_ms)
 
-            assert await b.runtime.write(0, decide) == "COORDINATOR_NOT_AVAILABLE"
+            assert await b.runtime.write(0, decide) == "refused"
+            assert (shard.total, b.runtime.stats.appends_refused) == (0, 1)
 
     virtual_loop.run(main())
 

@@ -8,16 +8,17 @@ Read next:  shard.py, which keeps the groups of one partition.
 States (valid previous ones in `VALID_PREVIOUS`):
     Empty ─join─► PreparingRebalance ─all joined, or time is up─► CompletingRebalance ─leader's sync─► Stable ─change─► Preparing…
                        └─nobody left─► Empty                             └─change─► PreparingRebalance
-Membership and timers are soft state: a new coordinator starts from the last record, in which members are as of the last
-assignment, and gives each a fresh session. Only two moments write a record: the leader's assignment (and a static member that
-takes over its old place), and the last member's leaving.
+Membership and timers are soft state, which steps change directly: a new coordinator starts from the last record, in which members
+are as of the last assignment, and gives each a fresh session. Three moments write a record: the leader's assignment, a static
+member's return to its old place, and the last member's leaving. What such a record carries changes by its replay alone.
 
 Not obvious:
 - A step raises KafkaError only before it has changed anything; afterwards refusals go out as replies.
-- What a record says changes by its replay alone. A step changes soft state only: who is parked, who is about to come, timers.
 - The session timer of a member that waits in a join or sync is moot: its request is its sign of life. Only a *new* member can
   expire while it joins: nobody ever told it its id, so nobody else can free its place.
 - The first rebalance of an empty group waits a while even when all members are there, for others to come (initial delay).
+- A record that is refused leaves the group as before the step, but for what the members must learn: an assignment that cannot be
+  written starts a rebalance; a group that nobody is in becomes empty unwritten.
 - Between the leader's record being appended and being committed the group is Stable already; answers wait in the runtime.
 
 Sources: KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-394 (member id), KIP-571, KIP-814.
@@ -26,7 +27,7 @@ Sources: KIP-62, KIP-134 (initial delay), KIP-345 (static members), KIP-394 (mem
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from typing import NamedTuple
@@ -109,26 +110,6 @@ class TimerKey(NamedTuple):
     member_id: str = ""
 
 
-class RejectedWrite(Enum):
-    """Which write of a group could not be made."""
-
-    ASSIGNMENT = "assignment"
-    """The members of the new generation are not told what they have: the group rebalances again."""
-    REPLACEMENT = "replacement"
-    """The static member keeps its old member id."""
-    EMPTYING = "emptying"
-    """Nobody is in the group, written or not: a coordinator that reads the older record times its members out."""
-
-
-class RejectionKey(NamedTuple):
-    """What a group's step wants done when its record is rejected (CoordinatorResult.if_rejected)."""
-
-    write: RejectedWrite
-    group_id: str
-    ticket: Ticket | None = None
-    """Of the request that asked for it."""
-
-
 class RebalanceReason(Enum):
     """Why a rebalance began."""
 
@@ -173,6 +154,34 @@ class ClassicMember:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
 
+def member_of(request: JoinRequest, member_id: str) -> ClassicMember:
+    """Who asks to join, under the id it gets."""
+    return ClassicMember(
+        member_id=member_id,
+        instance_id=request.instance_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        protocols=request.protocols,
+    )
+
+
+def restored_member(value: MemberValue, protocol: str | None, known: ClassicMember | None) -> ClassicMember:
+    """A member as its record has it. Of what was known of it before, only the rest of the same offer stays."""
+    chosen = (protocol or "", value.subscription)
+    return ClassicMember(
+        member_id=value.member_id,
+        instance_id=value.instance_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        session_timeout_ms=value.session_timeout_ms,
+        rebalance_timeout_ms=value.rebalance_timeout_ms,
+        protocols=known.protocols if known is not None and chosen in known.protocols else (chosen,),
+        assignment=value.assignment,
+    )
+
+
 class ClassicGroup:
     """One group. Every step returns what it wants done; see CoordinatorResult for the order."""
 
@@ -193,13 +202,14 @@ class ClassicGroup:
         """Ids given out by MEMBER_ID_REQUIRED whose owners have not come back yet."""
         self.pending_sync: set[str] = set()
         """Members of this generation that have not asked for their assignment."""
+        self.returning: ClassicMember | None = None
+        """A static member under its new id, between the step that takes it back and the replay of that step's record. The record
+        carries what it subscribed to by the chosen protocol; the rest of its offer is only here."""
         self.topics: frozenset[str] | None = None
         """Topics the members subscribe to; None when the metadata cannot be read."""
         self.has_record = False
         """Whether the log holds a GroupMetadata record of this group."""
         self.stats = GroupStats()
-        self._replacement: ClassicMember | None = None
-        """What a static member becomes when the record under way is replayed."""
         self._is_in_initial_delay = False
         self._has_new_member = False
         self._initial_remaining_ms = 0
@@ -271,17 +281,7 @@ class ClassicGroup:
             self.protocol_type = request.protocol_type
         if self.leader_id is None:
             self.leader_id = member_id
-        self.members[member_id] = ClassicMember(
-            member_id=member_id,
-            instance_id=request.instance_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            protocols=request.protocols,
-            is_new=True,
-            awaiting_join=ticket,
-        )
+        self.members[member_id] = replace(member_of(request, member_id), is_new=True, awaiting_join=ticket)
         if request.instance_id is not None:
             self.static_members[request.instance_id] = member_id
         if self.state is GroupState.PREPARING_REBALANCE and self.generation == 0:
@@ -315,7 +315,7 @@ class ClassicGroup:
 
     def _replace_static_member(
         self,
-        member: ClassicMember,
+        old: ClassicMember,
         request: JoinRequest,
         ticket: Ticket,
         out: CoordinatorResult,
@@ -323,75 +323,65 @@ class ClassicGroup:
         now_ms: int,
     ) -> None:
         """KIP-345: the instance came back, under a new member id; the old id is fenced from here on."""
-        fenced = FencedInstanceId(f"instance {member.instance_id} joined again")
-        out.reply(member.awaiting_join, fenced)
-        out.reply(member.awaiting_sync, fenced)
-        successor = replace(
-            member,
-            member_id=new_member_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            protocols=request.protocols,
-            awaiting_join=None,
-            awaiting_sync=None,
-        )
-        members = [successor if each is member else each for each in self.members.values()]
-        is_same = (
-            self.state is GroupState.STABLE
-            and choose_protocol([each.protocols for each in members]) == self.protocol
-            and subscribed_topics(successor.metadata(self.protocol))
-            == subscribed_topics(member.metadata(self.protocol))
-        )
-        if not is_same:
-            self._put_in_place(successor, of=member)
-            self._move_session(member, successor, out)
-            successor.awaiting_join = ticket
-            self._prepare_rebalance(out, RebalanceReason.JOIN)
+        back = replace(member_of(request, new_member_id), assignment=old.assignment, is_new=old.is_new)
+        fenced = FencedInstanceId(f"instance {old.instance_id} joined again")
+        out.reply(old.awaiting_join, fenced)
+        out.reply(old.awaiting_sync, fenced)
+        out.cancel(self._session_timer(old.member_id))
+        timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if back.is_new else back.session_timeout_ms
+        out.arm(self._session_timer(new_member_id), timeout_ms)
+        if self.state is GroupState.STABLE and self._is_same_without(old, back):
+            self._take_back(old, back, request, ticket, out, now_ms)
             return
+        self.members = {m.member_id: m for m in self._with(old, back)}
+        if back.instance_id is not None:
+            self.static_members[back.instance_id] = new_member_id
+        if self.leader_id == old.member_id:
+            self.leader_id = new_member_id
+        self._rename_pending_sync({old.member_id: new_member_id})
+        back.awaiting_join = ticket
+        self._prepare_rebalance(out, RebalanceReason.JOIN)
 
-        leader_id = new_member_id if self.leader_id == member.member_id else self.leader_id
-        assignments = {each.member_id: each.assignment for each in members}
-        value = self._to_value(assignments, now_ms, members=members, leader_id=leader_id)
-        self._replacement = successor
+    def _with(self, old: ClassicMember, back: ClassicMember) -> list[ClassicMember]:
+        """The members once `back` has taken the place of `old`."""
+        return [back if member is old else member for member in self.members.values()]
+
+    def _is_same_without(self, old: ClassicMember, back: ClassicMember) -> bool:
+        """Whether the assignment stays good: nobody would choose another protocol, and the member wants the same topics."""
+        return choose_protocol([m.protocols for m in self._with(old, back)]) == self.protocol and (
+            subscribed_topics(back.metadata(self.protocol)) == subscribed_topics(old.metadata(self.protocol))
+        )
+
+    def _take_back(
+        self,
+        old: ClassicMember,
+        back: ClassicMember,
+        request: JoinRequest,
+        ticket: Ticket,
+        out: CoordinatorResult,
+        now_ms: int,
+    ) -> None:
+        """Decide on a record of the same generation with the member under its new id; replaying it makes the change."""
+        members = self._with(old, back)
+        leader_id = back.member_id if self.leader_id == old.member_id else self.leader_id
+        assignments = {member.member_id: member.assignment for member in members}
+        value = self._to_value(members, leader_id, assignments, now_ms)
         out.records.append(GroupMetadataRecord(self.group_id, value))
-        out.if_rejected = RejectionKey(RejectedWrite.REPLACEMENT, self.group_id, ticket)
-        self._move_session(member, successor, out)
-        is_told_members = leader_id == new_member_id and request.supports_skipping_assignment
-        # Who cannot skip the assignment is told the leader's old id, so that nobody takes itself for the leader.
-        told_leader_id = leader_id if request.supports_skipping_assignment else self.leader_id
+        self.returning = back
+        is_leader = leader_id == back.member_id
+        known_leader_id = leader_id if request.supports_skipping_assignment else self.leader_id
         out.reply(
             ticket,
             JoinOutcome(
                 generation=self.generation,
                 protocol_type=self.protocol_type,
                 protocol_name=self.protocol,
-                leader_id=told_leader_id or "",
-                member_id=new_member_id,
-                members=self._joined_members(members) if is_told_members else (),
-                skip_assignment=is_told_members,
+                leader_id=known_leader_id or "",
+                member_id=back.member_id,
+                members=self._joined(members) if is_leader and request.supports_skipping_assignment else (),
+                skip_assignment=is_leader and request.supports_skipping_assignment,
             ),
         )
-
-    def _put_in_place(self, successor: ClassicMember, *, of: ClassicMember) -> None:
-        """A static member goes on under another member id, in the same place."""
-        self.members = {m.member_id: m for m in (successor if m is of else m for m in self.members.values())}
-        if successor.instance_id is not None:
-            self.static_members[successor.instance_id] = successor.member_id
-        if self.leader_id == of.member_id:
-            self.leader_id = successor.member_id
-        self._rename_in_pending_sync(of.member_id, successor.member_id)
-
-    def _rename_in_pending_sync(self, old_member_id: str, member_id: str) -> None:
-        if old_member_id in self.pending_sync:
-            self.pending_sync.remove(old_member_id)
-            self.pending_sync.add(member_id)
-
-    def _move_session(self, member: ClassicMember, successor: ClassicMember, out: CoordinatorResult) -> None:
-        out.cancel(self._session_timer(member.member_id))
-        timeout_ms = NEW_MEMBER_JOIN_TIMEOUT_MS if successor.is_new else successor.session_timeout_ms
-        out.arm(self._session_timer(successor.member_id), timeout_ms)
 
     # ---- the rebalance -------------------------------------------------------------------------------------------
 
@@ -459,17 +449,35 @@ class ClassicGroup:
         out.arm(self._timer(TimerKind.SYNC), self.rebalance_timeout_ms)
 
     def _become_empty(self, out: CoordinatorResult, now_ms: int) -> None:
-        out.records.append(GroupMetadataRecord(self.group_id, self._emptied(now_ms)))
-        out.if_rejected = RejectionKey(RejectedWrite.EMPTYING, self.group_id)
-
-    def _emptied(self, now_ms: int) -> GroupMetadataValue:
-        return GroupMetadataValue(
+        value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation + 1,
             protocol=None,
             leader=None,
             state_timestamp_ms=now_ms,
         )
+        out.records.append(GroupMetadataRecord(self.group_id, value))
+
+    def on_refused(self, value: GroupMetadataValue, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+        """A generation could not be written, so it was not replayed: the group is as the step found it, and the step's requests
+        are still parked.
+
+        Args:
+            value: the generation, from the one record of `result`.
+        """
+        if not value.members:
+            # Nobody is in the group, written or not: a coordinator that reads the older record will time its members out.
+            self._become(value)
+            return CoordinatorResult(replies=result.replies, timers=result.timers)
+        if self.state is GroupState.STABLE:
+            # A static member's return: the old id stays the member, its session goes on.
+            self.returning = None
+            return replace(result.refused(error), timers=[])
+        out = result.refused(error)
+        for member in self.members.values():
+            member.awaiting_sync = None
+        self._prepare_rebalance(out, RebalanceReason.WRITE_FAILED)
+        return out
 
     # ---- SyncGroup -----------------------------------------------------------------------------------------------
 
@@ -506,9 +514,8 @@ class ClassicGroup:
         return out
 
     def _assign(self, assignments: dict[str, bytes], out: CoordinatorResult, now_ms: int) -> None:
-        for member in self.members.values():
-            if member.awaiting_sync is None:
-                continue
+        """Decide on the record of the assignment, and on the answers to everyone who waits for it."""
+        for member in [m for m in self.members.values() if m.awaiting_sync is not None]:
             out.arm(self._session_timer(member.member_id), member.session_timeout_ms)
             out.reply(
                 member.awaiting_sync,
@@ -518,8 +525,8 @@ class ClassicGroup:
                     assignment=assignments.get(member.member_id, b""),
                 ),
             )
-        out.records.append(GroupMetadataRecord(self.group_id, self._to_value(assignments, now_ms)))
-        out.if_rejected = RejectionKey(RejectedWrite.ASSIGNMENT, self.group_id)
+        value = self._to_value(self.members.values(), self.leader_id, assignments, now_ms)
+        out.records.append(GroupMetadataRecord(self.group_id, value))
 
     # ---- Heartbeat, LeaveGroup, OffsetCommit ---------------------------------------------------------------------
 
@@ -682,35 +689,25 @@ class ClassicGroup:
     # ---- state ---------------------------------------------------------------------------------------------------
 
     def replay(self, value: GroupMetadataValue) -> None:
-        """Take the generation that a record tells of: Stable with its members, or Empty."""
+        """Take over the generation of a record: Stable with its members, or Empty. Nobody waits for a join or sync in it."""
+        self._become(value)
+        self.has_record = True
+
+    def _become(self, value: GroupMetadataValue) -> None:
         if value.generation < self.generation:
             raise InvariantViolated(
                 f"group {self.group_id}: generation {value.generation} after {self.generation} in the log"
             )
-        known = self.members
-        successor, self._replacement = self._replacement, None
-        if successor is not None:
-            self._rename_in_pending_sync(self.static_members[successor.instance_id or ""], successor.member_id)
-            known = {**known, successor.member_id: successor}
-        self.members = {}
-        for told in value.members:
-            protocol = (value.protocol or "", told.subscription)
-            member = known.get(told.member_id)
-            # While loading, a member known from an older record may have changed since; live it is the one that was written.
-            if member is None or protocol not in member.protocols:
-                member = ClassicMember(
-                    member_id=told.member_id,
-                    instance_id=told.instance_id,
-                    client_id=told.client_id,
-                    client_host=told.client_host,
-                    session_timeout_ms=told.session_timeout_ms,
-                    rebalance_timeout_ms=told.rebalance_timeout_ms,
-                    protocols=(protocol,),
-                )
-            member.assignment = told.assignment
-            member.awaiting_sync = None  # its answer goes out with the commit of this record
-            self.members[told.member_id] = member
-        self.static_members = {m.instance_id: m.member_id for m in self.members.values() if m.instance_id is not None}
+        known = dict(self.members)
+        if self.returning is not None:
+            known[self.returning.member_id] = self.returning
+        static_members = {m.instance_id: m.member_id for m in value.members if m.instance_id is not None}
+        self._rename_pending_sync(
+            {old: static_members.get(instance, old) for instance, old in self.static_members.items()}
+        )
+        self.members = {m.member_id: restored_member(m, value.protocol, known.get(m.member_id)) for m in value.members}
+        self.static_members = static_members
+        self.returning = None
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation
         self.protocol = value.protocol
@@ -718,29 +715,9 @@ class ClassicGroup:
         self.state_timestamp_ms = value.state_timestamp_ms
         self.state = GroupState.STABLE if value.members else GroupState.EMPTY
         self.topics = self._subscribed_topics()
-        self.has_record = True
 
-    def on_rejected(
-        self, key: RejectionKey, planned: CoordinatorResult, error: KafkaError, *, now_ms: int
-    ) -> CoordinatorResult:
-        """The record of a step could not be appended; returns what is done instead."""
-        out = CoordinatorResult()
-        if key.write is RejectedWrite.ASSIGNMENT:
-            for member in self.members.values():
-                if member.awaiting_sync is not None:
-                    out.reply(member.awaiting_sync, error)
-                    member.awaiting_sync = None
-                    out.arm(self._session_timer(member.member_id), member.session_timeout_ms)
-            self._prepare_rebalance(out, RebalanceReason.WRITE_FAILED)
-        elif key.write is RejectedWrite.REPLACEMENT:
-            self._replacement = None
-            out.reply(key.ticket, error)
-        else:
-            had_record = self.has_record
-            self.replay(self._emptied(now_ms))
-            self.has_record = had_record
-            out = CoordinatorResult(replies=planned.replies, timers=planned.timers)
-        return out
+    def _rename_pending_sync(self, new_ids: dict[str, str]) -> None:
+        self.pending_sync = {new_ids.get(member_id, member_id) for member_id in self.pending_sync}
 
     def die(self) -> None:
         """The group was deleted."""
@@ -784,18 +761,13 @@ class ClassicGroup:
         )
 
     def _to_value(
-        self,
-        assignments: dict[str, bytes],
-        now_ms: int,
-        *,
-        members: Sequence[ClassicMember] | None = None,
-        leader_id: str | None = None,
+        self, members: Iterable[ClassicMember], leader_id: str | None, assignments: Mapping[str, bytes], now_ms: int
     ) -> GroupMetadataValue:
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
             protocol=self.protocol,
-            leader=leader_id or self.leader_id,
+            leader=leader_id,
             state_timestamp_ms=now_ms,
             members=tuple(
                 MemberValue(
@@ -808,7 +780,7 @@ class ClassicGroup:
                     member.metadata(self.protocol),
                     assignments.get(member.member_id, b""),
                 )
-                for member in (self.members.values() if members is None else members)
+                for member in members
             ),
         )
 
@@ -817,7 +789,7 @@ class ClassicGroup:
             return None
         return all_subscribed_topics(member.metadata(self.protocol) for member in self.members.values())
 
-    def _joined_members(self, members: Iterable[ClassicMember]) -> tuple[JoinedMember, ...]:
+    def _joined(self, members: Iterable[ClassicMember]) -> tuple[JoinedMember, ...]:
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol)) for member in members
         )
@@ -830,7 +802,7 @@ class ClassicGroup:
             protocol_name=self.protocol,
             leader_id=self.leader_id or "",
             member_id=member.member_id,
-            members=self._joined_members(self.members.values()) if is_leader else (),
+            members=self._joined(self.members.values()) if is_leader else (),
         )
 
     def _move_to(self, state: GroupState) -> None:

@@ -20,7 +20,7 @@ from barnabas_broker.coordinator.errors import (
     UnknownMemberId,
 )
 from barnabas_broker.coordinator.group import records as codec
-from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState, RejectionKey, TimerKey
+from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState, TimerKey
 from barnabas_broker.coordinator.group.messages import (
     NO_MEMBER,
     CommittedOffset,
@@ -307,11 +307,12 @@ class GroupShard:
                 # Not what this coordinator writes, but a compacted log may bring the tombstone before older offsets.
                 self.groups[record.group_id] = self._new_group(record.group_id)
 
-    def on_rejected(self, planned: CoordinatorResult, error: KafkaError, *, now_ms: int) -> CoordinatorResult:
-        """See CoordinatorShard.on_rejected."""
-        key = planned.if_rejected
-        assert isinstance(key, RejectionKey), f"no group asked for {key!r}"
-        return self.groups[key.group_id].on_rejected(key, planned, error, now_ms=now_ms)
+    def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
+        """Records could not be appended; a generation among them needs its group's care, see ClassicGroup.on_refused."""
+        for record in result.records:
+            if isinstance(record, GroupMetadataRecord) and record.value is not None:
+                return self.groups[record.group_id].on_refused(record.value, result, error)
+        return result.refused(error)
 
     def on_committed(self, record: GroupRecord) -> None:
         """The record is below the high watermark: readers may see it."""
