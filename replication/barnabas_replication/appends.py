@@ -72,7 +72,6 @@ class Appends:
         config: ReplicationConfig,
         recompression: Recompression,
         request_flush: Callable[[UnifiedLog], None],
-        on_storage_error: Callable[[Partition, Exception], None],
         clock_ms: Callable[[], int],
         stats: Stats,
     ) -> None:
@@ -82,7 +81,6 @@ class Appends:
         self._config = config
         self._recompression = recompression
         self._request_flush = request_flush
-        self._on_storage_error = on_storage_error
         self._clock_ms = clock_ms
         self._stats = stats
         self._loop = asyncio.get_running_loop()
@@ -240,7 +238,7 @@ class Appends:
             try:
                 log.write_pending()
             except (OSError, StorageFailed) as error:
-                self._on_storage_error(partition, error)
+                partition.host.give_up(partition, error)
                 continue
             if log.durability.written_end_offset < log.log_end_offset:
                 self._held_back[partition] = None

@@ -1,119 +1,38 @@
 """The follower's side: one task per leader broker keeps all partitions it leads in step with it.
 
-May touch:  its partitions, its peer, loop timers.        Must not touch: other leaders' partitions, requests of clients.
-Invariants: one fetch in flight; a partition whose log is not durable to its end is left out of it or names its flushed offset
-            beside the one it asks at, because one of them is its promise to the leader; an answer counts only if leader epoch
-            and log end are still those it was asked with.
-Read next:  fetch_plan.py (what is decided), partition.py (append_as_follower, truncate_for).
+May touch:  its peer, loop timers, what it follows through followed.py.     Must not touch: logs, requests of clients.
+Invariants: one fetch in flight; a cancelled or interrupted fetch is never taken in.
+Read next:  followed.py (what is asked for, what becomes of an answer), peer.py (the connection).
 
 Not obvious:
-- After a fetch that brought data we wait for its flush before the next fetch, since a long poll without those partitions
-  would delay their acknowledgement by its whole wait. A flush older than FLUSH_WAIT_MS lets the others go on without.
-- But where the answer was full, the leader has more, and we ask for that at once, naming what is flushed (needs
-  metadata.version 3): fetch, write and flush one after another left disk and CPU idle in turn. Measured in turn, RF 3, durable,
-  1 MiB batches on two cores: from 0.70 to 0.76 of the page cache's MB/s, and four flushes in place of seven. Nothing is asked
-  for ahead of a flush that takes long, or the unflushed would grow without bound.
-- No fetch goes out only to tell of a flush. Traced under the same load, 16 MiB in flight to each leader: of 53 ms from append
-  to commit 37 pass until the later follower has the bytes, 9 are a follower's flush, 6 the news of it (means). Most of the wait
-  is for the fetches, which more of them would lengthen: concluded from the trace, not tried.
-- A leader drops followers that are silent while writes wait for them. One whose flush takes long is not silent: it fetches its
-  other partitions, or nothing at all once a second. Where some are asked for meanwhile, the leader takes it as said for all.
+- A leader drops followers that are silent while writes wait for them. A follower whose flush takes long is not silent: it fetches its
+  other partitions, or nothing at all once a second. A fetch of some partitions counts for all of them.
 - A partition given to us while a fetch is parked at the leader would wait for that fetch to end, up to
   replica.fetch.wait.max.ms. So a parked fetch is given up (INTERRUPT_AFTER_MS later) and asked anew with the newcomer.
-- UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER right after a leader change mean that the leader's metadata is some ms
-  behind ours: the first pauses are short and double up to replica.fetch.backoff.ms.
-- Each fetch begins with the partitions that were not served last, or a busy one would starve the rest of a bounded answer.
 - Nobody but a fetcher bounds how long its fetch takes, with one timer that is set again when it comes, not one per fetch: a
   round then costs a tenth less (asyncio.timeout and the timers below it took 20 of 185 us, measured).
-- A partition in a fetch costs both sides some 6 us and the wire's share even when it is idle, so a busy partition among 200
-  idle ones paid 1.2 ms per round (measured; 0.1 ms alone). Where there are many, fetches ask for the busy ones only, and for
-  all every WHOLE_FETCH_EVERY_MS: that much later the first record of an idle partition is noticed, and only while others
-  are busy.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Sequence
 
-from barnabas_log.errors import OutOfDescriptors, StorageFailed
-from barnabas_log.unified_log import UnifiedLog
-from barnabas_replication import follower_log
-from barnabas_replication.config import ReplicationConfig
-from barnabas_replication.fetch_plan import (
-    Meaning,
-    backoff_ms,
-    is_current,
-    is_cut,
-    is_full,
-    meaning_of,
-    throttled_until_ms,
-    wait_ms,
-)
+from barnabas_replication.fetch_plan import backoff_ms
+from barnabas_replication.followed import FetcherParts, FollowedPartitions
 from barnabas_replication.partition import Partition
-from barnabas_replication.peer import FetchedPartition, Peer, PeerFactory
+from barnabas_replication.peer import FetchedPartition, Peer
 from barnabas_replication.requests import FetchPartitionSpec, FetchSpec
-from barnabas_replication.stats import Stats
-from barnabas_replication.throttle import ThrottleSide
-from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Endpoint, TopicPartition
+from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
 logger = logging.getLogger(__name__)
 
 ALIVE_EVERY_MS = 1_000
 """While nothing may be asked for, a fetch of nothing goes out this often: it shows the leader that we live."""
-FLUSH_WAIT_MS = 20
-"""How long a flush may hold up the next fetch of the other partitions; a flush older than this is a stall."""
 INTERRUPT_AFTER_MS = 10
 """A fetch that is still out this long after a partition was added is taken to be parked at the leader."""
-WHOLE_FETCH_EVERY_MS = 5
-"""While some partitions are busy, the idle ones are asked for this often."""
-BUSY_MS = 10
-"""A partition is busy for this long after it brought data, and at least until its flush lets it be asked for once more."""
-WHOLE_FETCH_SIZE = 4
-"""With no more partitions than this every fetch asks for all."""
-REFUSALS_TOLD_EVERY_MS = 60_000
-"""Of a partition whose batches are refused again and again: one line, and its count, in this time."""
-
-
-class FollowedPartition:
-    """One partition that a fetcher keeps in step, and its pauses."""
-
-    __slots__ = ("busy_until_ms", "failures", "leader_epoch", "not_before_ms", "partition", "refusals", "tell_at_ms")
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.leader_epoch = partition.leader_epoch
-        self.not_before_ms = 0
-        self.failures = 0
-        self.refusals = 0
-        """Answers in a row that the log did not take."""
-        self.tell_at_ms = 0
-        self.busy_until_ms = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetcherParts:
-    """What all fetchers of a broker share."""
-
-    broker_id: BrokerId
-    broker_epoch: Callable[[], int]
-    config: ReplicationConfig
-    peers: PeerFactory
-    request_flush: Callable[[UnifiedLog], None]
-    on_storage_error: Callable[[Partition, Exception], None]
-    """The log of a followed partition cannot be written."""
-    random: Random
-    """For jitter only."""
-    stats: Stats
-    throttle: ThrottleSide
-    """For replicas that are not in sync."""
-    may_fetch_ahead: Callable[[], bool]
-    """Whether all leaders read flushed offsets."""
 
 
 class Fetcher:
@@ -127,16 +46,8 @@ class Fetcher:
         self._parts = parts
         self._config = parts.config
         self._stats = parts.stats
-        self._throttle = parts.throttle
         self._loop = asyncio.get_running_loop()
-        self._followed: dict[TopicPartition, FollowedPartition] = {}
-        self._busy: dict[TopicPartition, FollowedPartition] = {}
-        self._whole_fetch_due_ms = 0
-        self._unflushed: dict[Partition, None] = {}
-        """Those whose flush the next fetch waits for."""
-        self._cut: dict[Partition, None] = {}
-        """Not flushed, and the leader has more of them than its last answer held."""
-        self._go_without_unflushed_ms = 0
+        self._followed = FollowedPartitions(leader_id, parts)
         self._peer: Peer | None = None
         self._peer_endpoint: Endpoint | None = None
         self._failures = 0
@@ -152,36 +63,27 @@ class Fetcher:
         self._is_interrupted = False
         self._watchdog: asyncio.TimerHandle | None = None
 
-    # ------------------------------------------------------------------ told by the manager
+    # ------------------------------------------------------------------ called by the pool
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def add(self, partition: Partition) -> None:
         """Follow the leader in this partition from its log end on; again with a newer epoch replaces the older."""
-        self._followed[partition.topic_partition] = FollowedPartition(partition)
-        self._busy.pop(partition.topic_partition, None)
-        self._whole_fetch_due_ms = 0
+        self._followed.add(partition)
         self._wake()
         if self._fetch_began_s is not None:
             self._loop.call_later(INTERRUPT_AFTER_MS / 1000, self._interrupt, self._fetch_number)
 
     def remove(self, partition: Partition) -> None:
         """Follow it no more; an answer on its way is ignored."""
-        self._followed.pop(partition.topic_partition, None)
-        self._busy.pop(partition.topic_partition, None)
-        self._unflushed.pop(partition, None)
-        self._cut.pop(partition, None)
+        self._followed.remove(partition)
         self._wake()
 
     def on_flushed(self, partition: Partition) -> None:
         """The partition's log is durable further than before."""
-        if partition in self._unflushed:
-            if _is_durable(partition):
-                del self._unflushed[partition]
-                self._wake()
-            elif partition in self._cut:  # a flush that took long held it back
-                self._wake()
+        if self._followed.note_flushed(partition):
+            self._wake()
 
     def set_endpoint(self, endpoint: Endpoint | None) -> None:
         """The leader may have moved to another address."""
@@ -209,35 +111,21 @@ class Fetcher:
                 if now_ms < self._not_before_ms:
                     await self._pause_until(self._not_before_ms)
                     continue
-                if self._is_flush_awaited(now_ms) and not self._cut:
-                    await self._pause_until(self._go_without_unflushed_ms)
-                    continue
-                specs, next_due_ms, is_ahead = self._due(now_ms)
-                if not is_ahead and self._is_flush_awaited(now_ms):
-                    await self._pause_until(self._go_without_unflushed_ms)
-                    continue
-                if not specs:
-                    alive_due_ms = self._last_fetch_ms + ALIVE_EVERY_MS
-                    if self._followed and now_ms >= alive_due_ms:
-                        await self._fetch_once([], 0, now_s)
-                    else:
-                        due_ms = alive_due_ms if self._followed else None
-                        await self._pause_until(due_ms if next_due_ms is None else min(next_due_ms, alive_due_ms))
-                    continue
-                # One that asks ahead must not be parked: it would keep the news of its flush from the leader.
-                await self._fetch_once(specs, 0 if is_ahead else self._wait_ms(now_ms, next_due_ms), now_s)
+                due = self._followed.due(now_ms)
+                if due.specs:
+                    await self._fetch_once(due.specs, due.wait_ms, now_s)
+                elif due.is_flush_awaited or not self._followed:
+                    await self._pause_until(due.next_due_ms)
+                elif now_ms >= (alive_due_ms := self._last_fetch_ms + ALIVE_EVERY_MS):
+                    await self._fetch_once([], 0, now_s)
+                else:
+                    next_due_ms = due.next_due_ms
+                    await self._pause_until(alive_due_ms if next_due_ms is None else min(next_due_ms, alive_due_ms))
         finally:
             if self._watchdog is not None:
                 self._watchdog.cancel()
             if self._peer is not None:
                 await self._peer.close()
-
-    def _is_flush_awaited(self, now_ms: int) -> bool:
-        return bool(self._unflushed) and now_ms < self._go_without_unflushed_ms
-
-    def _wait_ms(self, now_ms: int, next_due_ms: int | None) -> int:
-        longest_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
-        return wait_ms(longest_ms, next_due_ms=next_due_ms, now_ms=now_ms)
 
     async def _fetch_once(self, specs: list[FetchPartitionSpec], wait_ms: int, began_s: float) -> None:
         sent = {(spec.topic, spec.partition): spec for spec in specs}
@@ -275,7 +163,8 @@ class Fetcher:
             now_s = self._loop.time()
             self._stats.replica_fetch_s.observe(now_s - began_s)
             self._failures = 0
-            self._take_in(answer, sent, int(now_s * 1000))
+            if self._followed.take_in(answer, sent, int(now_s * 1000)):
+                self._peer_endpoint = None  # the next fetch connects anew
             return
         if isinstance(failure, asyncio.CancelledError):
             if not is_ours:
@@ -313,228 +202,17 @@ class Fetcher:
             self._peer_endpoint = endpoint
         return self._peer
 
-    def _due(self, now_ms: int) -> tuple[list[FetchPartitionSpec], int | None, bool]:
-        """What to ask for now, when something that is left out is due, and whether some of it is asked for ahead of a flush."""
-        specs = []
-        next_due_ms: int | None = None
-        is_ahead = False
-        bytes_max = self._config.replica_fetch_bytes_max
-        asked_for = self._followed
-        if self._busy and now_ms < self._whole_fetch_due_ms and len(asked_for) > WHOLE_FETCH_SIZE:
-            asked_for = self._busy
-            next_due_ms = self._whole_fetch_due_ms
-        else:
-            self._whole_fetch_due_ms = now_ms + WHOLE_FETCH_EVERY_MS
-            for topic_partition, followed in tuple(self._busy.items()):
-                if followed.busy_until_ms <= now_ms and followed.partition not in self._unflushed:
-                    del self._busy[topic_partition]
-        throttle = self._throttle
-        is_throttling = throttle.is_on
-        for topic_partition, followed in asked_for.items():
-            not_before_ms = followed.not_before_ms
-            if is_throttling and self._is_throttled(followed.partition):
-                not_before_ms = throttled_until_ms(
-                    not_before_ms=not_before_ms, ready_at_ms=throttle.ready_at_ms(now_ms), now_ms=now_ms
-                )
-            if not_before_ms > now_ms:
-                if next_due_ms is None or not_before_ms < next_due_ms:
-                    next_due_ms = not_before_ms
-                continue
-            partition = followed.partition
-            flushed_offset = NO_OFFSET
-            if not _is_durable(partition) and not self._await_flush(partition, now_ms):
-                if partition not in self._cut or not _may_fetch_on(partition):
-                    continue
-                flushed_offset = partition.durable_end_offset
-                is_ahead = True
-            if self._unflushed:
-                self._unflushed.pop(partition, None)
-            if self._cut:
-                self._cut.pop(partition, None)
-            log = partition.log
-            specs.append(
-                FetchPartitionSpec(
-                    topic_partition.topic,
-                    partition.topic_id,
-                    topic_partition.partition,
-                    followed.leader_epoch,
-                    log.log_end_offset,
-                    log.latest_epoch,
-                    log.log_start_offset,
-                    throttle.bytes_max(now_ms, bytes_max)
-                    if is_throttling and self._is_throttled(partition)
-                    else bytes_max,
-                    flushed_offset,
-                )
-            )
-        return specs, next_due_ms, is_ahead
-
-    def _is_throttled(self, partition: Partition) -> bool:
-        """Whether our replica may catch up only as fast as the throttle says; one in sync is never held back."""
-        return self._parts.broker_id not in partition.isr.committed and self._throttle.covers(
-            *partition.topic_partition, self._parts.broker_id
-        )
-
-    # ------------------------------------------------------------------ what the leader said
-
-    def _take_in(
-        self, answer: Sequence[FetchedPartition], sent: dict[tuple[str, int], FetchPartitionSpec], now_ms: int
-    ) -> None:
-        followed_partitions = self._followed
-        served: list[TopicPartition] = []
-        is_whole_cut = is_full(answer, bytes_max=self._config.replica_fetch_response_bytes_max)
-        for fetched in answer:
-            key = (fetched.topic, fetched.partition)
-            asked = sent.get(key)
-            followed = followed_partitions.get(key)  # type: ignore[call-overload]
-            if asked is None or followed is None:
-                continue
-            partition = followed.partition
-            if not is_current(asked, leader_epoch=followed.leader_epoch, log_end_offset=partition.log.log_end_offset):
-                continue
-            try:
-                if self._take_in_one(followed, fetched, now_ms):
-                    served.append(partition.topic_partition)
-                    followed.busy_until_ms = now_ms + BUSY_MS
-                    has_more = is_whole_cut or is_cut(fetched, asked)
-                    if has_more and partition in self._unflushed and self._parts.may_fetch_ahead():
-                        self._cut[partition] = None
-            except (OSError, StorageFailed) as error:
-                self._parts.on_storage_error(partition, error)
-            except OutOfDescriptors as error:
-                logger.warning("%s: fetched again later: %s", partition.topic_partition, error)
-                self._pause(followed, now_ms)
-            except KafkaError as error:
-                self._refuse(followed, error, now_ms)
-        if len(followed_partitions) > 1:
-            for topic_partition in served:
-                moved = followed_partitions.pop(topic_partition, None)
-                if moved is not None:
-                    followed_partitions[topic_partition] = moved
-                    self._busy.pop(topic_partition, None)
-                    self._busy[topic_partition] = moved
-
-    def _take_in_one(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
-        """Returns whether it brought data."""
-        partition = followed.partition
-        log = partition.log
-        meaning = meaning_of(
-            fetched,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            latest_epoch=log.latest_epoch,
-        )
-        if meaning is Meaning.APPEND:
-            return self._append(followed, fetched, now_ms)
-        if meaning is Meaning.TRUNCATE:
-            followed.failures = 0
-            assert fetched.diverging_epoch is not None
-            self._truncate(partition, EpochEnd(*fetched.diverging_epoch))
-        elif meaning is Meaning.START_OVER:
-            logger.warning(
-                "%s: offset %d is out of the leader's range, starting over at %d",
-                partition.topic_partition,
-                log.log_end_offset,
-                fetched.log_start_offset,
-            )
-            follower_log.restart_at(partition, fetched.log_start_offset)
-        elif meaning is Meaning.FORGET_EPOCH:
-            log.truncate_to(log.log_end_offset)
-        elif meaning is Meaning.WAIT:
-            self._pause(followed, now_ms)
-        else:
-            self._stats.replica_fetch_errors += 1
-            level = logging.INFO if followed.failures else logging.DEBUG
-            code = fetched.error_code
-            logger.log(level, "%s: broker %d answers %s", partition.topic_partition, self.leader_id, code.name)
-            self._pause(followed, now_ms)
-        return False
-
-    def _append(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:
-        """Returns whether the log grew."""
-        partition = followed.partition
-        has_grown = follower_log.append_as_follower(
-            partition,
-            fetched.records,
-            high_watermark=fetched.high_watermark,
-            log_start_offset=fetched.log_start_offset,
-        )
-        followed.failures = followed.refusals = 0
-        if has_grown:
-            self._stats.replicated_bytes += len(fetched.records)
-            if self._throttle.is_on and self._is_throttled(partition):
-                self._throttle.take(len(fetched.records), now_ms)
-            if not _is_durable(partition):
-                self._await_flush(partition, now_ms)
-        return has_grown
-
-    def _refuse(self, followed: FollowedPartition, error: KafkaError, now_ms: int) -> None:
-        """The log did not take what came. Once it may have been the connection; a leader that is asked for the same offset again
-        and again checks its own copy (Partition._note_repeat)."""
-        followed.refusals += 1
-        if now_ms >= followed.tell_at_ms:
-            followed.tell_at_ms = now_ms + REFUSALS_TOLD_EVERY_MS
-            logger.error(
-                "%s: what broker %d sent is refused (%d in a row): %s; if that goes on, its copy is damaged: "
-                "`barnabas explain partition %s` says what becomes of it",
-                followed.partition.topic_partition,
-                self.leader_id,
-                followed.refusals,
-                error,
-                followed.partition.topic_partition,
-            )
-        if followed.refusals == 1:
-            self._peer_endpoint = None  # the next fetch connects anew
-        self._pause(followed, now_ms)
-
-    def _truncate(self, partition: Partition, leader: EpochEnd) -> None:
-        end_before = partition.log.log_end_offset
-        step = follower_log.truncate_for(partition, leader)
-        self._stats.truncations += 1
-        self._stats.truncations_below_high_watermark += step.is_below_high_watermark
-        logger.info(
-            "%s: truncated from %d to %d (leader's epoch %d ends at %d)",
-            partition.topic_partition,
-            end_before,
-            step.offset,
-            leader.epoch,
-            leader.end_offset,
-        )
-
     # ------------------------------------------------------------------ waiting
 
-    def _await_flush(self, partition: Partition, now_ms: int) -> bool:
-        """Have the log made durable; returns whether it is already."""
-        if partition not in self._unflushed:
-            try:
-                partition.log.write_pending()
-            except StorageFailed as error:
-                # Not within this call: it would take the partition out of what is being looked through.
-                self._loop.call_soon(self._parts.on_storage_error, partition, error)
-                return False
-            if _is_durable(partition):
-                return True
-            self._unflushed[partition] = None
-            self._go_without_unflushed_ms = now_ms + FLUSH_WAIT_MS
-            self._parts.request_flush(partition.log)
-        return False
-
-    def _pause(self, followed: FollowedPartition, now_ms: int) -> None:
-        followed.not_before_ms = now_ms + self._backoff_ms(followed.failures)
-        followed.failures += 1
-
     def _back_off(self, error: BaseException) -> None:
-        pause_ms = self._backoff_ms(self._failures)
+        jitter = self._parts.random.uniform(0.8, 1.2)
+        pause_ms = backoff_ms(self._failures, longest_ms=self._config.replica_fetch_backoff_ms, jitter=jitter)
         level = logging.DEBUG if self._failures else logging.INFO
         logger.log(
             level, "fetching from broker %d failed, again in %d ms: %s", self.leader_id, pause_ms, error or type(error)
         )
         self._failures += 1
         self._not_before_ms = self._now_ms() + pause_ms
-
-    def _backoff_ms(self, failures: int) -> int:
-        jitter = self._parts.random.uniform(0.8, 1.2)
-        return backoff_ms(failures, longest_ms=self._config.replica_fetch_backoff_ms, jitter=jitter)
 
     async def _pause_until(self, due_ms: int | None) -> None:
         """Sleep until then (None: for as long as it takes) or until woken."""
@@ -562,12 +240,3 @@ class Fetcher:
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
-
-
-def _may_fetch_on(partition: Partition) -> bool:
-    """Whether what comes could be written: no flush that takes long holds writes back."""
-    return partition.log.listener.may_write(partition.log)
-
-
-def _is_durable(partition: Partition) -> bool:
-    return partition.durable_end_offset >= partition.log.log_end_offset

@@ -13,7 +13,8 @@ from random import Random
 
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
-from barnabas_replication.fetcher import Fetcher, FetcherParts
+from barnabas_replication.fetcher import Fetcher
+from barnabas_replication.followed import FetcherParts
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
@@ -33,7 +34,6 @@ class Followers:
         config: ReplicationConfig,
         peers: PeerFactory,
         request_flush: Callable[[UnifiedLog], None],
-        on_storage_error: Callable[[Partition, Exception], None],
         random: Random,
         stats: Stats,
         throttle: ThrottleSide,
@@ -46,7 +46,6 @@ class Followers:
             config=config,
             peers=peers,
             request_flush=request_flush,
-            on_storage_error=on_storage_error,
             random=random,
             stats=stats,
             throttle=throttle,

@@ -162,7 +162,6 @@ class ReplicaManager(LogManagerListener):
             config=config,
             recompression=self.recompression,
             request_flush=logs.request_flush,
-            on_storage_error=self._on_storage_error,
             clock_ms=clock_ms,
             stats=self.stats,
         )
@@ -175,7 +174,6 @@ class ReplicaManager(LogManagerListener):
             config=config,
             peers=peers,
             request_flush=logs.request_flush,
-            on_storage_error=self._on_storage_error,
             random=random,
             stats=self.stats,
             throttle=self.throttle.as_follower,
@@ -705,12 +703,13 @@ class ReplicaManager(LogManagerListener):
         """A log directory has failed: its partitions are served no more until the broker starts again."""
         for partition in tuple(self._partitions.values()):
             if _directory_of(partition) == directory:
-                self._on_storage_error(partition, error)
+                self.give_up(partition, error)
         self.listener.on_directory_failed(directory, error)
 
-    def _on_storage_error(self, partition: Partition, error: Exception) -> None:
+    def give_up(self, partition: Partition, error: Exception) -> None:
+        """See PartitionHost."""
         if partition.storage_error is not None or isinstance(error, NoRoom):
-            return  # the log manager was told of a want of room, and tells `set_room`
+            return  # the log manager knows of a want of room, and reports it to `on_room_changed`
         logger.error("%s: its disk failed, giving it up: %s", partition.topic_partition, error)
         self._followers.stop(partition)
         failure = error if isinstance(error, StorageFailed) else StorageFailed(f"{partition.topic_partition}: {error}")

@@ -99,7 +99,11 @@ class PartitionHost(Protocol):
         ...
 
     def on_high_watermark_advance(self, partition: Partition) -> None:
-        """A leader's HW moved: followers that hear nothing else shall be told soon."""
+        """A leader's HW moved: followers that hear nothing else shall hear of it soon."""
+        ...
+
+    def give_up(self, partition: Partition, error: Exception) -> None:
+        """Its log cannot be written: serve nothing from it until the broker starts again. Want of room is no reason."""
         ...
 
 

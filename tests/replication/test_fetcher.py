@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from barnabas_log.errors import StorageFailed
 from barnabas_log.unified_log import UnifiedLog, _NoListener
 from barnabas_replication.config import ReplicationConfig
-from barnabas_replication.fetcher import Fetcher, FetcherParts
+from barnabas_replication.fetcher import Fetcher
+from barnabas_replication.followed import FetcherParts
 from barnabas_replication.isr import IsrState
 from barnabas_replication.peer import FetchedPartition
 from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec, FetchSpec
@@ -64,7 +66,6 @@ class Bench:
         self.bench = PartitionBench(tmp_path, config=FSYNC if is_durable else PAGE_CACHE)
         self.peers: list[ScriptedPeer] = []
         self.flushes: list[UnifiedLog] = []
-        self.errors: list[Exception] = []
         self.may_fetch_ahead = True
         self.stats = Stats()
         self.fetcher = Fetcher(
@@ -80,7 +81,6 @@ class Bench:
                 ),
                 peers=self._make_peer,
                 request_flush=self.flushes.append,
-                on_storage_error=lambda partition, error: self.errors.append(error),
                 random=Random(1),
                 stats=self.stats,
                 throttle=ThrottleSide(),
@@ -214,24 +214,48 @@ async def test_nothing_is_asked_ahead_of_a_flush_that_takes_long(tmp_path: Path)
 async def test_what_may_not_be_asked_for_yet_is_waited_for_and_not_looked_at_again_and_again(tmp_path: Path) -> None:
     """It went round in one moment, for ever on the simulator's clock: cut, its flush awaited, and the throttle's debt unpaid."""
     async with following(tmp_path, is_durable=True, fetch_bytes_max=1) as bench:
-        throttle = bench.fetcher._throttle
+        throttle = bench.fetcher._parts.throttle
         throttle.set_topic(TP.topic, ThrottledReplicas(is_every=True))
         throttle.set_rate(1, 0)  # bytes per second
         await bench.asked(1)
         bench.bench.partition.isr = IsrState.of((BrokerId(2),))
         looks = 0
-        look = bench.fetcher._due
+        followed = bench.fetcher._followed
+        look_through = followed._look_through
 
-        def due(now_ms: int) -> Any:
+        def counted(now_ms: int) -> Any:
             nonlocal looks
             looks += 1
-            return look(now_ms)
+            return look_through(now_ms)
 
-        bench.fetcher._due = due  # type: ignore[method-assign]
+        followed._look_through = counted  # type: ignore[method-assign]
         bench.peer.answers.put_nowait(data(FULL))
         await eventually(lambda: looks > 0)
         await asyncio.sleep(0.1)
         assert looks < 20 and len(bench.peer.asked) == 1
+
+
+async def test_a_log_that_fails_while_it_is_looked_at_is_given_up_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it led has not been written yet. Giving it up takes it from what is looked through, which ended the whole broker."""
+    bench = Bench(tmp_path, is_durable=True)
+    bench.bench.lead()
+    bench.bench.partition.append_as_leader(batch(2), is_all_acks=False, clock_ms=1)
+    bench.follow(leader_epoch=2, partition_epoch=2)
+
+    def fail(log: UnifiedLog) -> None:
+        raise StorageFailed("injected")
+
+    monkeypatch.setattr(UnifiedLog, "write_pending", fail)
+    monkeypatch.setattr(bench.bench.host, "give_up", lambda partition, error: bench.fetcher.remove(partition))
+    task = asyncio.create_task(bench.fetcher.run())
+    await eventually(lambda: not len(bench.fetcher) or task.done())
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def test_an_answer_to_an_earlier_epoch_is_ignored(tmp_path: Path) -> None:
@@ -330,7 +354,7 @@ async def test_a_corrupt_batch_is_not_taken_in(tmp_path: Path) -> None:
         bad[-1] ^= 1
         bench.peer.answers.put_nowait(data(good + bytes(bad)))
         assert (await bench.asked(2)).fetch_offset == 2
-        assert not bench.errors
+        assert not bench.bench.host.given_up
 
 
 async def test_a_batch_that_is_refused_again_and_again_is_one_line_and_ever_longer_pauses(
@@ -344,7 +368,7 @@ async def test_a_batch_that_is_refused_again_and_again_is_one_line_and_ever_long
         for count in range(1, 12):
             await bench.asked(count)
             bench.peer.answers.put_nowait(data(bytes(bad)))
-            (followed,) = bench.fetcher._followed.values()
+            (followed,) = bench.fetcher._followed._followed.values()
             await eventually(lambda n=count, f=followed: f.refusals == n)  # type: ignore[misc]
             pauses.append(followed.failures)
         assert pauses == list(range(1, 12)), "each doubles the next pause"

@@ -52,7 +52,7 @@ from barnabas_quorum.controller.sessions import BrokerSessions
 from barnabas_quorum.image import snapshot
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.records import ReplicaFault
-from barnabas_replication import fetch_plan, fetcher, follower_log, isr, isr_changes, reads, roles
+from barnabas_replication import fetch_plan, followed, follower_log, isr, isr_changes, reads, roles
 from barnabas_replication.appends import Appends
 from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
@@ -74,11 +74,11 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def _leader_counts_what_it_has_not_flushed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "durable_end_offset", property(lambda self: self.log.written_end_offset))
-    patch.setattr(fetcher, "_is_durable", lambda followed: True)
+    patch.setattr(followed, "_is_durable", lambda followed: True)
 
 
 def _follower_fetches_on_before_its_flush(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(fetcher, "_is_durable", lambda followed: True)
+    patch.setattr(followed, "_is_durable", lambda followed: True)
 
 
 def _leader_takes_the_fetch_offset_for_flushed(patch: pytest.MonkeyPatch) -> None:
@@ -476,7 +476,7 @@ def _empty_log_is_asked_for_the_epoch_that_retention_took(patch: pytest.MonkeyPa
         return Meaning.WAIT if meaning is Meaning.FORGET_EPOCH else meaning
 
     patch.setattr(reads, "must_begin_anew", must_begin_anew)
-    patch.setattr(fetcher, "meaning_of", meaning_of)
+    patch.setattr(followed, "meaning_of", meaning_of)
 
 
 def _log_that_begins_within_a_batch_refuses_it(patch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ class PlainHost:
         self.proposed: list[AlterPartitionItem] = []
         self.suspected: list[int] = []
         self.advanced = 0
+        self.given_up: list[Exception] = []
         self.heard: dict[int, int] = {}
         """By follower; always just now where nothing is said."""
 
@@ -105,6 +106,9 @@ class PlainHost:
 
     def on_high_watermark_advance(self, partition: Partition) -> None:
         self.advanced += 1
+
+    def give_up(self, partition: Partition, error: Exception) -> None:
+        self.given_up.append(error)
 
 
 class PartitionBench:
