@@ -26,13 +26,13 @@ from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.unserved import CONSUMER_PROTOCOL, TRANSACTIONS
 from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, GroupIdNotFound, MemberIdRequired
-from barnabas_broker.coordinator.group.classic import GroupState
 from barnabas_broker.coordinator.group.messages import (
     JoinRequest,
     LeavingMember,
     MemberRef,
     SyncRequest,
 )
+from barnabas_broker.coordinator.group.states import GroupState
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.consumer_group_heartbeat import (

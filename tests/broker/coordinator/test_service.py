@@ -14,7 +14,6 @@ from barnabas_broker.coordinator.errors import (
     NotCoordinator,
     RebalanceInProgress,
 )
-from barnabas_broker.coordinator.group.classic import RebalanceReason
 from barnabas_broker.coordinator.group.messages import (
     LeavingMember,
     MemberRef,
@@ -23,6 +22,7 @@ from barnabas_broker.coordinator.group.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, java_hash
+from barnabas_broker.coordinator.group.states import RebalanceReason
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
 from tests.broker.coordinator.fake_log import FakeLog

@@ -19,8 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas_broker.admin.edge import AdminStats
 from barnabas_broker.controller_client.client import ControllerClientStats
-from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupStats, RebalanceReason
+from barnabas_broker.coordinator.group.classic import ClassicGroup
 from barnabas_broker.coordinator.group.messages import GroupListing
+from barnabas_broker.coordinator.group.states import GroupStats, RebalanceReason
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
 from barnabas_broker.metadata.lifecycle import LifecycleStats
 from barnabas_broker.metrics import groups, lag_times, traffic

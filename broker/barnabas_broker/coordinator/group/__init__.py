@@ -3,5 +3,5 @@
 May touch:  its shards through the runtime, the metadata image, the controller client.   Must not touch: sockets, files.
 Invariants: one coordinator per group; generations only grow; an assignment is given out only once its record is committed;
             an offset is committed only by a current member, or by anyone while the group is empty.
-Read next:  service.py (entry and routing), shard.py (one partition's groups), classic.py (the state machine), records.py (bytes).
+Read next:  service.py (entry and routing), shard.py (one partition's groups), classic.py (one group), records.py (bytes).
 """

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState
+from barnabas_broker.coordinator.group.classic import ClassicGroup
 from barnabas_broker.coordinator.group.messages import OffsetCommit
 from barnabas_broker.coordinator.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinator.group.records import NO_TIMESTAMP, OffsetCommitRecord, OffsetValue
+from barnabas_broker.coordinator.group.states import GroupState
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import TopicPartition
 

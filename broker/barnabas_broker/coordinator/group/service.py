@@ -164,7 +164,7 @@ class GroupCoordinator:
     # ---- membership ----------------------------------------------------------------------------------------------
 
     async def join_group(self, request: JoinRequest) -> JoinOutcome:
-        """Wait until the group's next generation begins. Raises KafkaError; see ClassicGroup.join, and
+        """Wait until the group's next generation begins. Raises KafkaError; see joining.join, and
 
         INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED (MemberIdRequired carries the id).
         """
@@ -184,7 +184,7 @@ class GroupCoordinator:
         return joined
 
     async def sync_group(self, request: SyncRequest) -> SyncOutcome:
-        """Wait for the member's assignment. Raises KafkaError; see ClassicGroup.sync."""
+        """Wait for the member's assignment. Raises KafkaError; see syncing.sync."""
         group_id = request.member.group_id
         partition = self._member_partition(group_id)
         try:
@@ -199,7 +199,7 @@ class GroupCoordinator:
             raise RebalanceInProgress("the coordinator has just moved here") from None
 
     async def heartbeat(self, member: MemberRef) -> None:
-        """A member is alive. Raises KafkaError; see ClassicGroup.heartbeat."""
+        """A member is alive. Raises KafkaError; see sessions.heartbeat."""
         partition = self._member_partition(member.group_id)
         try:
             await self._runtime.write(
@@ -224,7 +224,7 @@ class GroupCoordinator:
     # ---- offsets -------------------------------------------------------------------------------------------------
 
     async def commit_offsets(self, commit: OffsetCommit) -> tuple[ErrorCode, ...]:
-        """One code per offset, in order, once the others are replicated. Raises KafkaError; see ClassicGroup.allow_commit."""
+        """One code per offset, in order, once the others are replicated. Raises KafkaError; see sessions.allow_commit."""
         group_id = commit.member.group_id
         partition = self.partition_for(group_id)
         is_done = False

@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
 Invariants: `replay` of the log from its start gives the durable state that live steps gave; a group is in memory iff it has
             members, comers, offsets or a record.
-Read next:  classic.py (membership), offsets.py (committed offsets), ../runtime.py (who performs the results).
+Read next:  classic.py (membership, and where its steps are), offsets.py (committed offsets), ../runtime.py (who performs the results).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from barnabas_broker.coordinator.errors import (
     NonEmptyGroup,
     UnknownMemberId,
 )
+from barnabas_broker.coordinator.group import joining, rebalance, sessions, syncing
 from barnabas_broker.coordinator.group import records as codec
-from barnabas_broker.coordinator.group.classic import ClassicGroup, GroupState, TimerKey
+from barnabas_broker.coordinator.group.classic import ClassicGroup
 from barnabas_broker.coordinator.group.messages import (
     NO_MEMBER,
     CommittedOffset,
@@ -36,6 +37,7 @@ from barnabas_broker.coordinator.group.messages import (
 from barnabas_broker.coordinator.group.offsets import GroupOffsets, commit_records, expired_offsets
 from barnabas_broker.coordinator.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
+from barnabas_broker.coordinator.group.states import GroupState, TimerKey
 from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition
@@ -60,23 +62,23 @@ class GroupShard:
     # ---- membership ----------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, ticket: Ticket, *, new_member_id: str, now_ms: int) -> CoordinatorResult:
-        """JoinGroup: see ClassicGroup.join. Only a member without an id founds a group."""
+        """JoinGroup: see joining.join. Only a member without an id founds a group."""
         group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id != NO_MEMBER:
                 raise UnknownMemberId(f"there is no group {request.group_id}")
             group = self._new_group(request.group_id)
-        result = group.join(request, ticket, new_member_id=new_member_id, now_ms=now_ms)
+        result = joining.join(group, request, ticket, new_member_id=new_member_id, now_ms=now_ms)
         self.groups[request.group_id] = group
         return result
 
     def sync(self, request: SyncRequest, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
-        """SyncGroup: see ClassicGroup.sync."""
-        return self._member_group(request.member).sync(request, ticket, now_ms=now_ms)
+        """SyncGroup: see syncing.sync."""
+        return syncing.sync(self._member_group(request.member), request, ticket, now_ms=now_ms)
 
     def heartbeat(self, member: MemberRef, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
-        """Heartbeat: see ClassicGroup.heartbeat."""
-        return self._member_group(member).heartbeat(member, ticket)
+        """Heartbeat: see sessions.heartbeat."""
+        return sessions.heartbeat(self._member_group(member), member, ticket)
 
     def leave(
         self, group_id: str, members: Sequence[LeavingMember], ticket: Ticket, *, now_ms: int
@@ -84,15 +86,15 @@ class GroupShard:
         """LeaveGroup; every member of an unknown group is unknown."""
         group = self.groups.get(group_id)
         if group is not None:
-            return group.leave(members, ticket, now_ms=now_ms)
+            return sessions.leave(group, members, ticket, now_ms=now_ms)
         result = CoordinatorResult()
         result.reply(ticket, tuple(LeaveOutcome(*leaving, ErrorCode.UNKNOWN_MEMBER_ID) for leaving in members))
         return result
 
     def abandon(self, group_id: str, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
-        """Nobody waits for this ticket any more: see ClassicGroup.abandon."""
+        """Nobody waits for this ticket any more: see sessions.abandon."""
         group = self.groups.get(group_id)
-        return CoordinatorResult() if group is None else group.abandon(ticket, now_ms=now_ms)
+        return CoordinatorResult() if group is None else sessions.abandon(group, ticket, now_ms=now_ms)
 
     def _member_group(self, member: MemberRef) -> ClassicGroup:
         group = self.groups.get(member.group_id)
@@ -112,11 +114,11 @@ class GroupShard:
     def commit_offsets(self, commit: OffsetCommit, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
         """OffsetCommit. The reply is one ErrorCode per offset, in order.
 
-        Raises KafkaError as ClassicGroup.allow_commit, and ILLEGAL_GENERATION for a generation of a group that is not there.
+        Raises KafkaError as sessions.allow_commit, and ILLEGAL_GENERATION for a generation of a group that is not there.
         """
         group = self.groups.get(commit.member.group_id)
         if group is not None:
-            result = group.allow_commit(commit.member)
+            result = sessions.allow_commit(group, commit.member)
         elif commit.member.generation < 0:
             result = CoordinatorResult()
         else:
@@ -230,7 +232,7 @@ class GroupShard:
         """Give every member of every group a fresh session and start looking for expired offsets."""
         result = CoordinatorResult()
         for group in self.groups.values():
-            result.timers.extend(group.resume().timers)
+            result.timers.extend(sessions.resume(group).timers)
         result.arm(EXPIRY, self._config.offsets_retention_check_interval_ms)
         return result
 
@@ -242,7 +244,7 @@ class GroupShard:
         group = self.groups.get(key.group_id)
         if group is None:
             return CoordinatorResult()
-        result = group.on_timer(key, now_ms=now_ms)
+        result = sessions.on_timer(group, key, now_ms=now_ms)
         self._forget_if_vacant(group)
         return result
 
@@ -308,10 +310,10 @@ class GroupShard:
                 self.groups[record.group_id] = self._new_group(record.group_id)
 
     def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:
-        """Records could not be appended; a generation among them needs its group's care, see ClassicGroup.on_refused."""
+        """Records could not be appended; a generation among them needs its group's care, see rebalance.on_refused."""
         for record in result.records:
             if isinstance(record, GroupMetadataRecord) and record.value is not None:
-                return self.groups[record.group_id].on_refused(record.value, result, error)
+                return rebalance.on_refused(self.groups[record.group_id], record.value, result, error)
         return result.refused(error)
 
     def on_committed(self, record: GroupRecord) -> None:

@@ -1,0 +1,80 @@
+"""Names of the classic protocol: the states of a group, its timers, why it rebalances, what it counts.
+
+May touch:  nothing.                  Must not touch: everything else.
+Invariants: a state follows only those in `VALID_PREVIOUS`; a group has one timer of each kind, and one session for each member.
+Read next:  classic.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import NamedTuple
+
+
+class GroupState(StrEnum):
+    """States by the names that DescribeGroups shows."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+VALID_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(set(GroupState) - {GroupState.DEAD}),
+}
+
+
+class TimerKind(Enum):
+    """What a group waits for."""
+
+    SESSION = "session"
+    REBALANCE = "rebalance"
+    SYNC = "sync"
+
+
+class TimerKey(NamedTuple):
+    """Key of a group's timer; member id only for sessions."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+
+
+@dataclass(slots=True)
+class InitialDelay:
+    """An empty group's wait for others to come, which newcomers lengthen up to the rebalance time-out (KIP-134)."""
+
+    remaining_ms: int
+    """By how much it may still be lengthened."""
+    has_newcomer: bool = False
+    """Whether somebody has come since it was armed."""
+
+
+class RebalanceReason(Enum):
+    """Why a rebalance began."""
+
+    JOIN = "join"
+    """A member came, came back, or offers something else."""
+    LEAVE = "leave"
+    SESSION_TIMEOUT = "session_timeout"
+    SYNC_TIMEOUT = "sync_timeout"
+    """A member of the generation did not ask for its assignment."""
+    WRITE_FAILED = "write_failed"
+    """The assignment could not be written."""
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """Counters of one group since this coordinator has it."""
+
+    rebalances: Counter[RebalanceReason] = field(default_factory=Counter)
+    commits_done: int = 0
+    commits_failed: int = 0
