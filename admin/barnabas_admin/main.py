@@ -41,7 +41,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "cluster:health",
                 "Say whether the cluster is well, and why not; exit status 10 when it is not.",
             ),
-            "features": ("features:features", "Show feature levels, what all nodes serve, and who holds a level back."),
+            "features": (
+                "features:features",
+                "Show feature levels, what all nodes support, and which node blocks a level.",
+            ),
             "unregister-controller": (
                 "features:unregister_controller",
                 "Forget a controller that is gone for good, so that feature levels wait for it no more.",
@@ -92,8 +95,8 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "delete": ("topic:delete", "Delete topics and all their records."),
             "reassign": ("reassign:reassign", "Move partitions between brokers while they are served."),
             "reassignments": ("reassign:reassignments", "Show which partitions are moving."),
-            "elect": ("reassign:elect", "Elect leaders: preferred ones, or by choice any that lives."),
-            "produce": ("records:produce", "Write a record for every line of standard input."),
+            "elect": ("reassign:elect", "Elect leaders: preferred ones, or, if you choose, any live replica."),
+            "produce": ("records:produce", "Write a record for every line of standard input, or of a file."),
             "consume": ("records:consume", "Print the records of a topic."),
         },
     ),

@@ -115,7 +115,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--until-stdin-ends",
         action="store_true",
-        help="stop, too, when standard input ends: as a pipe does whose other end was held by a process that is gone",
+        help="stop, too, when standard input ends: as a pipe does when the process at its other end is gone",
     )
     verbs = parser.add_subparsers(dest="verb")
     format_verb = verbs.add_parser("format", help="write meta.properties and, for a controller, the first voters")

@@ -126,7 +126,7 @@ def check_java() -> None:
     told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     found = re.search(r'version "(\d+)', told)
     if found is None or int(found.group(1)) < JAVA_MIN:
-        version = told.strip().partition("\n")[0] or "something that does not tell its version"
+        version = told.strip().partition("\n")[0] or "something that does not report its version"
         raise SystemExit(f"Spark needs Java {JAVA_MIN} or newer, and `java` here is {version}. {fix}")
 
 

@@ -47,7 +47,7 @@ class QuorumConfig:
     append_linger_ms: int = _key(
         25,
         "controller.quorum.append.linger.ms",
-        "Under load records are held back for at most this long so that they are written together; "
+        "Under load records wait for at most this long so that they are written together; "
         "a lone record is written at once.",
     )
     fetch_bytes_max: int = _key(
@@ -89,7 +89,9 @@ class QuorumConfig:
         "controller.quorum.auto.join.enable",
         "A controller that is no voter and has caught up adds itself to the voters; one that was removed does not.",
     )
-    fetch_wait_ms_max: int = _key(500, None, "How long the leader holds a fetch for which it has nothing new.")
+    fetch_wait_ms_max: int = _key(
+        500, None, "How long the leader delays the answer to a fetch for which it has nothing new."
+    )
     observer_session_ms: int = _key(300_000, None, "The leader forgets an observer that was silent for this long.")
 
     def __post_init__(self) -> None:

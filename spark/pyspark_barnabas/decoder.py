@@ -152,7 +152,7 @@ class RecordDecoder:
         section_rows = np.zeros(len(batches), dtype=np.int64)
         rows = int(scan_records(data, sections, start, end, longs, ints, section_rows))
         if rows < 0:
-            raise self._malformed(batches[-1 - rows].header, "does not hold the records it says")
+            raise self._malformed(batches[-1 - rows].header, "does not contain the records that its header counts")
         types = np.repeat(append_times, section_rows)
         source = pa.py_buffer(payload)
         # Pieces of equal size: a fetch of a few rows more than a piece must not leave a tiny batch.
@@ -192,13 +192,13 @@ class RecordDecoder:
         # A header takes at least two bytes: counts that say more are lies, and no reason to allocate.
         total = int(count.sum(dtype=np.int64))
         if total > data.shape[0] // 2:
-            raise MalformedRecords(f"{self._topic}-{self._partition}: record headers do not hold what they say")
+            raise MalformedRecords(f"{self._topic}-{self._partition}: record headers do not contain what they count")
         parts = np.empty((4, total), dtype=np.int32)
         found = int(scan_headers(data, at, count, record_end, parts))
         if found < 0:
             raise MalformedRecords(
                 f"the headers of the record at offset {longs[OFFSET, -1 - found]} of {self._topic}-{self._partition} "
-                "do not hold what they say"
+                "do not contain what they count"
             )
         items = pa.StructArray.from_arrays(
             [_text(_gather(source, parts[0], parts[1])), _gather(source, parts[2], parts[3])],

@@ -242,7 +242,9 @@ def test_a_lying_record_count_is_refused(count: int) -> None:
     for kind in (CompressionType.NONE, CompressionType.ZSTD):
         data = bytearray(build_batch([Record(0, 1, b"k", b"v")], compression=kind))
         struct.pack_into(">i", data, 57, count)
-        with pytest.raises(MalformedRecords, match="does not hold the records it says; to pass over it, start at 1"):
+        with pytest.raises(
+            MalformedRecords, match="does not contain the records that its header counts; to pass over it, start at 1"
+        ):
             decode(with_log_append_time(bytes(data), at_ms=1))
 
 
@@ -282,7 +284,7 @@ def test_a_record_that_is_longer_than_its_parts_is_refused() -> None:
     place = data.index(b"value") - 1
     data[place] -= 2  # a value of four bytes: its fifth is taken for the header count
     data[place + 5] = 0
-    with pytest.raises(MalformedRecords, match="does not hold the records it says"):
+    with pytest.raises(MalformedRecords, match="does not contain the records that its header counts"):
         decode(signed(data), schema=pa.schema([SCHEMA.field("value")]))
 
 

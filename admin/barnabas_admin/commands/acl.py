@@ -65,7 +65,7 @@ def _filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--pattern",
             type=click.Choice(list(PATTERNS)),
             default="any",
-            help="How the name is meant; match = all that hold for the resource of that name.",
+            help="How the name is meant; match = all that apply to the resource of that name.",
         ),
         click.option("--name", help="About the resource of this name."),
         click.option("--resource", type=click.Choice(list(RESOURCES)), default="any", help="About this type."),

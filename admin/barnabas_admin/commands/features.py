@@ -24,7 +24,7 @@ UPGRADE, SAFE_DOWNGRADE = 1, 2
 @click.pass_context
 @common_options
 def features(context: click.Context, invocation: Invocation) -> None:
-    """Show feature levels, what all nodes serve, and who holds a level back."""
+    """Show feature levels, what all nodes support, and which node blocks a level."""
     if context.invoked_subcommand is not None:
         return
     views = invocation.admin.describe_features()

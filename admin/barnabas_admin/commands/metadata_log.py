@@ -119,7 +119,7 @@ def diff(invocation: Invocation, start: int, end: int | None) -> None:
     begin = "the beginning" if first < 0 else f"{first} ({local_time(found.from_ms)})"
     talk(
         f"from {begin} to {found.to} ({local_time(found.to_ms)}): {found.records} records, "
-        f"{len(found.changes)} entities differ; told by node {found.answered_by}"
+        f"{len(found.changes)} entities differ; reported by node {found.answered_by}"
     )
     if not found.changes:
         print_line("no difference")

@@ -180,7 +180,7 @@ def unthrottle(invocation: Invocation, topics: tuple[str, ...]) -> None:
 def elect(
     invocation: Invocation, partitions: tuple[str, ...], is_all: bool, preferred: bool, unclean: bool, yes: bool
 ) -> None:
-    """Elect leaders: preferred ones, or by choice any that lives."""
+    """Elect leaders: preferred ones, or, if you choose, any live replica."""
     if preferred and unclean:
         raise click.UsageError("an election is --preferred or --unclean")
     if bool(partitions) == is_all:
@@ -315,7 +315,7 @@ def _replica_sizes(invocation: Invocation, ongoing: Sequence[Any]) -> dict[tuple
             try:
                 answer = await client.call(request, broker_id=broker)
             except (KafkaError, OSError) as error:
-                talk(f"broker {broker} does not say how much it holds: {error}")
+                talk(f"broker {broker} does not report its size: {error}")
                 continue
             for directory in answer.results:
                 for topic in directory.topics:

@@ -257,7 +257,7 @@ def _print(report: dict[str, Any], *, is_recomputed: bool) -> None:
                 f"next: barnabas quorum quarantine list        # node {row['node']} stands before offset {row['held_at']}"
             )
         elif row["state"] == "ROTTEN":
-            talk(f"next: restart node {row['node']}: what it holds in memory is not what it read from its log")
+            talk(f"next: restart node {row['node']}: its metadata in memory differs from its log")
         elif row["state"] == "DIFFERS":
             talk(
                 f"next: restart node {row['node']} (it replays its own snapshot and log). If it differs still, its disk holds "
@@ -265,5 +265,5 @@ def _print(report: dict[str, Any], *, is_recomputed: bool) -> None:
                 f"`barnabas quorum remove-voter {row['node']}`, formatted anew, and added again"
             )
     if report["is_consistent"]:
-        more = "; each counted anew what it holds" if is_recomputed else ""
+        more = "; each hashed its own metadata anew" if is_recomputed else ""
         talk(f"all {len(report['nodes'])} nodes have the same metadata at offset {offset}{more}")

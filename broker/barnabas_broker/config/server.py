@@ -65,7 +65,7 @@ class ServerConfig:
     )
     advertised_listeners: tuple[str, ...] = field(
         default=(),
-        metadata=_key("advertised.listeners", "What clients are told to connect to; the listeners if not set."),
+        metadata=_key("advertised.listeners", "The addresses that clients connect to; the listeners if not set."),
     )
     controller_listener_names: tuple[str, ...] = field(
         default=("CONTROLLER",),

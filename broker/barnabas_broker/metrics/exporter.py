@@ -249,12 +249,12 @@ def integrity_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield gauge(
         "metadata_held",
-        "1 while a record that cannot be replayed holds this node's metadata.",
+        "1 while a record that cannot be replayed blocks this node's metadata.",
         [({}, int(hold is not None))],
     )
     yield gauge(
         "metadata_held_offset",
-        "Offset of the record that holds this node's metadata, -1 = none.",
+        "Offset of the record that blocks this node's metadata, -1 = none.",
         [({}, -1 if hold is None else hold.record.offset)],
     )
 
@@ -340,7 +340,7 @@ def broker_control_families(sources: NodeSources) -> Iterator[Metric]:
     yield counter("broker_registrations", "Registrations of this broker.", [({}, life.registrations)])
     yield counter(
         "broker_heartbeats",
-        "Heartbeats of this broker: sent, and held back because its data lane stood still.",
+        "Heartbeats of this broker: sent, and withheld because its data lane was stuck.",
         [({"result": "sent"}, life.heartbeats_sent), ({"result": "held_back"}, life.heartbeats_held_back)],
     )
     yield counter("broker_heartbeat_streams", "Heartbeat streams that were opened.", [({}, life.streams_opened)])
@@ -377,7 +377,7 @@ def replica_families(sources: NodeSources) -> Iterator[Metric]:
     )
     yield gauge("replica_under_min_isr", "Led partitions below min.insync.replicas.", [({}, wrong[UNDER_MIN_ISR])])
     yield gauge("replica_at_min_isr", "Led partitions that one more loss takes below it.", [({}, wrong[AT_MIN_ISR])])
-    yield gauge("replica_offline", "Partitions held here that have no leader.", [({}, wrong[LEADERLESS])])
+    yield gauge("replica_offline", "Partitions with a replica here that have no leader.", [({}, wrong[LEADERLESS])])
     yield gauge("replica_reassigning", "Led partitions whose replicas are changing.", [({}, reassigning)])
 
 

@@ -124,7 +124,7 @@ def group_lag_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge("group_committed_offset", "Offset that a group coordinated here has committed.", committed)
     yield gauge(
         "group_lag_records",
-        "Records that a group has still to commit. Told by the group's coordinator, for partitions that it holds, from its own "
+        "Records that a group has still to commit. Reported by the group's coordinator for partitions with a replica here, from its own "
         "high watermark; of others barnabas_log_high_watermark less barnabas_group_committed_offset.",
         lags,
     )

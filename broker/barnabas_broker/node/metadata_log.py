@@ -635,7 +635,7 @@ def _find_voter_sets(
             # Proved a moment ago, or below a snapshot and so not proved: a file that gives nothing back must not hang us here.
             raise DamagedLog(
                 f"{log.directory} says that it ends at offset {log.log_end_offset}, but gives nothing back at {before}: its "
-                "disk returns less than it holds. Check the disk; then start the node again, which proves the log anew"
+                "disk returns fewer bytes than were written. Check the disk; then start the node again, which proves the log anew"
             )
     return found
 

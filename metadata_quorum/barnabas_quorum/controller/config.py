@@ -111,7 +111,7 @@ class ControllerConfig:
     delegation_token_expiry_time_ms: int = _key(
         24 * 3_600_000,
         "delegation.token.expiry.time.ms",
-        "How long a delegation token lives unless it is renewed, in ms.",
+        "How long a delegation token is valid unless it is renewed, in ms.",
     )
     delegation_token_expiry_check_interval_ms: int = _key(
         3_600_000,

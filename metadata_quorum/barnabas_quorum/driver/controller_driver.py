@@ -304,7 +304,7 @@ class ControllerDriver:
         if self.may_decide:
             self._begin_deciding()
         else:
-            logger.error("this controller takes no changes: a bad metadata record holds its image")
+            logger.error("this controller takes no changes: a bad metadata record blocks its image")
 
     def _begin_deciding(self) -> None:
         """The first words of a leadership, or of one that was held."""

@@ -68,7 +68,7 @@ async def difference_between(log: RaftLog, *, first: Offset, last: Offset, high_
     if len(changes) > CHANGES_MAX:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST,
-            f"{len(changes)} entities differ, at most {CHANGES_MAX} are told: ask for a shorter way",
+            f"{len(changes)} entities differ, at most {CHANGES_MAX} are reported: ask for a shorter range",
         )
     return ImageDifference(
         before=before, after=after, records=replay.loader.stats.records - records_before, changes=changes

@@ -128,7 +128,7 @@ def broker_causes(broker_id: BrokerId, *, entries: Iterable[LogEntry], live: Liv
             case BrokerRegistrationChangeRecord() if record.broker_id == broker_id:
                 if record.is_in_controlled_shutdown:
                     is_leaving = True
-                    cause = _at(entry, f"broker {broker_id} began its controlled shutdown", "it was told to stop")
+                    cause = _at(entry, f"broker {broker_id} began its controlled shutdown", "it was asked to stop")
                 elif record.is_fenced:
                     cause = fence_cause(entry, record, entries=known, is_leaving=is_leaving, live=live)
                 elif record.is_fenced is False:
@@ -245,7 +245,7 @@ def _why_still_fenced(broker: BrokerRegistration, live: LiveFacts) -> tuple[str,
     if broker.is_in_controlled_shutdown:
         return "It has finished its controlled shutdown.", (start, forget)
     return "It heartbeats and has read the metadata, but asks to stay fenced: it recovers its logs, or stops.", (
-        NextStep(purpose="wait, and look again; its own log tells what it recovers"),
+        NextStep(purpose="wait, and look again; its own log says what it recovers"),
     )
 
 

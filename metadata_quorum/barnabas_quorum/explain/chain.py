@@ -70,7 +70,7 @@ def told_of_hold(found: Explanation, hold: Hold | None) -> Explanation:
             *found.facts,
         ),
         next=(
-            NextStep(purpose="look at the record that holds the metadata", command="barnabas quorum quarantine list"),
+            NextStep(purpose="look at the record that blocks the metadata", command="barnabas quorum quarantine list"),
             NextStep(
                 purpose="if what it says may be lost, put it aside",
                 command=f"barnabas quorum quarantine sign-off {offset} --reason WHY --yes",

@@ -260,7 +260,7 @@ def _diagnose(reports: Sequence[ControllerReport], silent: Sequence[Silence], vo
             "election is under way, or begins within two election time-outs.",
             next=(
                 NextStep(purpose="wait a second or two and look again", command="barnabas explain leader"),
-                NextStep(purpose="if it stays so, the controllers' own logs tell what interrupts their elections"),
+                NextStep(purpose="if it stays so, the controllers' own logs say what interrupts their elections"),
             ),
         )
     quiet = [each for each in silent if each.voter.key.id in missing]

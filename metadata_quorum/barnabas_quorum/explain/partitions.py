@@ -283,7 +283,7 @@ def _differences(before: PartitionRegistration, after: PartitionRegistration) ->
     if before.faults != after.faults:
         found.append(f"faulty replicas {_faults(before)} → {_faults(after)}")
     if before.directories != after.directories and before.replicas == after.replicas:
-        found.append("a replica's log directory told")
+        found.append("a replica's log directory was reported")
     if before.leader_recovery_state != after.leader_recovery_state:
         is_over = after.leader_recovery_state is LeaderRecoveryState.RECOVERED
         found.append("unclean election recovered from" if is_over else "leader recovering after an unclean election")
@@ -447,7 +447,7 @@ def _steps_to_sync(
         if broker is not None and broker.is_active and is_directory_online(image, partition, replica):
             steps.append(NextStep(purpose=f"broker {replica} is catching up: wait", command="barnabas cluster health"))
         else:
-            mend = f"{_mend(partition, replica, image=image)}; why it is out is told by"
+            mend = f"{_mend(partition, replica, image=image)}; the reason is shown by"
             steps.append(NextStep(purpose=mend, command=f"barnabas explain broker {replica}"))
     return steps
 

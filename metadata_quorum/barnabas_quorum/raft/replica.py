@@ -300,7 +300,7 @@ class Replica:
                     VoterChangeResult(
                         old.pending.correlation,
                         ReplyError.REQUEST_TIMED_OUT,
-                        "leadership was lost before the change was committed; look whether it holds, then try again",
+                        "leadership was lost before the change was committed; check whether it took effect, then try again",
                     )
                 )
         elif self.snapshot_parts:
