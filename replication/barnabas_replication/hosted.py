@@ -1,15 +1,20 @@
 """The table of this broker's partitions, and what the image says of those that are not in it.
 
 May touch:  the image.                    Must not touch: logs, asyncio, the partitions' state.
-Invariants: one table per broker; the manager alone writes it, and swaps the image as a whole.
+Invariants: one table per broker; the manager alone writes it, and swaps the image as a whole; an image counts as present only if
+            it knows the registration of this very process.
 Read next:  manager.py, which writes it; appends.py and fetches.py, which read it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.topics import TopicsImage
 from barnabas_replication.errors import NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas_replication.partition import Partition
+from barnabas_replication.placement import is_present_incarnation
 from barnabas_replication.requests import CurrentLeader
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, TopicPartition
@@ -18,12 +23,27 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, TopicPartition
 class HostedPartitions:
     """What is hosted here, under the image that it was last brought in line with."""
 
-    __slots__ = ("broker_id", "image", "partitions")
+    __slots__ = ("_broker_epoch", "broker_id", "image", "partitions", "topics_at_start")
 
-    def __init__(self, broker_id: BrokerId) -> None:
+    def __init__(self, broker_id: BrokerId, broker_epoch: Callable[[], int]) -> None:
+        """broker_epoch: this broker's epoch as last registered, -1 before."""
+        self._broker_epoch = broker_epoch
         self.broker_id = broker_id
         self.image = MetadataImage.EMPTY
         self.partitions: dict[tuple[str, int], Partition] = {}
+        self.topics_at_start: TopicsImage | None = None
+        """Of the first image that knew this incarnation of the broker; None before there was one."""
+
+    def take(self, image: MetadataImage) -> MetadataImage:
+        """Go by a newer image from now on; returns the one before."""
+        before, self.image = self.image, image
+        if self.topics_at_start is None and self.is_present_incarnation():
+            self.topics_at_start = image.topics
+        return before
+
+    def is_present_incarnation(self) -> bool:
+        """Whether the image knows this very process, and so all that an earlier incarnation saw."""
+        return is_present_incarnation(self.image.cluster, self.broker_id, self._broker_epoch())
 
     def absent(self, topic: str, number: int) -> KafkaError:
         """Why a request for a partition that is not hosted here is refused: others have it, or nobody."""

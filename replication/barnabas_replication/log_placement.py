@@ -4,7 +4,7 @@ May touch:  its arguments.            Must not touch: files, the log manager.
 Invariants: no empty log takes the place of one that may hold what the cluster counts on: neither while a directory that
             may hold it is offline, nor while the cluster still takes the replica for one that has the records; a log that
             does not say which topic it is of holds no records.
-Read next:  manager.py, which asks; barnabas_quorum/controller/elr.py, how the cluster learns that records are gone.
+Read next:  replica_logs.py, which asks; barnabas_quorum/controller/elr.py, how the cluster learns that records are gone.
 
 Differs from Kafka: there a log is made anew in any directory as soon as none is offline, whoever counts on it.
 """

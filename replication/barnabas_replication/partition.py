@@ -205,6 +205,11 @@ class Partition:
         return durability.flushed_end_offset if self.is_durable_by_flush else durability.written_end_offset
 
     @property
+    def log_directory(self) -> str:
+        """Path of the log directory that its log is in."""
+        return self.log.directory.rpartition("/")[0]
+
+    @property
     def fault(self) -> ReplicaFault | None:
         """What is wrong with this replica; corrupt comes first, because it may lack a committed record."""
         if self.is_corrupt:

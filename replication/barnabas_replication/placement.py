@@ -3,7 +3,7 @@
 May touch:  its arguments.                Must not touch: logs, partitions, asyncio.
 Invariants: nothing on disk is given up on the word of an image that does not know this incarnation of the broker; every
             change ends in exactly one list of the plan.
-Read next:  manager.py `apply_delta`, which obeys in the order remove, postpone, lead, follow; log_placement.py for new logs.
+Read next:  hosting.py, which obeys in the order remove, postpone, lead, follow; log_placement.py for new logs.
 
 Not obvious:
 - A restarted broker gets older images first. In them a topic may be the one before the one that its log is of, or its

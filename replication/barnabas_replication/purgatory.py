@@ -3,10 +3,10 @@
 May touch:  its arguments.                Must not touch: asyncio, clock, log, network.
 Invariants: every parked produce is settled exactly once per partition, and answered when its last partition is; a parked
             fetch is answered at most once and stands in the waiting list of each of its partitions or in none.
-Read next:  manager.py, which parks and answers; partition.py, which releases.
+Read next:  appends.py and fetches.py, which park and answer; partition.py, which releases.
 
 Callbacks and deques, no future and no task per request: parking and releasing costs about a microsecond. Produces have no
-timer each either: one coarse sweep expires them (manager.py), because their time-outs are long and nearly never reached.
+timer each either: one coarse sweep expires them (appends.py), because their time-outs are long and nearly never reached.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 May touch:  asyncio (the loop it is made on), threads of its own.    Must not touch: partitions, logs, network.
 Invariants: requests for one partition are appended in the order in which they came; every request that is taken is passed on or
             refused once; at most WAITING_BYTES_MAX of copied batches wait; no record is opened, the records section is one blob.
-Read next:  manager.py, which asks `takes` for each produce request once a topic has a codec of its own.
+Read next:  appends.py, which asks `takes` for each produce request once a topic has a codec of its own.
 
 Behaviour: a batch in its topic's codec is never copied here. A batch that is not sound (length, CRC) is passed on as it is: the log
 refuses it and knows why. Differences from Kafka: Kafka opens, checks and builds anew every record, on the request's thread; here

@@ -3,7 +3,7 @@
 May touch:  nothing but value types of wire and log.     Must not touch: everything else.
 Invariants: every entry that comes in gets exactly one outcome, in the order of the entries; an outcome with an error carries
             no bytes. All are NamedTuples: they are built for every request, and a NamedTuple costs a third of a dataclass.
-Read next:  manager.py.
+Read next:  appends.py, fetches.py.
 """
 
 from __future__ import annotations

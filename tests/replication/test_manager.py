@@ -33,7 +33,6 @@ from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, ZERO_UUID, BrokerId, Ep
 from tests.support.replicas import (
     FSYNC,
     PAGE_CACHE,
-    Listener,
     MemoryController,
     MiniCluster,
     batch,
@@ -614,9 +613,7 @@ async def test_a_failed_directory_gives_its_partitions_up_and_the_others_go_on(t
         cluster.controller.create("t")
         await cluster[1].produce("t", batch())
         failed: list[str] = []
-        manager = cluster[1].manager
-        assert manager is not None
-        manager.listener = Listener(on_directory_failed=failed.append)
+        cluster[1].listener.hear_failed = failed.append
 
         def broken(files, on_done):  # type: ignore[no-untyped-def]
             asyncio.get_running_loop().call_soon(on_done, OSError(5, "input/output error"))

@@ -28,7 +28,7 @@ from barnabas_replication.repair import (
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.records.batch import CorruptBatch, iterate_batches
-from tests.support.replicas import FSYNC, Listener, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
+from tests.support.replicas import FSYNC, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
 
 SMALL = replace(FSYNC, segment_bytes=1200, index_interval_bytes=200)
 
@@ -41,8 +41,7 @@ class Marks:
         self.seen: list[tuple[int, ReplicaFault | None]] = []
 
     def listen(self, broker: MemoryBroker) -> None:
-        assert broker.manager is not None
-        broker.manager.listener = Listener(on_replica_fault=partial(self.report, broker))
+        broker.listener.hear_fault = partial(self.report, broker)
 
     def report(self, broker: MemoryBroker, topic_id: Uuid, number: int, fault: ReplicaFault | None) -> None:
         self.seen.append((broker.id, fault))

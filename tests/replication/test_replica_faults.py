@@ -10,7 +10,7 @@ from barnabas_quorum.image.features import METADATA_VERSION
 from barnabas_quorum.records import FaultyReplica, FeatureLevelRecord, PartitionChangeRecord, ReplicaFault
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
-from tests.support.replicas import Listener, MemoryBroker, MiniCluster, batch, eventually, topic_id_of
+from tests.support.replicas import MemoryBroker, MiniCluster, batch, eventually, topic_id_of
 
 CORRUPT, NO_ROOM = ReplicaFault.CORRUPT, ReplicaFault.NO_ROOM
 T = TopicPartition("t", 0)
@@ -24,8 +24,7 @@ def listen(broker: MemoryBroker) -> list[ReplicaFault | None]:
         assert (topic_id, partition) == (topic_id_of("t"), 0)
         heard.append(fault)
 
-    assert broker.manager is not None
-    broker.manager.listener = Listener(on_replica_fault=note)
+    broker.listener.hear_fault = note
     return heard
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from barnabas_log.manager import LogManager
 from barnabas_quorum.records import PartitionChangeRecord
-from barnabas_replication import manager as replica_manager
+from barnabas_replication import hosting
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
@@ -138,7 +138,7 @@ async def test_a_disk_that_fails_while_metadata_is_taken_in_stops_no_broker(
 
 
 async def test_logs_that_find_no_descriptor_are_opened_when_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_manager, "OPEN_RETRY_S", 0.001)
+    monkeypatch.setattr(hosting, "OPEN_RETRY_S", 0.001)
     broker = Broker(Faults(nth=0, is_dead=False))
     await broker.logs.load()
     broker.controller.create("led", partitions=3)

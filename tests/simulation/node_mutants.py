@@ -58,10 +58,12 @@ from barnabas_replication.fetch_plan import Meaning
 from barnabas_replication.fetches import Fetches
 from barnabas_replication.follower_log import TruncationStep
 from barnabas_replication.followers import Followers
+from barnabas_replication.hosting import Hosting
 from barnabas_replication.isr import IsrState
 from barnabas_replication.log_placement import refusal_of_new_log
-from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition
+from barnabas_replication.replica_faults import ReplicaFaults
+from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.cluster import Cluster
 from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
@@ -345,17 +347,17 @@ def _move_ends_with_one_wanted_replica_in_sync(patch: pytest.MonkeyPatch) -> Non
 
 
 def _replica_that_moved_away_stays(patch: pytest.MonkeyPatch) -> None:
-    original = ReplicaManager._remove
+    original = Hosting._remove
 
-    def remove(self: ReplicaManager, topic_partition: Any, topic_id: Any) -> None:
+    def remove(self: Hosting, topic_partition: Any, topic_id: Any) -> None:
         if self._hosted.image.topics.partition(topic_partition) is None:
             original(self, topic_partition, topic_id)
 
-    patch.setattr(ReplicaManager, "_remove", remove)
+    patch.setattr(Hosting, "_remove", remove)
 
 
 def _strays_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReplicaManager, "_remove_strays", lambda self: None)
+    patch.setattr(ReplicaLogs, "set_strays_aside", lambda self: None)
 
 
 def _failed_directory_is_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -389,9 +391,9 @@ def _full_directory_is_never_used_again(patch: pytest.MonkeyPatch) -> None:
 
 
 def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    original = ReplicaManager._set_fault
+    original = ReplicaFaults._set_fault
 
-    def set_fault(self: ReplicaManager, target: Partition, *, is_corrupt: bool, has_room: bool) -> None:
+    def set_fault(self: ReplicaFaults, target: Partition, *, is_corrupt: bool, has_room: bool) -> None:
         if has_room and not target.has_room and not target.is_leader:
             with pytest.MonkeyPatch.context() as within:
                 within.setattr(Followers, "begin", lambda self, partition: None)
@@ -399,7 +401,7 @@ def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
         else:
             original(self, target, is_corrupt=is_corrupt, has_room=has_room)
 
-    patch.setattr(ReplicaManager, "_set_fault", set_fault)
+    patch.setattr(ReplicaFaults, "_set_fault", set_fault)
 
 
 def _failed_directory_leaves_no_isr(patch: pytest.MonkeyPatch) -> None:
@@ -444,14 +446,16 @@ def _of_two_logs_the_wrong_one_serves(patch: pytest.MonkeyPatch) -> None:
 
 
 def _log_is_begun_for_what_an_older_image_calls_new(patch: pytest.MonkeyPatch) -> None:
-    original = ReplicaManager._may_make_log
+    original = ReplicaLogs._refusal_of_new_log
 
-    def may_make_log(self: ReplicaManager, topic_partition: Any, registration: Any) -> bool:
+    def refusal(self: ReplicaLogs, topic_partition: Any, registration: Any) -> NotOpened | None:
         online, has_offline = self._logs.online_directory_ids, bool(self._logs.offline_directories)
-        refusal = refusal_of_new_log(registration, self.broker_id, online=online, has_offline=has_offline)
-        return refusal is None or original(self, topic_partition, registration)
+        broker_id = self._hosted.broker_id
+        if refusal_of_new_log(registration, broker_id, online=online, has_offline=has_offline) is None:
+            return None
+        return original(self, topic_partition, registration)
 
-    patch.setattr(ReplicaManager, "_may_make_log", may_make_log)
+    patch.setattr(ReplicaLogs, "_refusal_of_new_log", refusal)
 
 
 def _snapshot_loads_without_configs(patch: pytest.MonkeyPatch) -> None:
@@ -536,13 +540,13 @@ def _damage_is_cleared_and_not_repaired(patch: pytest.MonkeyPatch) -> None:
 
 
 def _corrupt_leader_goes_on_leading(patch: pytest.MonkeyPatch) -> None:
-    original = ReplicaManager.set_fault
+    original = ReplicaFaults.set_fault
 
-    def set_fault(self: ReplicaManager, topic_partition: Any, fault: ReplicaFault | None) -> None:
+    def set_fault(self: ReplicaFaults, topic_partition: Any, fault: ReplicaFault | None) -> None:
         if fault is not ReplicaFault.CORRUPT:
             original(self, topic_partition, fault)
 
-    patch.setattr(ReplicaManager, "set_fault", set_fault)
+    patch.setattr(ReplicaFaults, "set_fault", set_fault)
 
 
 def _what_a_scrub_finds_is_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,10 @@ from barnabas_quorum.records import (
 from barnabas_replication import isr_changes, reads, roles
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
-from barnabas_replication.manager import ReplicaListener, ReplicaManager
+from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import FetchedPartition
+from barnabas_replication.replica_listener import ReplicaListener
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -475,6 +476,7 @@ class MemoryBroker:
             clock_ms=lambda: 1_700_000_000_000,
         )
         await self.logs.load()
+        self.listener = Listener()
         self.manager = ReplicaManager(
             broker_id=BrokerId(self.id),
             broker_epoch=lambda: self.epoch,
@@ -485,6 +487,7 @@ class MemoryBroker:
             peers=lambda leader, endpoint: MemoryPeer(cluster, follower=self.id, leader=leader),
             clock_ms=lambda: 1_700_000_000_000,
             random=Random(self.id),
+            listener=self.listener,
         )
         controller = cluster.controller
         for image in (first_image, controller.image):
@@ -582,24 +585,17 @@ class MemoryBroker:
 
 
 class Listener(ReplicaListener):
-    """Hands on what a replica manager reports."""
+    """Hands on what a replica manager reports, to whom a test names."""
 
-    def __init__(
-        self,
-        *,
-        on_replica_fault: Callable[[Uuid, int, ReplicaFault | None], None] | None = None,
-        on_directory_failed: Callable[[str], None] | None = None,
-    ) -> None:
-        self._on_fault = on_replica_fault
-        self._on_failed = on_directory_failed
+    def __init__(self) -> None:
+        self.hear_fault: Callable[[Uuid, int, ReplicaFault | None], object] = lambda topic_id, partition, fault: None
+        self.hear_failed: Callable[[str], object] = lambda directory: None
 
     def on_replica_fault(self, topic_id: Uuid, partition: int, fault: ReplicaFault | None) -> None:
-        if self._on_fault is not None:
-            self._on_fault(topic_id, partition, fault)
+        self.hear_fault(topic_id, partition, fault)
 
     def on_directory_failed(self, directory: str, error: OSError) -> None:
-        if self._on_failed is not None:
-            self._on_failed(directory)
+        self.hear_failed(directory)
 
 
 class MiniCluster:

@@ -10,7 +10,7 @@ import pytest
 from barnabas_broker.coordinator.replicated_log import ReplicatedLog
 from barnabas_log.errors import StorageFailed
 from barnabas_wire.kafka.ids import Epoch, Offset
-from tests.support.replicas import Listener, MiniCluster, batch
+from tests.support.replicas import MiniCluster, batch
 
 
 async def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ async def test_a_disk_that_cannot_be_read_fails_its_directory_and_not_the_broker
         manager, disk = cluster[1].manager, cluster[1].disk
         assert manager is not None
         failed: list[str] = []
-        manager.listener = Listener(on_directory_failed=failed.append)
+        cluster[1].listener.hear_failed = failed.append
         log = ReplicatedLog("__consumer_offsets", replicas=manager, disk=disk)
         await log.append(0, batch(), leader_epoch=Epoch(0))
 

@@ -1,0 +1,154 @@
+"""What is wrong with the replicas of this broker: corrupt, without room, or under suspicion.
+
+May touch:  hosted partitions, the pools of followers and appends, the log manager.     Must not touch: sockets, the disk, asyncio.
+Invariants: the cluster is told of a fault only where its metadata.version knows faults; a full directory stays a fault of its
+            replicas until it has room.
+Read next:  repair.py, which makes corrupt replicas whole; barnabas_log/room.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from barnabas_log.manager import LogManager
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.records import ReplicaFault
+from barnabas_replication.appends import Appends
+from barnabas_replication.followers import Followers
+from barnabas_replication.hosted import HostedPartitions
+from barnabas_replication.partition import Partition
+from barnabas_replication.replica_listener import ReplicaListener
+from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+SUSPECT_EVERY_MS = 60_000
+"""How often a log is checked because a follower does not take what it is sent."""
+_NEVER_MS = 1 << 62
+
+
+class ReplicaFaults:
+    """The faults of one broker's replicas. Lives on the data loop; all methods are synchronous."""
+
+    def __init__(
+        self,
+        hosted: HostedPartitions,
+        *,
+        logs: LogManager,
+        appends: Appends,
+        followers: Followers,
+        listener: ReplicaListener,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """now_ms: monotonic."""
+        self._hosted = hosted
+        self._logs = logs
+        self._appends = appends
+        self._followers = followers
+        self._listener = listener
+        self._now_ms = now_ms
+        self._full_directories: set[str] = set(logs.full_directories)
+        self._suspected_ms: dict[Partition, int] = {}
+
+    def adopt(self, partition: Partition, registration: PartitionRegistration) -> bool:
+        """Take in a partition that is hosted from now on; returns whether something of it is damaged, or taken for it."""
+        log = partition.log
+        if partition.log_directory in self._full_directories:
+            partition.set_room(False)
+        # Nobody here knows yet what was found before a restart; an empty log has nothing to be damaged.
+        is_known_corrupt = registration.fault_of(self._hosted.broker_id) is ReplicaFault.CORRUPT
+        partition.is_corrupt = is_known_corrupt and log.log_end_offset > log.log_start_offset
+        return partition.is_corrupt or bool(log.damage)
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is hosted no more."""
+        self._suspected_ms.pop(partition, None)
+
+    def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
+        """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted.
+
+        CORRUPT: reads of what is sound go on, and others lead where they can. NO_ROOM: appends are refused and a follower
+        fetches no more, reads go on.
+        """
+        partition = self._hosted.partitions.get(topic_partition)
+        if partition is not None:
+            is_full = fault is ReplicaFault.NO_ROOM or partition.log_directory in self._full_directories
+            self._set_fault(
+                partition,
+                is_corrupt=fault is ReplicaFault.CORRUPT or (partition.is_corrupt and fault is not None),
+                has_room=not is_full,
+            )
+
+    def note_room(self, directory: str, has_room: bool) -> None:
+        """Whether logs in that log directory may grow: for logs to be opened; `spread_room` for those that are."""
+        if has_room:
+            self._full_directories.discard(directory)
+        else:
+            self._full_directories.add(directory)
+
+    def spread_room(self, directory: str, has_room: bool) -> None:
+        """Whether the partitions in that log directory may grow."""
+        for partition in tuple(self._hosted.partitions.values()):
+            if partition.log_directory == directory:
+                self._set_fault(partition, is_corrupt=partition.is_corrupt, has_room=has_room)
+
+    def _set_fault(self, partition: Partition, *, is_corrupt: bool, has_room: bool) -> None:
+        before, had_room = partition.fault, partition.has_room
+        partition.is_corrupt = is_corrupt
+        if has_room != had_room:
+            partition.set_room(has_room)
+            if not partition.is_leader:
+                self._followers.stop(partition)
+                self._followers.begin(partition)
+            elif has_room:
+                # What waits to be written since the disk was full; produces may still wait for it.
+                self._appends.note_dirty(partition)
+        if partition.fault is not before:
+            level = logging.INFO if partition.fault is None else logging.WARNING
+            logger.log(level, "%s: this replica is %s", partition.topic_partition, _in_words(partition.fault))
+            self._report_of(partition)
+
+    # ------------------------------------------------------------------ what the cluster should know
+
+    def report(self, topic_id: Uuid, number: int, fault: ReplicaFault | None) -> None:
+        """Report a replica's fault, or that it has none, where the cluster's metadata.version knows faults."""
+        if self._hosted.image.features.has_replica_faults:
+            self._listener.on_replica_fault(topic_id, number, fault)
+
+    def report_unknown(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Report what is wrong with the replica, if the cluster believes otherwise."""
+        if registration.fault_of(self._hosted.broker_id) is not partition.fault:
+            self._report_of(partition)
+
+    def report_all(self) -> None:
+        """Report every fault: the cluster could not know of any before."""
+        for partition in self._hosted.partitions.values():
+            if partition.fault is not None:
+                self._report_of(partition)
+
+    def _report_of(self, partition: Partition) -> None:
+        self.report(partition.topic_id, partition.topic_partition.partition, partition.fault)
+
+    # ------------------------------------------------------------------ suspicion
+
+    def suspect(self, partition: Partition, offset: Offset) -> None:
+        """A follower does not take what the log holds at `offset`: have it checked, at most every SUSPECT_EVERY_MS."""
+        now_ms = self._now_ms()
+        if now_ms >= self._suspected_ms.get(partition, -_NEVER_MS) + SUSPECT_EVERY_MS:
+            self._suspected_ms[partition] = now_ms
+            base_offset = max(base for base in partition.log.base_offsets if base <= offset)
+            logger.warning(
+                "%s: a follower asks for offset %d again and again though it was sent: checking our own copy",
+                partition.topic_partition,
+                offset,
+            )
+            self._logs.request_check(partition.log, base_offset)
+
+
+def _in_words(fault: ReplicaFault | None) -> str:
+    if fault is None:
+        return "whole again and may take records"
+    if fault is ReplicaFault.CORRUPT:
+        return "corrupt: records below the high watermark are damaged"
+    return "without room: its log directory is full"

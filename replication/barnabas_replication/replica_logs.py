@@ -1,0 +1,163 @@
+"""The log of each replica: found on disk or made, settled among rivals, deleted, set aside.
+
+May touch:  the log manager, the image.       Must not touch: partitions' state, asyncio, the network.
+Invariants: nothing on disk is given up, and no empty log takes the place of one that may hold records, on the word of an image
+            that does not know this incarnation of the broker.
+Read next:  log_placement.py (the rule for new logs), hosting.py (who asks), barnabas_log/manager.py.
+
+Not obvious:
+- A restarted broker gets older images first, in which a topic may be the one before the one that its log is of. So a log is
+  opened or postponed, never replaced, until an image knows this incarnation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+
+from barnabas_log.config import LogConfig
+from barnabas_log.errors import NoRoom, OutOfDescriptors, StorageFailed
+from barnabas_log.manager import LogManager
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_quorum.image.directories import directory_of
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_replication.hosted import HostedPartitions
+from barnabas_replication.log_placement import refusal_of_new_log
+from barnabas_replication.placement import strays, was_made_since
+from barnabas_wire.kafka.ids import ZERO_UUID, TopicPartition, Uuid
+
+logger = logging.getLogger(__name__)
+
+
+class NotOpened(Enum):
+    """Why a replica has no log now."""
+
+    IMAGE_TOO_OLD = auto()
+    """A newer image is to judge it."""
+    NO_DESCRIPTOR = auto()
+    """No image would ask for it again."""
+    NO_ROOM = auto()
+    """It is made when there is room."""
+    REFUSED = auto()
+    """None is made: its directory failed, or may hold the log already."""
+
+
+class ReplicaLogs:
+    """The logs of one broker's replicas. Lives on the data loop; all methods are synchronous."""
+
+    def __init__(
+        self, logs: LogManager, hosted: HostedPartitions, log_config: Callable[[str, MetadataImage], LogConfig]
+    ) -> None:
+        """log_config: settings of a topic's logs by name."""
+        self._logs = logs
+        self._hosted = hosted
+        self._log_config = log_config
+
+    def topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
+        """The topic that the partition's log on disk is of; None without a log."""
+        log = self._logs.get(topic_partition)
+        return None if log is None else log.topic_id
+
+    def open(
+        self, topic_partition: TopicPartition, topic_id: Uuid, registration: PartitionRegistration
+    ) -> UnifiedLog | NotOpened:
+        """The log of a replica, with its topic's settings; found or made."""
+        logs, broker_id = self._logs, self._hosted.broker_id
+        is_present = self._hosted.is_present_incarnation()
+        if topic_partition in logs.rivals:
+            if not is_present:
+                return NotOpened.IMAGE_TOO_OLD
+            logs.settle(topic_partition, topic_id, directory_id=directory_of(registration, broker_id))
+        stale = logs.get(topic_partition)
+        if stale is not None and stale.topic_id != topic_id:
+            if not is_present:
+                return NotOpened.IMAGE_TOO_OLD
+            logger.warning(
+                "%s: the log on disk is of the deleted topic %s, removing it", topic_partition, stale.topic_id
+            )
+            logs.delete(topic_partition)
+        if logs.get(topic_partition) is None:
+            refusal = self._refusal_of_new_log(topic_partition, registration)
+            if refusal is not None:
+                return refusal
+        online = len(logs.online_directories)
+        try:
+            return logs.get_or_create(
+                topic_partition,
+                topic_id,
+                self._log_config(topic_partition.topic, self._hosted.image),
+                directory_id=directory_of(registration, broker_id),
+            )
+        except OutOfDescriptors as error:
+            logger.debug("%s cannot be opened yet: %s", topic_partition, error)
+            return NotOpened.NO_DESCRIPTOR
+        except NoRoom as error:
+            logger.info("%s: its log is made when there is room: %s", topic_partition, error)
+            return NotOpened.NO_ROOM
+        except (OSError, StorageFailed) as error:
+            logger.error("%s: its log cannot be made: %s", topic_partition, error)
+            if logs.get(topic_partition) is None and 0 < len(logs.online_directories) < online:
+                # Its directory failed just now, with nothing in it: another may do. Nobody would ask again, and a leader
+                # that hosts nothing is led on by no one else.
+                return self.open(topic_partition, topic_id, registration)
+            return NotOpened.REFUSED
+
+    def _refusal_of_new_log(
+        self, topic_partition: TopicPartition, registration: PartitionRegistration
+    ) -> NotOpened | None:
+        """Why no empty log may be begun here now; None when one may."""
+        online = self._logs.online_directory_ids
+        has_offline = bool(self._logs.offline_directories)
+        if ZERO_UUID in online:
+            return None  # directories without ids: nobody can know where a replica is
+        refusal = refusal_of_new_log(
+            registration,
+            self._hosted.broker_id,
+            online=online,
+            has_offline=has_offline,
+            is_of_this_life=was_made_since(self._hosted.topics_at_start, self._hosted.image.topics, topic_partition),
+        )
+        is_present = self._hosted.is_present_incarnation()
+        # What is new in an older image may have been given a log since, in the directory that does not work now.
+        if refusal is None and (is_present or not has_offline):
+            return None
+        if not is_present:
+            return NotOpened.IMAGE_TOO_OLD
+        logger.error("%s: no log is made for it: %s", topic_partition, refusal)
+        return NotOpened.REFUSED
+
+    def delete(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        """Take the partition's log out of service if it is of that topic."""
+        if self.topic_id(topic_partition) == topic_id:
+            self._logs.delete(topic_partition)
+
+    def directory_to_report(self, log: UnifiedLog, registration: PartitionRegistration) -> Uuid | None:
+        """The directory that the log is in, if the cluster believes it elsewhere or does not know; else None."""
+        directory_id = self._logs.directory_id(log)
+        known = dict(zip(registration.replicas, registration.directories, strict=False)).get(self._hosted.broker_id)
+        return None if directory_id in (known, ZERO_UUID) else directory_id
+
+    def set_strays_aside(self) -> None:
+        """No delta names topics that were deleted, and partitions that moved away, while this broker was down."""
+        topics = self._hosted.image.topics
+        for topic_partition in list(self._logs.rivals):
+            topic = topics.get(topic_partition.topic)
+            # no replica is left of those whose turn has not come: one of them is enough to be looked at below
+            self._logs.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
+        to_set_aside = strays(
+            {topic_partition: log.topic_id for topic_partition, log in self._logs.logs.items()},
+            topics,
+            broker_id=self._hosted.broker_id,
+            is_hosted=self._hosted.partitions.__contains__,
+        )
+        for topic_partition in to_set_aside:
+            kept_in = self._logs.set_aside(topic_partition)
+            if kept_in is not None:
+                logger.warning(
+                    "the cluster knows no replica of this broker for %s: its log is kept in %s; remove that directory "
+                    "when nobody wants its records",
+                    topic_partition,
+                    kept_in,
+                )
