@@ -16,6 +16,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition
+from barnabas_wire.tuples import new_tuple
 
 FETCH_VERSION_MIN = 15
 """The first with the follower's broker epoch (KIP-903), without which nobody joins an ISR. Topics go by id (v13), and the last
@@ -145,7 +146,7 @@ def _by_topic_id(
     """The partitions as the wire wants them, those of one topic together, and the names of their topics."""
     if len(partitions) == 1:
         spec = partitions[0]
-        return [FetchRequestPartition._make(spec[1:])], {spec[1]: spec[0]}
+        return [new_tuple(FetchRequestPartition, spec[1:])], {spec[1]: spec[0]}
     by_topic: dict[Uuid, list[FetchRequestPartition]] = {}
     names: dict[str | Uuid, str] = {}
     for spec in partitions:
@@ -154,7 +155,7 @@ def _by_topic_id(
         if members is None:
             members = by_topic[topic_id] = []
             names[topic_id] = spec[0]
-        members.append(FetchRequestPartition._make(spec[1:]))
+        members.append(new_tuple(FetchRequestPartition, spec[1:]))
     return [asked for members in by_topic.values() for asked in members], names
 
 

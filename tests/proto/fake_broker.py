@@ -13,7 +13,7 @@ from barnabas_wire.kafka.frame import FrameDecoder, decode_request_header, encod
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersion, ApiVersionsResponse
 from barnabas_wire.kafka.messages.fetch_request import parse_fetch_request
-from barnabas_wire.kafka.messages.fetch_response import FetchedPartition, encode_fetch_response
+from barnabas_wire.kafka.messages.fetch_response import FetchResponsePartition, encode_fetch_response
 from barnabas_wire.kafka.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_wire.kafka.messages.heartbeat import HeartbeatResponse
 from barnabas_wire.kafka.messages.list_offsets import (
@@ -227,6 +227,6 @@ class FakeBroker:
             code = self._leads(topic, partition, ApiKey.FETCH)
             records = b"" if code else self.cluster.records.get((str(topic), partition), b"")
             answers.append(
-                FetchedPartition(topic, partition, code, 100, 100, 5, parts=[records], size_bytes=len(records))
+                FetchResponsePartition(topic, partition, code, 100, 100, 5, parts=[records], size_bytes=len(records))
             )
         return b"".join(encode_fetch_response(correlation_id, version, answers)[0])

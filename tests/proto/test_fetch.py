@@ -14,11 +14,16 @@ import pytest
 from barnabas_wire.kafka import schema
 from barnabas_wire.kafka.frame import decode_response_header
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
 from barnabas_wire.kafka.messages import ApiKey, fetch_request, fetch_response
 from barnabas_wire.kafka.messages.fetch import FetchRequest, FetchResponse
 from barnabas_wire.kafka.messages.fetch_poll import PollAnswers, parse_poll, split_poll
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request, parse_fetch_request
-from barnabas_wire.kafka.messages.fetch_response import FetchedPartition, encode_fetch_response, parse_fetch_response
+from barnabas_wire.kafka.messages.fetch_response import (
+    FetchResponsePartition,
+    encode_fetch_response,
+    parse_fetch_response,
+)
 from barnabas_wire.kafka.primitives import MalformedMessage
 from tests.proto import oracle
 
@@ -114,13 +119,13 @@ def test_the_request_we_send_is_what_the_compiled_codec_reads(version: int) -> N
         assert parsed.partitions == kept
 
 
-def fetched(version: int, random: Random) -> list[FetchedPartition]:
+def fetched(version: int, random: Random) -> list[FetchResponsePartition]:
     topics: list[str | Uuid] = [Uuid(b"a" * 16), Uuid(b"b" * 16)] if version >= 13 else ["a", "b" * 200]
     found = []
     for number in range(random.choice((0, 1, 1, 2, 5))):
         parts = [random.randbytes(random.choice((1, 100, 20000))) for _ in range(random.choice((0, 1, 1, 3)))]
         found.append(
-            FetchedPartition(
+            FetchResponsePartition(
                 topic=topics[number > 2],
                 partition=number,
                 error_code=random.choice((0, 1, 6)),
@@ -143,7 +148,8 @@ def test_every_response_reads_as_meant_by_both_decoders(version: int) -> None:
     random = Random(version)
     for _ in range(60):
         partitions = fetched(version, random)
-        endpoints = random.choice(([], [(2, "host", 9092, None), (3, "other", 9093, "rack")]))
+        both = [LeaderEndpoint(2, "host", 9092, None), LeaderEndpoint(3, "other", 9093, "rack")]
+        endpoints = random.choice(([], both))
         parts, size = encode_fetch_response(
             9, version, partitions, throttle_time_ms=3, session_id=11, node_endpoints=endpoints
         )
@@ -224,7 +230,7 @@ def test_what_a_follower_of_one_partition_hears_is_what_the_general_way_gives(
     random = Random(version)
     answers = []
     for size in (1, 126, 127, 128, 20_000):
-        one = FetchedPartition(Uuid(b"t" * 16), 3, 0, 7, 6, 5, [random.randbytes(size)], size)
+        one = FetchResponsePartition(Uuid(b"t" * 16), 3, 0, 7, 6, 5, [random.randbytes(size)], size)
         frame = b"".join(encode_fetch_response(9, version, [one])[0])
         answers.append((frame, fetch_response._parse_response(memoryview(frame), 9, version)))
 
@@ -256,7 +262,7 @@ def test_the_answers_to_a_poll_are_what_the_general_way_gives(version: int) -> N
             answers = PollAnswers(version, topic, 3, is_read_committed=is_read_committed)
             for size in (PollAnswers.RECORDS_BYTES_MIN, 20_000, 1 << 20, PollAnswers.RECORDS_BYTES_MAX):
                 aborted = () if is_read_committed else None
-                one = FetchedPartition(topic, 3, 0, 7, 6, 5, [bytes(size)], size, aborted_transactions=aborted)
+                one = FetchResponsePartition(topic, 3, 0, 7, 6, 5, [bytes(size)], size, aborted_transactions=aborted)
                 parts, total = encode_fetch_response(9, version, [one])
                 assert answers.head(9, 7, 6, 5, size) + bytes(size) + answers.TAIL == b"".join(parts)
                 assert answers.framing_bytes + size == total
@@ -299,7 +305,7 @@ def read_as_poll(request: bytes | bytearray, position: int, version: int) -> Any
     if not split or poll is None:
         return None
     (asked,) = poll.partitions
-    return poll._replace(partitions=[(*asked[:3], split[1], *asked[4:7], split[3])])
+    return poll._replace(partitions=[asked._replace(fetch_offset=split[1], flushed_offset=split[3])])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -341,7 +347,7 @@ def test_a_poll_is_read_as_the_parser_reads_it_and_nothing_else_is_a_poll(versio
 
 def test_records_are_slices_of_the_frame_and_not_copies() -> None:
     frame = bytearray(
-        b"".join(encode_fetch_response(1, 12, [FetchedPartition("t", 0, parts=[b"x" * 9], size_bytes=9)])[0])
+        b"".join(encode_fetch_response(1, 12, [FetchResponsePartition("t", 0, parts=[b"x" * 9], size_bytes=9)])[0])
     )
     (got,) = parse_fetch_response(memoryview(frame), 9, 12).partitions
     assert bytes(got.records) == b"x" * 9 and got.records.obj is frame

@@ -12,6 +12,7 @@ import pytest
 from barnabas_wire.kafka import schema
 from barnabas_wire.kafka.frame import decode_response_header
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages import produce as wire
 from barnabas_wire.kafka.messages.produce import (
@@ -148,7 +149,7 @@ def produced(version: int) -> list[list[ProducedPartition]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_response_frame_reads_as_meant(version: int) -> None:
-    endpoints = [(2, "host", 9092, None), (3, "other", 9093, "rack")]
+    endpoints = [LeaderEndpoint(2, "host", 9092, None), LeaderEndpoint(3, "other", 9093, "rack")]
     for partitions in produced(version):
         for nodes in ([], endpoints):
             frame = encode_produce_response_frame(77, version, partitions, throttle_time_ms=5, node_endpoints=nodes)

@@ -14,6 +14,7 @@ client takes as "full fetches, please" (KIP-227); one that goes on with a sessio
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles_directly
@@ -22,11 +23,12 @@ from barnabas_broker.api.slot import ResponseSlot
 from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch import REQUEST_ELEMENTS_MAX
 from barnabas_wire.kafka.messages.fetch_poll import PollAnswers, parse_poll, split_poll
-from barnabas_wire.kafka.messages.fetch_request import AskedPartition, ParsedFetchRequest, parse_fetch_request
-from barnabas_wire.kafka.messages.fetch_response import FetchedPartition, encode_fetch_response
+from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, ParsedFetchRequest, parse_fetch_request
+from barnabas_wire.kafka.messages.fetch_response import FetchResponsePartition, encode_fetch_response
 from barnabas_wire.kafka.primitives import TooManyElements
 from barnabas_wire.tuples import new_tuple
 
@@ -83,9 +85,17 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         slot.cancel = cancel
 
 
-_Poll = tuple[FetchSpec, PollAnswers | None, str | Uuid, int, int, int, int, int]
-"""What a request of one partition says, but for its fetch and flushed offset: what it says for all, how it is answered, topic,
-partition, current leader epoch, last fetched epoch, log start offset, max bytes."""
+class _Poll(NamedTuple):
+    """What a request of one partition asks, but for its fetch offset and flushed offset."""
+
+    spec: FetchSpec
+    answers: PollAnswers | None
+    topic: str | Uuid
+    partition: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
 
 
 @lru_cache(1024)
@@ -103,7 +113,7 @@ def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     answers = None
     if version >= PollAnswers.VERSION_MIN:
         answers = PollAnswers(version, topic, index, is_read_committed=spec.is_read_committed)
-    return spec, answers, topic, index, leader_epoch, fetched_epoch, start, most
+    return _Poll(spec, answers, topic, index, leader_epoch, fetched_epoch, start, most)
 
 
 def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int, flushed: int) -> bool:
@@ -157,22 +167,20 @@ class _Answer:
         self.version = version
         self.is_read_committed = is_read_committed
         self.answers = answers
-        self.asked: list[tuple[Uuid, int]] = []
-        """From v13 on: topic id and partition of each entry, as the client named them."""
+        self.asked: list[FetchRequestPartition] = []
+        """From v13 on: the entries of the request."""
         self.refused: dict[int, KafkaError] = {}
         """Entries that are not tried, by their place in the request."""
 
-    def admit(self, asked: list[AskedPartition]) -> list[FetchPartitionSpec]:
+    def admit(self, asked: list[FetchRequestPartition]) -> list[FetchPartitionSpec]:
         """The partitions whose topic id is known, by name; the others are noted as refused."""
         topics = self.services.metadata.image.topics
         specs = []
+        self.asked = asked
         for position, entry in enumerate(asked):
-            topic_id, index = entry[0], entry[1]
-            assert isinstance(topic_id, Uuid)
-            self.asked.append((topic_id, index))
-            known = topics.get_by_id(topic_id)
+            known = topics.get_by_id(entry[0])  # type: ignore[arg-type]  # an id, from this version on
             if known is None:
-                self.refused[position] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic_id}")
+                self.refused[position] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {entry.topic}")
             else:
                 specs.append(new_tuple(FetchPartitionSpec, (known.name, *entry)))
         return specs
@@ -193,7 +201,7 @@ class _Answer:
         if self.refused:
             outcomes = self._with_refused(outcomes)
         failed: list[FetchOutcome] = []
-        partitions: list[FetchedPartition] = []
+        partitions: list[FetchResponsePartition] = []
         for outcome in outcomes:
             topic, topic_id, index, error, high, stable, start, diverging, parts, size_bytes, leader, preferred = (
                 outcome
@@ -220,7 +228,7 @@ class _Answer:
                     preferred,
                 )  # type: ignore[arg-type]
             )
-        endpoints: list[tuple[int, str, int, str | None]] = []
+        endpoints: list[LeaderEndpoint] = []
         if failed:
             slot.count_errors(outcome.error.code for outcome in failed if outcome.error is not None)
             leaders = (outcome.current_leader for outcome in failed)
@@ -230,7 +238,11 @@ class _Answer:
     def _with_refused(self, outcomes: list[FetchOutcome]) -> list[FetchOutcome]:
         tried = iter(outcomes)
         merged = []
-        for position, (topic_id, index) in enumerate(self.asked):
+        for position, asked in enumerate(self.asked):
             error = self.refused.get(position)
-            merged.append(next(tried) if error is None else FetchOutcome("", topic_id, index, error))
+            if error is None:
+                merged.append(next(tried))
+            else:
+                assert isinstance(asked.topic, Uuid), "only an unknown topic id is refused"
+                merged.append(FetchOutcome("", asked.topic, asked.partition, error))
         return merged

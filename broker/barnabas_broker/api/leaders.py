@@ -12,17 +12,18 @@ from collections.abc import Iterable
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_replication.requests import CurrentLeader
 from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
 
 
 def node_endpoints(
     image: MetadataImage, listener: str, leaders: Iterable[CurrentLeader | None]
-) -> list[tuple[int, str, int, str | None]]:
-    """(node id, host, port, rack) of each leader that is registered and has that listener."""
-    found: list[tuple[int, str, int, str | None]] = []
+) -> list[LeaderEndpoint]:
+    """The address of each leader that is registered and has that listener."""
+    found: list[LeaderEndpoint] = []
     ids: dict[BrokerId, None] = {leader.leader_id: None for leader in leaders if leader is not None}
     for leader_id in ids:
         broker = image.cluster.broker(leader_id)
         endpoint = broker.endpoint(listener) if broker is not None else None
         if broker is not None and endpoint is not None:
-            found.append((leader_id, endpoint.host, endpoint.port, broker.rack))
+            found.append(LeaderEndpoint(leader_id, endpoint.host, endpoint.port, broker.rack))
     return found

@@ -23,6 +23,7 @@ from barnabas_broker.api.slot import ResponseSlot
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.produce import (
     REQUEST_ELEMENTS_MAX,
@@ -100,7 +101,7 @@ class _Answer:
                     topic, partition, error.code, base_offset, append_time_ms, start_offset, message, leader
                 )
             )
-        endpoints: list[tuple[int, str, int, str | None]] = []
+        endpoints: list[LeaderEndpoint] = []
         if failed:
             slot.count_errors(outcome.error.code for outcome in failed if outcome.error is not None)
             leaders = (outcome.current_leader for outcome in failed)

@@ -93,7 +93,10 @@ def parse_poll(head: bytes, tail: bytes, version: int) -> ParsedFetchRequest | N
         other = parse_fetch_request(memoryview(head + b"\xff" * 8 + other_tail), 0, version)
     except MalformedMessage:
         return None
-    offsets = [[(partition[3], partition[7]) for partition in request.partitions] for request in (poll, other)]
+    offsets = [
+        [(partition.fetch_offset, partition.flushed_offset) for partition in request.partitions]
+        for request in (poll, other)
+    ]
     return poll if offsets == ([[(0, 0)], [(-1, _FLUSHED_MOST)]] if is_ahead else [[(0, -1)], [(-1, -1)]]) else None
 
 

@@ -1,4 +1,4 @@
-"""The hot path of a Fetch request, v4 to v18, both ends: partitions flat, as plain tuples.
+"""The hot path of a Fetch request, v4 to v18, both ends, partitions flat.
 
 May touch:  fetch_fields.py.         Must not touch: the declared classes, the bytes of records.
 Invariants: partitions stay in the order sent; every count and length is checked against the bytes that remain; no more than
@@ -30,10 +30,11 @@ from barnabas_wire.kafka.primitives import (
     write_string,
     write_uvarint,
 )
+from barnabas_wire.tuples import new_tuple
 
 
 class FetchRequestPartition(NamedTuple):
-    """One partition to fetch; a plain tuple of the same order serves as well. Epochs of -1 ask for no check."""
+    """One partition to fetch, on both ends. Epochs of -1 ask for no check."""
 
     topic: str | Uuid
     partition: int
@@ -44,10 +45,6 @@ class FetchRequestPartition(NamedTuple):
     max_bytes: int = 1 << 20
     flushed_offset: int = -1
     """Up to where the follower has flushed, when that is less than the fetch offset; version 12 on. -1: not less."""
-
-
-AskedPartition = tuple[str | Uuid, int, int, int, int, int, int, int]
-"""A FetchRequestPartition without its name, which would be a good part of what reading it costs."""
 
 
 class ParsedFetchRequest(NamedTuple):
@@ -64,7 +61,7 @@ class ParsedFetchRequest(NamedTuple):
     isolation_level: int
     session_id: int
     session_epoch: int
-    partitions: list[AskedPartition]
+    partitions: list[FetchRequestPartition]
     forgotten: list[tuple[str | Uuid, list[int]]]
     rack_id: str
 
@@ -114,7 +111,7 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
     max_wait_ms, min_bytes, max_bytes, isolation_level = values[:4]
     session_id, session_epoch = values[4:] if version >= 7 else (0, -1)
     is_flexible = version >= 12
-    partitions: list[AskedPartition] = []
+    partitions: list[FetchRequestPartition] = []
     add = partitions.append
     count, p = read_count(view, p, is_flexible)
     left = REQUEST_ELEMENTS_MAX - count
@@ -131,22 +128,24 @@ def _parse_request(view: memoryview, position: int, version: int) -> ParsedFetch
                 flushed = -1
                 if tags:
                     flushed, p = _read_flushed_offset(view, p - 1, end)
-                add((topic, index, leader_epoch, offset, fetched_epoch, start, most, flushed))
+                entry = (topic, index, leader_epoch, offset, fetched_epoch, start, most, flushed)
+                add(new_tuple(FetchRequestPartition, entry))
             p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
             continue
         for _ in range(inner):
             if version >= 9:
                 index, leader_epoch, offset, start, most = _unpack_partition_v9(view, p)
                 p += 28
-                add((topic, index, leader_epoch, offset, -1, start, most, -1))
+                entry = (topic, index, leader_epoch, offset, -1, start, most, -1)
             elif version >= 5:
                 index, offset, start, most = _unpack_partition_v5(view, p)
                 p += 24
-                add((topic, index, -1, offset, -1, start, most, -1))
+                entry = (topic, index, -1, offset, -1, start, most, -1)
             else:
                 index, offset, most = _unpack_partition_v4(view, p)
                 p += 16
-                add((topic, index, -1, offset, -1, -1, most, -1))
+                entry = (topic, index, -1, offset, -1, -1, most, -1)
+            add(new_tuple(FetchRequestPartition, entry))
     forgotten: list[tuple[str | Uuid, list[int]]] = []
     if version >= 7:
         count, p = read_count(view, p, is_flexible)

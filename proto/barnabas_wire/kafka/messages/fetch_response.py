@@ -1,6 +1,6 @@
 """The hot path of a Fetch answer, v4 to v18, both ends: framing around records that nobody copies.
 
-May touch:  fetch_fields.py.         Must not touch: the declared classes, the bytes of records.
+May touch:  fetch_fields.py, ../leader_endpoints.py.         Must not touch: the declared classes, the bytes of records.
 Invariants: the broker's parts are handed through as they are, such as file ranges; the client's records are slices of the frame.
 Read next:  fetch_poll.py (the usual answer, made of what is known before), ../../client/aio.py.
 """
@@ -8,17 +8,17 @@ Read next:  fetch_poll.py (the usual answer, made of what is known before), ../.
 from __future__ import annotations
 
 import struct as struct_module
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint, encode_leader_endpoints, read_leader_endpoints
 from barnabas_wire.kafka.messages.fetch_fields import by_topic, pack_int32, read_count, read_topic, unpack_int32
 from barnabas_wire.kafka.primitives import (
     ONE_BYTE,
     MalformedMessage,
     malformed,
     new_uuid,
-    read_compact_string,
     read_tagged_fields,
     read_uvarint,
     read_uvarint_tail,
@@ -29,7 +29,7 @@ from barnabas_wire.kafka.primitives import (
 )
 
 
-class FetchedPartition(NamedTuple):
+class FetchResponsePartition(NamedTuple):
     """One partition to answer; a plain tuple of the same order serves as well.
 
     parts: what makes up the records, handed through untouched (file ranges, bytes); size_bytes: their sum.
@@ -68,13 +68,13 @@ class ReceivedPartition(NamedTuple):
 
 
 class ParsedFetchResponse(NamedTuple):
-    """A fetch response with its partitions flat. node_endpoints: (node id, host, port, rack), version 16 on (KIP-951)."""
+    """A fetch response with its partitions flat. node_endpoints: version 16 on."""
 
     throttle_time_ms: int
     error_code: int
     session_id: int
     partitions: list[ReceivedPartition]
-    node_endpoints: list[tuple[int, str, int, str | None]]
+    node_endpoints: list[LeaderEndpoint]
 
 
 _pack_two_int32 = struct_module.Struct(">ii").pack
@@ -101,17 +101,17 @@ _ONE_RESPONSE_BODY = struct_module.Struct(">ihiB16sBihqqqBiB")  # up to the firs
 def encode_fetch_response(
     correlation_id: int,
     version: int,
-    partitions: Sequence[FetchedPartition],
+    partitions: Sequence[FetchResponsePartition],
     *,
     throttle_time_ms: int = 0,
     error_code: int = 0,
     session_id: int = 0,
-    node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
+    node_endpoints: Collection[LeaderEndpoint] = (),
 ) -> tuple[list[Any], int]:
     """A whole response frame, v4 to v18 -> (parts in sending order, size of all of them in bytes).
 
     Parts are framing bytes with each partition's own `parts` between them. Partitions of one topic must stand together.
-    node_endpoints: (node id, host, port, rack) of the leaders named in current_leader; sent from version 16 on.
+    node_endpoints: of the leaders named in current_leader; sent from version 16 on.
     """
     is_flexible = version >= 12
     if is_flexible:
@@ -175,15 +175,8 @@ def encode_fetch_response(
         if is_flexible:
             out += b"\0"
     if is_flexible:
-        endpoints = list(node_endpoints) if version >= 16 else []
-        if endpoints:
-            body = bytearray(write_uvarint(len(endpoints) + 1))
-            for node_id, host, port, rack in endpoints:
-                body += pack_int32(node_id)
-                write_compact_string(body, host)
-                body += pack_int32(port)
-                write_compact_string(body, rack)
-                body += b"\0"
+        if node_endpoints and version >= 16:
+            body = encode_leader_endpoints(node_endpoints)
             out += b"\x01\x00" + write_uvarint(len(body)) + body
         else:
             out += b"\0"
@@ -261,11 +254,11 @@ def _parse_response(view: memoryview, position: int, version: int) -> ParsedFetc
             partitions.append(partition)
         if is_flexible:
             p = p + 1 if not view[p] else skip_tagged_fields(view, p, end)
-    node_endpoints: list[tuple[int, str, int, str | None]] = []
+    node_endpoints: list[LeaderEndpoint] = []
     if is_flexible:
         for tag, start, size in read_tagged_fields(view, p, end)[0]:
             if tag == 0 and version >= 16:
-                node_endpoints = _read_endpoints(view, start, start + size)
+                node_endpoints = read_leader_endpoints(view, start, start + size)
     return ParsedFetchResponse(throttle_time_ms, error_code, session_id, partitions, node_endpoints)
 
 
@@ -330,16 +323,3 @@ def _read_fetched_legacy(
         malformed("PartitionData.records", length)
     records = view[p:stop]
     return ReceivedPartition(topic, index, error, high, stable, start, aborted, preferred, records, None, None), stop
-
-
-def _read_endpoints(view: memoryview, p: int, end: int) -> list[tuple[int, str, int, str | None]]:
-    endpoints: list[tuple[int, str, int, str | None]] = []
-    count, p = read_count(view, p, True)
-    for _ in range(count):
-        (node_id,) = unpack_int32(view, p)
-        host, p = read_compact_string(view, p + 4, end)
-        (port,) = unpack_int32(view, p)
-        rack, p = read_compact_string(view, p + 4, end)
-        p = skip_tagged_fields(view, p, end)
-        endpoints.append((node_id, malformed("NodeEndpoint.host", -1) if host is None else host, port, rack))
-    return endpoints

@@ -12,12 +12,13 @@ Not obvious:
 from __future__ import annotations
 
 import struct as struct_module
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint, encode_leader_endpoints
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import (
     Buffer,
@@ -358,12 +359,12 @@ def encode_produce_response_frame(
     partitions: Sequence[ProducedPartition],
     *,
     throttle_time_ms: int = 0,
-    node_endpoints: Iterable[tuple[int, str, int, str | None]] = (),
+    node_endpoints: Collection[LeaderEndpoint] = (),
 ) -> bytes:
     """A whole response frame, v3 to v13: size, header, body.
 
-    Partitions of one topic must stand together; they are answered in the order given. node_endpoints: (node id, host, port,
-    rack) of every leader named in a current_leader, on the listener the request came in on; sent from version 10 on.
+    Partitions of one topic must stand together; they are answered in the order given. node_endpoints: of every leader named in
+    a current_leader; sent from version 10 on.
     """
     if version < 9:
         return _encode_legacy(correlation_id, version, partitions, throttle_time_ms)
@@ -391,7 +392,7 @@ def _encode_flexible(
     version: int,
     partitions: Sequence[ProducedPartition],
     throttle_time_ms: int,
-    node_endpoints: Iterable[tuple[int, str, int, str | None]],
+    node_endpoints: Collection[LeaderEndpoint],
 ) -> bytes:
     groups = _by_topic(partitions)
     out = bytearray(_pack_frame_head(0, correlation_id))
@@ -415,15 +416,8 @@ def _encode_flexible(
             out += b"\0" if leader is None or version < 10 else _pack_leader(1, 0, 9, leader[0], leader[1])
         out += b"\0"
     out += _pack_int32(throttle_time_ms)
-    endpoints = list(node_endpoints) if version >= 10 else []
-    if endpoints:
-        body = bytearray(write_uvarint(len(endpoints) + 1))
-        for node_id, host, port, rack in endpoints:
-            body += _pack_int32(node_id)
-            write_compact_string(body, host)
-            body += _pack_int32(port)
-            write_compact_string(body, rack)
-            body += b"\0"
+    if node_endpoints and version >= 10:
+        body = encode_leader_endpoints(node_endpoints)
         out += b"\x01\x00" + write_uvarint(len(body)) + body
     else:
         out += b"\0"
