@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from barnabas_admin.errors import AdminError, LocalClusterError
 from barnabas_admin.local_node import (
@@ -465,12 +465,12 @@ class LocalCluster:
             return
         running = []
         for node in self.controllers:
-            command = [
-                *_command(node, "format", "-c", str(node.properties_file)),
+            arguments = [
+                *("format", "-c", str(node.properties_file)),
                 *("--cluster-id", self.cluster_id, "--initial-controllers", voters, "--ignore-formatted"),
             ]
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            process = self._run_server(
+                node, arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
             )
             running.append((node, process))
         failures = []
@@ -503,8 +503,9 @@ class LocalCluster:
         node.stdout_start = prepare_output(node.stdout_file)
         assert self._lock is not None and self._lifeline is not None, "the directory is locked before a node starts"
         with node.stdout_file.open("ab") as stdout, node.stderr_file.open("ab") as stderr:
-            node.process = subprocess.Popen(
-                _command(node, "-c", str(node.properties_file), "--until-stdin-ends"),
+            node.process = self._run_server(
+                node,
+                ["-c", str(node.properties_file), "--until-stdin-ends"],
                 stdin=self._lifeline[0],
                 stdout=stdout,
                 stderr=stderr,
@@ -514,6 +515,10 @@ class LocalCluster:
         live_processes.add(node.process)
         node.is_expected_to_run = True
         node.is_paused = False
+
+    def _run_server(self, node: LocalNode, arguments: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start a node's `barnabas-server`; options as for Popen."""
+        return subprocess.Popen([*(node.server or server_command()), *arguments], **options)
 
     def _take_lock(self) -> None:
         if self._lock is not None:
@@ -602,11 +607,6 @@ def _new_identity(*, nodes: int, roles: Roles) -> _Identity:
         roles=roles,
         directory_ids=tuple(random_uuid() for _ in range(nodes)),
     )
-
-
-def _command(node: LocalNode, *arguments: str) -> list[str]:
-    """The command line of a node's `barnabas-server`."""
-    return [*node.server, *arguments] if node.server else server_command(*arguments)
 
 
 def random_uuid() -> Uuid:

@@ -21,6 +21,7 @@ from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_por
 from barnabas_admin.main import cli
 from tests.admin.conftest import is_alive
 from tests.broker.metrics.claimed import CLAIMED, told
+from tests.support.clusters import ForkedCluster
 
 pytestmark = pytest.mark.cluster
 
@@ -334,7 +335,7 @@ def test_health_names_a_dead_node_and_heals(commands: Cli, barnabas_cluster: Loc
 
 def test_health_tells_that_nobody_leads_when_a_majority_is_gone(tmp_path: Path) -> None:
     """Who is left names the leader of its epoch for ever: without a majority there is no other epoch."""
-    with LocalCluster(tmp_path, nodes=3, base_port=find_base_port()) as cluster:
+    with ForkedCluster(tmp_path, nodes=3, base_port=find_base_port()) as cluster:
         leader = Cli(cluster.admin_addresses).json("quorum", "status")["leader_id"]
         other, left = (node for node in cluster.nodes if node != leader)
         cluster.kill(leader)

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from tests.support.clusters import ForkedCluster
 
 SIZE = "64m"
 RECORDS = 50
@@ -26,7 +27,7 @@ BALLAST_MIB_MAX = 1024
 def main() -> int:
     """Mount, fill, free."""
     directory = Path(sys.argv[1])
-    with LocalCluster(
+    with ForkedCluster(
         directory, nodes=3, base_port=find_base_port(), overrides={"min.insync.replicas": "2"}
     ) as cluster:
         pass  # formatted, and stopped again
@@ -35,7 +36,7 @@ def main() -> int:
     subprocess.run(["cp", "-a", str(small), str(aside)], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(small)], check=True)
     subprocess.run(f"cp -a {aside}/. {small}/", shell=True, check=True)
-    with LocalCluster(directory, base_port=cluster.base_port, overrides={"min.insync.replicas": "2"}) as running:
+    with ForkedCluster(directory, base_port=cluster.base_port, overrides={"min.insync.replicas": "2"}) as running:
         walk(running, small / "ballast")
     return 0
 

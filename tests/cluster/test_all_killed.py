@@ -18,6 +18,7 @@ from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_wire.client.blocking import BlockingConnection
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
 
 pytestmark = [pytest.mark.cluster]
@@ -32,7 +33,7 @@ WITHIN_S = 60.0
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     directory = tmp_path_factory.mktemp("all-killed")
     overrides = {"group.initial.rebalance.delay.ms": "0"}
-    with LocalCluster(directory, nodes=3, base_port=find_base_port(), overrides=overrides) as running:
+    with ForkedCluster(directory, nodes=3, base_port=find_base_port(), overrides=overrides) as running:
         with AdminClient(running.admin_addresses, timeout_s=20.0) as admin:
             admin.create_topics([TOPIC], partitions=PARTITIONS, replication_factor=3)
             (topic,) = admin.describe_topics((TOPIC,))

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from tests.support.clusters import ForkedCluster
 
 pytestmark = [pytest.mark.cluster]
 
@@ -21,7 +22,7 @@ REPAIRED_WITHIN_S = 60.0
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path / "cluster", nodes=3, base_port=find_base_port()) as running:
+    with ForkedCluster(tmp_path / "cluster", nodes=3, base_port=find_base_port()) as running:
         yield running
 
 

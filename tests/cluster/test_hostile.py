@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.cluster.hostile import attacks, run_attack
+from tests.support.clusters import ForkedCluster
 
 pytestmark = [pytest.mark.cluster]
 
@@ -28,7 +29,7 @@ HONEST_RECORDS = 400
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """One node is enough: the attack is on one listener."""
-    with LocalCluster(tmp_path, nodes=1, base_port=find_base_port()) as running:
+    with ForkedCluster(tmp_path, nodes=1, base_port=find_base_port()) as running:
         yield running
 
 

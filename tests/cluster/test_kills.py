@@ -25,6 +25,7 @@ from tests.cluster.workload import (
     replica_bytes,
     wait_until_in_sync,
 )
+from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
 
 pytestmark = [pytest.mark.cluster]
@@ -54,7 +55,7 @@ class Killed(NamedTuple):
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     """Three combined nodes of these tests' own: they are broken on purpose."""
-    with LocalCluster(tmp_path_factory.mktemp("killed"), nodes=3, base_port=find_base_port()) as cluster:
+    with ForkedCluster(tmp_path_factory.mktemp("killed"), nodes=3, base_port=find_base_port()) as cluster:
         create_topics(cluster, "unique", "risky")
         safe = UniqueProducer(cluster.bootstrap_servers, "unique", partitions=PARTITIONS)
         risky = UniqueProducer(cluster.bootstrap_servers, "risky", acks="1", partitions=PARTITIONS)

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from tests.support.clusters import ForkedCluster
 
 pytestmark = [pytest.mark.cluster]
 
@@ -25,7 +26,7 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
         "log.dirs": f"{tmp_path / 'one'},{tmp_path / 'two'}",
         "broker.session.timeout.ms": "4000",
     }
-    with LocalCluster(tmp_path / "cluster", nodes=1, base_port=find_base_port(), overrides=overrides) as running:
+    with ForkedCluster(tmp_path / "cluster", nodes=1, base_port=find_base_port(), overrides=overrides) as running:
         yield running
 
 

@@ -11,6 +11,7 @@ import pytest
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from tests.cluster.workload import UniqueProducer, active_controller, replica_bytes, wait_until_in_sync
+from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
 
 pytestmark = [pytest.mark.cluster]
@@ -21,7 +22,7 @@ LAG = {"replica.lag.time.max.ms": "2000", "broker.session.timeout.ms": "90000"}
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     """Three nodes that notice a lagging follower long before its session could end."""
-    with LocalCluster(tmp_path, nodes=3, base_port=find_base_port(), overrides=LAG) as running:
+    with ForkedCluster(tmp_path, nodes=3, base_port=find_base_port(), overrides=LAG) as running:
         yield running
 
 

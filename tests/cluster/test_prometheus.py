@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from barnabas_admin.local_cluster import LocalCluster, find_base_port, is_port_free
+from tests.support.clusters import ForkedCluster
 
 pytestmark = [pytest.mark.tools, pytest.mark.cluster]
 
@@ -42,7 +43,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("scraped"), nodes=3, base_port=find_base_port()) as running:
+    with ForkedCluster(tmp_path_factory.mktemp("scraped"), nodes=3, base_port=find_base_port()) as running:
         yield running
 
 

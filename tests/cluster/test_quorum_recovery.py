@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +23,8 @@ from barnabas_admin.local_cluster import find_base_port, random_uuid
 from barnabas_quorum.records import EPOCHS_PER_RECOVERY
 from barnabas_wire.kafka.errors import ErrorCode
 from tests.cluster.workload import read_log
+from tests.support.nursery import nursery
 
-SERVER = str(Path(sys.executable).parent / "barnabas-server")
 WAIT_S = 60
 CONTROLLERS = (1, 2, 3)
 BROKER = 9
@@ -66,7 +66,11 @@ class Nodes:
                 assert done.returncode == 0, done.stderr
 
     def server(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([SERVER, *arguments], capture_output=True, text=True, timeout=WAIT_S, check=False)
+        with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+            status = nursery().popen(arguments, stdout=stdout, stderr=stderr).wait(WAIT_S)
+            for stream in (stdout, stderr):
+                stream.seek(0)
+            return subprocess.CompletedProcess(arguments, status, stdout.read(), stderr.read())
 
     def recover(self, node: int, *more: str) -> None:
         asked = ("quorum", "recover", str(self.data(node)), *more)
@@ -78,8 +82,8 @@ class Nodes:
     def start(self, *nodes: int) -> None:
         for node in nodes:
             with (self.directory / f"{node}.out").open("wb") as output:
-                command = [SERVER, "-c", str(self.directory / f"{node}.properties")]
-                self.processes[node] = subprocess.Popen(command, stdout=output, stderr=output)
+                command = ["-c", str(self.directory / f"{node}.properties")]
+                self.processes[node] = nursery().popen(command, stdout=output, stderr=output)
 
     def kill(self, *nodes: int) -> None:
         for node in nodes:

@@ -9,6 +9,7 @@ import pytest
 
 from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
 
 OVERRIDES = {"group.initial.rebalance.delay.ms": "500"}
@@ -20,7 +21,7 @@ _numbers = itertools.count(1)
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three combined nodes; whoever breaks one mends it."""
     directory = tmp_path_factory.mktemp("compat")
-    with LocalCluster(directory, nodes=3, base_port=find_base_port(), overrides=OVERRIDES) as running:
+    with ForkedCluster(directory, nodes=3, base_port=find_base_port(), overrides=OVERRIDES) as running:
         yield running
 
 

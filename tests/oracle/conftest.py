@@ -20,6 +20,7 @@ from tests.oracle import apache, history
 from tests.oracle.answers import Side
 from tests.oracle.cases import T0
 from tests.oracle.cases.produce import init_producer_id, produce
+from tests.support.clusters import ForkedCluster
 
 SHARED = {
     # what both are told, so that a difference is never one of configuration
@@ -93,7 +94,7 @@ def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
     directory = tmp_path_factory.mktemp("oracle")
     base_port = find_base_port()
     theirs = apache.ApacheBroker(directory / "apache", port=base_port + APACHE_PORT_OFFSET, overrides=SHARED)
-    ours = LocalCluster(directory / "barnabas", nodes=1, base_port=base_port, overrides=SHARED)
+    ours = ForkedCluster(directory / "barnabas", nodes=1, base_port=base_port, overrides=SHARED)
     sides = Side("apache", apache.HOST, theirs.port), Side("barnabas", apache.HOST, base_port)
     with both_running(theirs, ours), ThreadPoolExecutor() as at_once:
         list(at_once.map(history.write, sides))
@@ -117,7 +118,7 @@ def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]
 def cluster(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes, in which a new group need not wait for more members."""
     overrides = {"group.initial.rebalance.delay.ms": "0"}
-    with LocalCluster(
+    with ForkedCluster(
         tmp_path_factory.mktemp("console"), nodes=3, base_port=find_base_port(), overrides=overrides
     ) as running:
         yield running
@@ -130,7 +131,7 @@ def written(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
     values = [random.randbytes(450).hex() for _ in range(RECORDS)]
     base_port = find_base_port()
     directory = tmp_path_factory.mktemp("written")
-    with LocalCluster(directory, nodes=1, base_port=base_port, overrides=SHARED) as cluster:
+    with ForkedCluster(directory, nodes=1, base_port=base_port, overrides=SHARED) as cluster:
         side = Side("barnabas", apache.HOST, base_port)
         topic = side.topic(TOPIC, segment_bytes=str(1 << 20))
         producer_id = init_producer_id(side).producer_id

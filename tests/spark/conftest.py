@@ -23,6 +23,7 @@ from barnabas_wire.kafka.messages.delete_records import (
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
 from tests.spark.jvm import Jvm
+from tests.support.clusters import ForkedCluster
 from tests.support.topics import wait_until_known
 
 _numbers = itertools.count(1)
@@ -95,7 +96,7 @@ def spark_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three nodes of these tests' own: some of them are killed."""
-    with LocalCluster(tmp_path_factory.mktemp("spark-cluster"), nodes=3, base_port=find_base_port()) as cluster:
+    with ForkedCluster(tmp_path_factory.mktemp("spark-cluster"), nodes=3, base_port=find_base_port()) as cluster:
         yield cluster
 
 
