@@ -2,7 +2,7 @@
 
 May touch:  its arguments.            Must not touch: asyncio, clock, network.
 Invariants: a replica that nobody expects is no illness: an observer that fell silent counts only while it is a registered broker.
-Read next:  admin/service.py and metrics/exporter.py, which tell it.
+Read next:  admin/service.py and metrics/quorum.py, which report it.
 
 Why: the leader remembers an observer for minutes after its last fetch. One whose broker was unregistered, whose vote was taken
 before it was stopped, or whose disk was replaced (it has another directory id now) will not fetch again, and nothing is wrong.

@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: asyncio, clock, files, network.
 Invariants: a partition without a leader is leaderless whatever its ISR; internal topics count like others; a replica that a
             reassignment adds is not missing while it catches up (as in Kafka).
-Read next:  ../admin/service.py and exporter.py, which tell it.
+Read next:  ../admin/service.py, controller.py and replicas.py, which report it.
 """
 
 from __future__ import annotations

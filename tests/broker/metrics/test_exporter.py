@@ -25,9 +25,10 @@ from barnabas_broker.coordinator.group.states import GroupStats, RebalanceReason
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
 from barnabas_broker.metadata.lifecycle import LifecycleStats
 from barnabas_broker.metrics import groups, lag_times, traffic
-from barnabas_broker.metrics.exporter import api_name, render
+from barnabas_broker.metrics.exporter import render
 from barnabas_broker.metrics.families import copied
 from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, LaneProbe, choose_period_s
+from barnabas_broker.metrics.listeners import api_name
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
