@@ -1,4 +1,4 @@
-"""AlterPartition: every check of kraft 2.7, in its order."""
+"""AlterPartition: every check, in the order of Kafka's validateAlterPartitionData."""
 
 from __future__ import annotations
 

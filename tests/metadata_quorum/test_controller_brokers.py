@@ -267,7 +267,7 @@ def test_a_broker_that_leads_nothing_goes_at_once() -> None:
     assert cluster.heartbeat(1, want_shutdown=True).should_shutdown, "and may ask again"
 
 
-def test_a_broker_that_left_is_not_unfenced_until_it_registers_anew() -> None:
+def test_a_broker_that_left_is_not_unfenced_until_it_registers_again() -> None:
     cluster = DecidedCluster().start_brokers(1, 2)
     cluster.create("t", [1, 2])
     cluster.heartbeat(1, want_shutdown=True)

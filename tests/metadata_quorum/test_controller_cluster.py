@@ -99,7 +99,7 @@ def test_a_feature_is_raised_and_a_dry_run_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        ((ELR_VERSION, 0, UP), "INVALID_UPDATE_VERSION.*need the upgrade type"),
+        ((ELR_VERSION, 0, UP), "INVALID_UPDATE_VERSION.*needs the upgrade type"),
         ((ELR_VERSION, 2, UP), "INVALID_UPDATE_VERSION.*the active controller serves .* 0 to 1"),
         ((GROUP_VERSION, 1, UP), "INVALID_UPDATE_VERSION.*serves group.version 0 to 0"),
         (("no.such", 1, UP), "INVALID_UPDATE_VERSION.*does not know no.such"),
@@ -108,11 +108,11 @@ def test_a_feature_is_raised_and_a_dry_run_changes_nothing() -> None:
         ((METADATA_VERSION, 1, UNSAFE), "INVALID_UPDATE_VERSION.*format a new cluster"),
         ((METADATA_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*serves metadata.version 1 to 4"),
         ((KRAFT_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*voter sets"),
-        ((ELR_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*never be led again"),
+        ((ELR_VERSION, 0, SAFE), "INVALID_UPDATE_VERSION.*never elect a leader"),
         ((ELR_VERSION, -1, SAFE), "INVALID_UPDATE_VERSION.*0 or greater"),
     ],
 )
-def test_an_update_that_cannot_be_names_what_stands_against_it_and_nothing_is_changed(
+def test_an_impossible_update_names_the_obstacle_and_changes_nothing(
     step: tuple[str, int, FeatureUpgrade], words: str
 ) -> None:
     cluster = without_elr() if step[0] != ELR_VERSION else one()
@@ -134,7 +134,7 @@ def test_a_broker_or_controller_that_is_too_old_holds_a_feature_back() -> None:
     assert update(cluster, (ELR_VERSION, 1, UP)) == [""]
 
 
-def test_where_elrs_are_one_min_insync_replicas_holds_for_all_brokers() -> None:
+def test_with_elrs_one_min_insync_replicas_applies_to_all_brokers() -> None:
     cluster = DecidedCluster(min_insync_replicas=2).start_brokers(1)
     assert cluster.image.configs.cluster_default == {"min.insync.replicas": "2"}
     removal = IncrementalAlterConfigs(
@@ -318,7 +318,7 @@ def test_quotas_are_set_changed_and_removed() -> None:
         ({"user": "u"}, {"request_percentage": float("inf")}),
     ],
 )
-def test_a_quota_that_cannot_be_is_refused_as_a_whole(
+def test_an_invalid_quota_is_refused_as_a_whole(
     entity: dict[str, str | None], changes: dict[str, float | None]
 ) -> None:
     cluster = one()

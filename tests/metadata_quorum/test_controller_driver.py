@@ -1,4 +1,4 @@
-"""The driver over a quorum of one that can be held back: answers on commit, leadership, sessions, probes.
+"""The driver over a quorum of one that can be delayed: answers on commit, leadership, sessions, probes.
 
 Time is virtual: a time-out takes no time, and ends exactly when it should.
 """
@@ -130,7 +130,7 @@ async def running(*, elect: bool = True, **more: Any) -> AsyncIterator[Stand]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-# --- answers leave on commit (C6) ---------------------------------------------------------------------------------------
+# --- answers leave on commit -------------------------------------------------------------------------------------------
 
 
 @on_virtual_time
@@ -184,7 +184,7 @@ async def test_an_answer_with_nothing_pending_leaves_at_once() -> None:
 
 
 @on_virtual_time
-async def test_what_an_operator_is_told_without_a_change_is_confirmed_by_the_quorum() -> None:
+async def test_the_quorum_confirms_an_operators_answer_that_changes_nothing() -> None:
     async with running() as stand:
         await stand.start_broker(1)
         await stand.ask(create("t"))
@@ -211,7 +211,7 @@ async def test_what_an_operator_is_told_without_a_change_is_confirmed_by_the_quo
 
 
 @on_virtual_time
-async def test_what_a_node_is_told_needs_no_confirmation() -> None:
+async def test_an_answer_to_a_node_needs_no_confirmation() -> None:
     async with running() as stand:
         await stand.start_broker(1)
         stand.quorum.is_held = True
@@ -313,7 +313,7 @@ async def test_what_the_next_leader_commits_of_our_records_counts_all_the_same()
 
 
 @on_virtual_time
-async def test_elected_anew_it_goes_on_from_what_is_committed() -> None:
+async def test_elected_again_it_continues_from_what_is_committed() -> None:
     async with running() as stand:
         await stand.start_broker(1)
         stand.quorum.is_held = True
@@ -332,7 +332,7 @@ async def test_elected_anew_it_goes_on_from_what_is_committed() -> None:
 async def test_a_quorum_that_refuses_makes_it_step_down() -> None:
     async with running() as stand:
         await stand.start_broker(1)
-        stand.quorum.is_leader = False  # lost, and our listener not told yet
+        stand.quorum.is_leader = False  # lost, but our listener does not know yet
         with pytest.raises(NotActiveController):
             await stand.create("t")
         assert not stand.driver.is_active
@@ -572,7 +572,7 @@ async def test_the_time_that_a_fence_takes_to_decide_is_nobody_elses_silence(mon
 
 
 class Refused:
-    """A probe that answers as told, and then finds nobody listening."""
+    """A probe that gives the set answers, and then finds nobody listening."""
 
     def __init__(self, *answers: bool) -> None:
         self.answers = list(answers)
@@ -639,7 +639,7 @@ async def test_the_tcp_probe_knows_a_closed_port_from_an_open_one() -> None:
 
 
 @pytest.mark.parametrize("endpoint", [("a..b", 9092), ("a" * 64, 9092), ("a\0b", 9092), ("127.0.0.1", 1 << 16 << 16)])
-async def test_the_tcp_probe_survives_an_address_that_is_none(endpoint: tuple[str, int]) -> None:
+async def test_the_tcp_probe_survives_an_invalid_address(endpoint: tuple[str, int]) -> None:
     """Python raises UnicodeError, ValueError, OverflowError. One broker's typing error must not end each controller in turn."""
     assert not await TcpProbe().is_refused([Endpoint("PLAINTEXT", *endpoint)])
 
@@ -751,7 +751,7 @@ async def test_partitions_go_back_to_their_preferred_leaders_at_the_balance_inte
 
 
 @on_virtual_time
-async def test_the_time_of_a_request_is_told_in_two_parts() -> None:
+async def test_the_time_of_a_request_is_reported_in_two_parts() -> None:
     async with running() as stand:
         stats = stand.driver.stats
         decided, waited = stats.process_s.count, stats.wait_s.count

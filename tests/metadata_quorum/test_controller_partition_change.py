@@ -71,7 +71,7 @@ def kind(before: PartitionRegistration, alive: tuple[int, ...], **more: Any) -> 
     return elected_from(before, change)
 
 
-def test_an_election_is_told_by_what_became_of_the_leader_and_where_the_next_was() -> None:
+def test_the_kind_of_an_election_depends_on_the_old_leader_and_the_origin_of_the_new_one() -> None:
     assert kind(partition(leader=2), (1, 2, 3), election=Election.PREFERRED) is ElectedFrom.PREFERRED
     assert kind(partition(leader=2), (1, 3), target_isr=ids(1, 3)) is ElectedFrom.ISR, (
         "2 is gone; 1 happens to be first"

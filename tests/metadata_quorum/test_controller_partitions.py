@@ -348,7 +348,7 @@ def test_the_replaced_disk_of_the_last_leader_known_makes_it_a_stranger_also_whi
     cluster.do(registration(1, incarnation=77))
     assert (cluster.partition("t").elr, cluster.partition("t").last_known_elr) == ((), ids(1))
     cluster.do(registration(1, incarnation=78, directories=(uuid(7001),)))
-    assert cluster.partition("t").last_known_elr == (), "its third life has another disk"
+    assert cluster.partition("t").last_known_elr == (), "its third incarnation has another disk"
     cluster.heartbeat(1)
     assert cluster.partition("t").leader == -1
 
@@ -394,7 +394,7 @@ def test_a_directory_that_comes_back_costs_no_replica_that_was_made_without_it()
     cluster.fence(1)
     assert cluster.partition("t").elr == ids(1, 2)
     cluster.start_broker(1, incarnation=77, directories=every)
-    assert (cluster.partition("t").leader, cluster.partition("t").directories[0]) == (1, uuid(1)), "not told yet"
+    assert (cluster.partition("t").leader, cluster.partition("t").directories[0]) == (1, uuid(1)), "not reported yet"
     cluster.start_broker(1, incarnation=78, directories=working, has_offline_directories=True)
     assert (cluster.partition("t").leader, cluster.partition("t").elr) == (-1, ids(2)), (
         "it may have been in that one since"
@@ -424,7 +424,7 @@ def test_a_replica_that_may_have_been_in_the_failed_directory_is_kept_while_noth
     assert (cluster.partition("t").leader, cluster.partition("t").directories) == (leader, (uuid(502),))
 
 
-def test_a_proposal_that_names_the_life_before_the_disk_was_replaced_is_refused() -> None:
+def test_a_proposal_with_the_incarnation_before_the_disk_was_replaced_is_refused() -> None:
     cluster = DecidedCluster(min_insync_replicas=2).start_brokers(1, 2)
     topic_id = cluster.create("t", [1, 2])
     was = epoch(cluster, 2)
@@ -515,7 +515,7 @@ def test_one_failed_directory_costs_the_leaderships_in_it_and_nothing_else() -> 
     cluster.start_broker(1, directories=(uuid(501), uuid(502)))
     cluster.start_brokers(2)
     first, second = cluster.create("a", [1, 2]), cluster.create("b", [1, 2])
-    assert cluster.partition("a").directories == (uuid(1), uuid(5002)), "not told yet"
+    assert cluster.partition("a").directories == (uuid(1), uuid(5002)), "not reported yet"
     assert place(cluster, first, 1, 501) is None and place(cluster, second, 1, 502) is None
     assert cluster.partition("b").directories == (uuid(502), uuid(5002))
     lose(cluster, 1, 501)

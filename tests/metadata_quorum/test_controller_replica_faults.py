@@ -72,7 +72,7 @@ def test_a_faulty_replica_joins_no_isr_until_its_broker_clears_it(fault: Replica
 
 
 @BOTH
-def test_the_last_in_sync_leads_on_although_it_is_faulty_until_a_whole_one_is_in_sync(fault: ReplicaFault) -> None:
+def test_the_last_in_sync_keeps_leading_although_faulty_until_a_healthy_one_is_in_sync(fault: ReplicaFault) -> None:
     cluster = three()
     set_isr(cluster, "t", 1)
     report(cluster, 1, fault)
@@ -82,7 +82,7 @@ def test_the_last_in_sync_leads_on_although_it_is_faulty_until_a_whole_one_is_in
     assert state(cluster) == (2, ids(2), ())
 
 
-def test_where_all_are_faulty_the_last_serves_reads_and_the_first_that_is_whole_takes_over() -> None:
+def test_when_all_are_faulty_the_last_serves_reads_and_the_first_healthy_one_takes_over() -> None:
     cluster = three(min_insync_replicas=2)
     for broker_id in (1, 2, 3):
         report(cluster, broker_id, NO_ROOM)
@@ -178,10 +178,10 @@ def test_elections_by_hand_know_faults(fault: ReplicaFault) -> None:
     set_isr(cluster, "t", 2)
     cluster.fence(2)
     assert elect(cluster, ElectionType.UNCLEAN) == [None]
-    assert cluster.partition("t").leader == 3, "a whole one first, also uncleanly"
+    assert cluster.partition("t").leader == 3, "a healthy one first, also uncleanly"
 
 
-def test_a_replica_that_is_dropped_or_begun_anew_is_faulty_no_more() -> None:
+def test_a_replica_that_is_dropped_or_recreated_is_no_longer_faulty() -> None:
     cluster = three()
     report(cluster, 3, CORRUPT)
     assert reassign(cluster, 1, 2) is None

@@ -477,7 +477,7 @@ async def test_the_end_of_a_stream_is_seen_and_the_broker_fenced_long_before_its
 
 
 @pytest.mark.parametrize("breaks_in", ["read", "write"])
-async def test_a_stream_that_breaks_is_told_in_one_line(breaks_in: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stream_that_breaks_is_logged_in_one_line(breaks_in: str, caplog: pytest.LogCaptureFixture) -> None:
     class Breaking:
         """A server's end of a connection whose other end dies after one heartbeat."""
 

@@ -20,7 +20,7 @@ def test_a_new_controller_gives_every_unfenced_broker_a_fresh_session() -> None:
     assert made.is_absent(ONE) and not made.is_absent(TWO)
 
 
-def test_an_open_connection_that_falls_silent_lives_for_the_session_time_out() -> None:
+def test_a_silent_open_connection_lasts_for_the_session_time_out() -> None:
     made = sessions()
     made.connect(ONE, 5, now_ms=0)
     made.touch(ONE, 5, metadata_offset=Offset(7), now_ms=2000)
@@ -28,7 +28,7 @@ def test_an_open_connection_that_falls_silent_lives_for_the_session_time_out() -
     assert made.is_live(ONE, now_ms=10_999) and not made.is_live(ONE, now_ms=11_000)
 
 
-def test_a_broken_connection_lives_for_the_grace_only() -> None:
+def test_a_broken_connection_lasts_only_for_the_grace() -> None:
     made = sessions()
     made.connect(ONE, 5, now_ms=0)
     assert made.disconnect(ONE, 5, now_ms=500)

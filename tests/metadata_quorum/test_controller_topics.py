@@ -44,7 +44,7 @@ def codes(replies: list[Any]) -> list[ErrorCode | None]:
 # --- create -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_is_made_whole_with_its_configs_and_a_leader_per_partition() -> None:
+def test_a_topic_is_created_complete_with_its_configs_and_a_leader_per_partition() -> None:
     cluster = three()
     start = len(cluster.log)
     [made] = create(cluster, topic(partitions=6, configs={"b": "2", "a": "1"}))

@@ -370,7 +370,7 @@ def check_step(before: MetadataImage, after: MetadataImage) -> None:
 
 
 def check_lost_replicas(image: MetadataImage, broker: BrokerRegistration) -> None:
-    """A broker has just come back: for what its directories no longer hold it is nobody."""
+    """A broker has just come back: it counts for nothing in partitions that its directories no longer contain."""
     for topic in image.topics.sorted_topics():
         for partition in topic.partitions.values():
             directory = directory_of(partition, broker.id)

@@ -154,7 +154,7 @@ def test_a_signed_record_alone_is_passed_over_however_the_log_is_read(pieces: Se
     assert "e" in keys(loader)
 
 
-def test_a_record_of_which_no_image_can_be_made_is_held_too_and_its_neighbours_are_kept(
+def test_a_record_of_which_no_image_can_be_made_stalls_too_and_its_neighbours_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     apply = TopicsDelta.apply
@@ -231,7 +231,7 @@ def test_an_aborted_transaction_with_a_passed_over_record_leaves_nothing() -> No
     assert keys(loader) == {"a"} and loader.hold is None and loader.image.offset == log.end - 1
 
 
-def test_what_builds_on_a_bad_record_is_told_beforehand_and_held_in_turn() -> None:
+def test_what_builds_on_a_bad_record_is_listed_beforehand_and_stalls_in_turn() -> None:
     log = Log()
     topic = encode(TopicRecord(name="u", topic_id=uuid(5)))[:-3]  # cut short: its id has 13 bytes
     first = log.add(topic)
@@ -310,7 +310,7 @@ class Faulty:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError(5, "a disk"), KafkaError("a refusal")])
-def test_an_error_of_a_publisher_is_taken_for_no_bad_record_and_goes_on_to_the_node(error: Exception) -> None:
+def test_an_error_of_a_publisher_is_not_a_bad_record_and_reaches_the_node(error: Exception) -> None:
     """Which ends with it (publisher.py)."""
     log = Log()
     log.add(config("a"))
@@ -326,7 +326,7 @@ def test_an_error_of_a_publisher_is_taken_for_no_bad_record_and_goes_on_to_the_n
     assert [loader.hold for loader in (at_its_end, within, from_snapshot)] == [None] * 3
 
 
-def test_a_bad_record_in_a_snapshot_is_no_hold_where_an_older_snapshot_tells_the_same() -> None:
+def test_a_bad_record_in_a_snapshot_does_not_stall_where_an_older_snapshot_says_the_same() -> None:
     loader = MetadataLoader()
     with pytest.raises(UnreplayableSnapshot, match="record 1 of the snapshot 5-1"):
         Snapshot(5, config("a"), GARBAGE, config("b"), is_only=False).load_into(loader)
@@ -357,7 +357,7 @@ def test_the_only_snapshot_is_taken_without_its_bad_records_when_each_is_signed_
     assert recorder.offsets == [4, log.end - 1]
 
 
-def test_a_node_stands_before_its_only_snapshot_however_many_of_its_records_are_bad() -> None:
+def test_a_node_stalls_before_its_only_snapshot_however_many_of_its_records_are_bad() -> None:
     """It would end at each start otherwise. No sign-off can help it; a sound snapshot does."""
     garbage = [GARBAGE + bytes([number]) for number in range(FOLLOWING_MAX + 1)]
     recorder = Recorder()
@@ -383,7 +383,7 @@ def test_a_node_stands_before_its_only_snapshot_however_many_of_its_records_are_
     assert loader.hold is None and keys(loader) == {"a", "b"}
 
 
-def test_a_snapshot_of_which_no_image_can_be_made_is_no_hold_where_there_is_an_older_one(
+def test_a_snapshot_of_which_no_image_can_be_made_does_not_stall_where_there_is_an_older_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*args: Any) -> MetadataImage:
@@ -394,7 +394,7 @@ def test_a_snapshot_of_which_no_image_can_be_made_is_no_hold_where_there_is_an_o
         Snapshot(5, config("a"), is_only=False).load_into(MetadataLoader())
 
 
-def test_a_snapshot_without_the_bad_record_ends_the_hold() -> None:
+def test_a_snapshot_without_the_bad_record_ends_the_stall() -> None:
     loader = MetadataLoader()
     Snapshot(5, config("a"), GARBAGE).load_into(loader)
     Snapshot(9, config("a"), config("b")).load_into(loader)
@@ -514,7 +514,7 @@ def topic(name: str) -> CreateTopics:
     return CreateTopics(topics=(CreatableTopic(name=name, assignments={0: (BrokerId(1),)}),))
 
 
-async def test_while_held_a_controller_takes_nothing_but_the_sign_off_and_goes_on_after_it() -> None:
+async def test_while_stalled_a_controller_takes_only_the_sign_off_and_continues_after_it() -> None:
     stand = Stand()
     await stand.add_broker()
     bad = stand.commit(GARBAGE)
@@ -535,7 +535,7 @@ async def test_while_held_a_controller_takes_nothing_but_the_sign_off_and_goes_o
     assert (sign_off.principal, sign_off.reason) == ("User:ops", "garbage")
 
 
-def test_every_explanation_of_a_held_node_names_the_record_and_what_signs_it_off() -> None:
+def test_every_explanation_on_a_stalled_node_names_the_record_and_its_sign_off() -> None:
     found = Explanation(
         subject="broker 5",
         status="unknown",
@@ -551,7 +551,7 @@ def test_every_explanation_of_a_held_node_names_the_record_and_what_signs_it_off
     assert f"quarantine sign-off {offset} " in told.next[1].command and told.next[-1] == found.next[0]
 
 
-async def test_whoever_waited_for_a_commit_behind_a_bad_record_is_told_and_the_next_leader_releases() -> None:
+async def test_waiters_for_a_commit_behind_a_bad_record_get_an_error_and_the_next_leader_releases() -> None:
     stand = Stand()
     await stand.add_broker()
     stand.quorum.is_held = True
@@ -564,7 +564,7 @@ async def test_whoever_waited_for_a_commit_behind_a_bad_record_is_told_and_the_n
         await waiting
     stand.quorum.is_held = False
 
-    stand.quorum.elect()  # a new leadership that begins held
+    stand.quorum.elect()  # a new leadership that begins stalled
     assert (await stand.refusal(topic("u"))).code is ErrorCode.KAFKA_STORAGE_ERROR
     for held in list(stand.loader.held_records):  # the partition of the topic that is not there is bad too
         await stand.ask(SignOffRecord(offset=held.offset, digest=b"", reason="lost"))
@@ -585,7 +585,7 @@ async def test_a_transaction_that_was_open_behind_a_bad_record_is_aborted_after_
     assert stand.follower().image.content_hash() == stand.loader.image.content_hash()
 
 
-async def test_a_broker_that_heartbeats_while_the_controller_is_held_is_not_dead_afterwards() -> None:
+async def test_a_broker_that_heartbeats_while_the_controller_is_stalled_is_not_dead_afterwards() -> None:
     stand = Stand()
     epoch = await stand.add_broker()
     bad = stand.commit(GARBAGE)
@@ -637,7 +637,7 @@ async def test_a_record_that_the_controller_or_a_broker_can_replay_is_not_signed
         ProducerIdsRecord(broker_id=BrokerId(1), broker_epoch=0, next_producer_id=2**63),  # more than its field holds
     ],
 )
-async def test_a_decision_that_does_not_fit_is_refused_before_it_is_written_and_nobody_dies_of_it(
+async def test_a_decision_that_does_not_fit_is_refused_before_it_is_written_and_no_node_stops(
     monkeypatch: pytest.MonkeyPatch, wrong: Record
 ) -> None:
     stand = Stand()

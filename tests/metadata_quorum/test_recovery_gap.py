@@ -44,7 +44,7 @@ def recover(cluster: DecidedCluster) -> None:
     cluster.commit(ControllerResult(records=[RECOVERY], response=None))
 
 
-def test_every_partition_goes_on_above_the_gap_and_all_else_stays() -> None:
+def test_every_partition_continues_above_the_gap_and_all_else_stays() -> None:
     cluster = DecidedCluster().start_brokers(1, 2)
     cluster.create("a", (1, 2), (2, 1))
     cluster.create("b", (2, 1))
@@ -171,7 +171,7 @@ async def test_questions_about_the_past_leave_the_open_transaction_out() -> None
     assert [getattr(each.record, "key", "recovery") for each in found.entries] == ["a", "recovery", "c"]
 
 
-def test_an_explanation_of_a_partition_tells_of_the_recovery() -> None:
+def test_an_explanation_of_a_partition_mentions_the_recovery() -> None:
     log: ExplainedLog = make_log(1, 2)
     log.write(RECOVERY)
     log.create(1, 2)

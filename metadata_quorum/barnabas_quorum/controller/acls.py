@@ -1,7 +1,7 @@
-"""ACLs: create and delete. Image in, records out. Nothing here, nor anywhere yet, enforces them.
+"""ACLs: create and delete. Image in, records out. Nothing enforces ACLs yet.
 
-May touch:  image, features.           Must not touch: who asks, everything that waits.
-Invariants: an entry exists once, whatever its id; an id never comes back.
+May touch:  image, features.           Must not touch: the caller's identity, everything that waits.
+Invariants: an entry exists once, whatever its id; an id is never reused.
 Read next:  image/acls.py.
 """
 
@@ -41,7 +41,7 @@ CLUSTER_RESOURCE_NAME = "kafka-cluster"
 def create_acls(
     image: MetadataImage, request: CreateAcls, context: DecisionContext
 ) -> ControllerResult[CreateAclsReply]:
-    """Each entry succeeds or fails alone (INVALID_REQUEST); one that exists is left as it is. Raises POLICY_VIOLATION,
+    """Each entry succeeds or fails on its own (INVALID_REQUEST); an existing entry stays as it is. Raises POLICY_VIOLATION,
     UNSUPPORTED_VERSION."""
     require_metadata_version(image, METADATA_VERSION_SECURITY, "ACLs")
     _check_count(len(request.entries))
@@ -79,7 +79,8 @@ def create_acls(
 def delete_acls(
     image: MetadataImage, request: DeleteAcls, context: DecisionContext
 ) -> ControllerResult[DeleteAclsReply]:
-    """What each filter means goes, once even where two filters mean it. Raises POLICY_VIOLATION."""
+    """Delete the entries that each filter matches. An entry that two filters match counts for the first. Raises
+    POLICY_VIOLATION."""
     gone: set[Uuid] = set()
     records: list[Record] = []
     results: list[DeletedAcls] = []
@@ -96,7 +97,7 @@ def _check_count(count: int) -> None:
     if count > RECORDS_PER_BATCH_MAX:
         raise KafkaError.of(
             ErrorCode.POLICY_VIOLATION,
-            f"one request may create or delete at most {RECORDS_PER_BATCH_MAX} ACLs, not {count}; send several",
+            f"one request may create or delete at most {RECORDS_PER_BATCH_MAX} ACLs, not {count}; split it into several",
         )
 
 
@@ -113,18 +114,18 @@ def _check_entry(entry: AccessControlEntry) -> None:
         return KafkaError.of(ErrorCode.INVALID_REQUEST, f"an ACL {reason}")
 
     if entry.resource_type is AclResourceType.ANY:
-        raise refuse("is about one type of resource; ANY is for filters")
+        raise refuse("needs one type of resource; ANY is for filters")
     if entry.pattern_type not in (AclPatternType.LITERAL, AclPatternType.PREFIXED):
-        raise refuse(f"has pattern type literal or prefixed; {entry.pattern_type.name} is for filters")
+        raise refuse(f"needs pattern type literal or prefixed; {entry.pattern_type.name} is for filters")
     if entry.operation is AclOperation.ANY or entry.permission is AclPermission.ANY:
-        raise refuse("names an operation and allows or denies it; ANY is for filters")
+        raise refuse("needs one operation and allow or deny; ANY is for filters")
     if not entry.resource_name:
-        raise refuse("names its resource; * with pattern type literal means every one")
+        raise refuse("needs a resource name; * with pattern type literal means all")
     is_cluster = entry.resource_type is AclResourceType.CLUSTER
     if is_cluster and entry.resource_name != CLUSTER_RESOURCE_NAME:
-        raise refuse(f"about the cluster names {CLUSTER_RESOURCE_NAME}, not {entry.resource_name!r}")
+        raise refuse(f"for the cluster must name {CLUSTER_RESOURCE_NAME}, not {entry.resource_name!r}")
     kind, colon, name = entry.principal.partition(":")
     if not (kind and colon and name):
-        raise refuse(f"is for a principal as TYPE:NAME, User:alice or User:*, not {entry.principal!r}")
+        raise refuse(f"needs a principal TYPE:NAME, such as User:alice or User:*, not {entry.principal!r}")
     if not entry.host:
-        raise refuse("names a host by its address; * means every one")
+        raise refuse("needs a host address; * means all hosts")

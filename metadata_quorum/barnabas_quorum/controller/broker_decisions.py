@@ -1,7 +1,7 @@
-"""What brokers ask of themselves: decided with what this controller has heard of them.
+"""Requests that brokers make for themselves, decided with the help of their sessions.
 
 May touch:  brokers.py, sessions.      Must not touch: everything that waits.
-Invariants: these decisions alone touch sessions; a heartbeat counts as a sign of life, whatever comes of it.
+Invariants: only these decisions touch sessions; a heartbeat renews the session whatever its outcome.
 Read next:  brokers.py for the rules; sessions.py for who is alive.
 """
 
@@ -49,7 +49,7 @@ def heartbeat(
     registered_broker(image, request.broker_id, request.broker_epoch)
     sessions.touch(request.broker_id, request.broker_epoch, metadata_offset=request.metadata_offset, now_ms=now_ms)
     session = sessions.get(request.broker_id)
-    assert session is not None, "touch makes a session"
+    assert session is not None, "touch creates a session"
     others = [
         broker.id for broker in image.cluster.sorted_brokers() if broker.is_active and broker.id != request.broker_id
     ]

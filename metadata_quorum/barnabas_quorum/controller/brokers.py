@@ -1,10 +1,10 @@
 """Brokers: register, heartbeat, fence, unfence, controlled shutdown. Image in, records out.
 
-May touch:  image, partitions.         Must not touch: sessions (their verdict comes in as an argument), what waits.
-Invariants: the broker epoch is the offset of its registration record, so it grows with every process start (C7);
-            fencing writes partition changes first and then the fence, unfencing the reverse, so that no reader ever
-            sees a fenced leader; a fenced broker is in no ISR; one that stopped uncleanly is in no ELR either, where its
-            records may be lost by that; one that comes back without the directory of its replica is nobody (elr.py).
+May touch:  image, partitions.         Must not touch: sessions (their verdict is an argument), everything that waits.
+Invariants: the broker epoch is the offset of its registration record, so it grows with every process start;
+            fencing writes the partition changes before the fence, unfencing the reverse, so that no reader ever sees a
+            fenced leader; a fenced broker is in no ISR; a broker that stopped uncleanly is in no ELR either where that
+            may have lost records; one that returns without its replica's directory is in none of the sets (elr.py).
 Read next:  partitions.py; sessions.py for who is alive; directories.py for disks that fail.
 """
 
@@ -56,12 +56,12 @@ def register_broker(
     has_live_session: bool,
     rules: PartitionRules,
 ) -> ControllerResult[RegisterBrokerReply]:
-    """A broker process asks to be part of the cluster (kraft 2.4).
+    """Register a broker process (BrokerRegistration, KIP-631).
 
     Args:
-        next_offset: what the first record of this result will get.
-        has_live_session: the broker id is held by a process that heartbeats to this controller right now. A process
-            whose connection broke does not count, so a killed broker that restarts at once gets in at once.
+        next_offset: the offset that the first record of this result will get.
+        has_live_session: a process with this broker id heartbeats to this controller now. A process whose connection
+            broke does not count, so a killed broker that restarts at once can register at once.
 
     Raises INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, UNSUPPORTED_VERSION, DUPLICATE_BROKER_REGISTRATION.
     """
@@ -113,11 +113,11 @@ def heartbeat(
     shutdown_offset: Offset | None,
     rules: PartitionRules,
 ) -> ControllerResult[BrokerHeartbeatReply]:
-    """What follows from a heartbeat: nothing, or a change of the broker's state (kraft 2.5).
+    """Decide what a heartbeat changes in the broker's state, if anything (BrokerHeartbeat, KIP-631).
 
     Args:
-        lowest_active_offset: how far the metadata is read by every other active broker.
-        shutdown_offset: last record of the change that moved its leaders away, None while it does not shut down.
+        lowest_active_offset: the offset up to which every other active broker has read the metadata.
+        shutdown_offset: last record of the change that moved its leaders away, None while it is not shutting down.
 
     Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH.
     """
@@ -125,7 +125,7 @@ def heartbeat(
     is_caught_up = request.metadata_offset >= broker.epoch
     failed = fail_directories(image, broker, request.offline_directories, rules=rules)
     if failed:
-        # what else it wants follows from its next heartbeat, against an image that knows of the directories
+        # the next heartbeat gets its other wishes, decided on an image that knows of the failed directories
         return ControllerResult(
             records=failed,
             response=BrokerHeartbeatReply(is_caught_up=is_caught_up, is_fenced=broker.is_fenced),
@@ -145,7 +145,7 @@ def heartbeat(
             return answer(unfence_broker(image, broker, rules=rules), is_fenced=False)
         return answer([], is_fenced=True)
     if broker.is_in_controlled_shutdown:
-        # everybody must know the new leaders before the old one goes, or clients and followers would find nobody
+        # every broker must know the new leaders before the old one stops, or clients and followers would find no leader
         is_free = not leads_any(image, broker.id) and lowest_active_offset >= (shutdown_offset or 0)
         if is_free:
             return answer(fence_broker(image, broker, rules=rules), is_fenced=True, should_shutdown=True)
@@ -160,14 +160,14 @@ def heartbeat(
 
 
 def fence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules) -> list[Record]:
-    """The broker leaves its ISRs and leads nothing; then it is fenced. In this order (kraft trap 10)."""
+    """The broker leaves its ISRs and leads nothing; then it is fenced. The reverse order would show a fenced leader."""
     records = leave_partitions(image, broker.id, rules=rules)
     records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_fenced=True))
     return records
 
 
 def unfence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules) -> list[Record]:
-    """The broker may lead and join ISRs; then partitions without a leader take it, where they may."""
+    """The broker may lead and join ISRs again; then partitions without a leader elect it where it may lead."""
     records: list[Record] = [
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_fenced=False)
     ]
@@ -178,7 +178,7 @@ def unfence_broker(image: MetadataImage, broker: BrokerRegistration, *, rules: P
 def begin_controlled_shutdown(
     image: MetadataImage, broker: BrokerRegistration, *, rules: PartitionRules
 ) -> list[Record]:
-    """The broker hands over what it leads and leaves its ISRs, while it still serves."""
+    """The broker hands its leaderships over and leaves its ISRs while it still serves."""
     records = leave_partitions(image, broker.id, rules=rules)
     records.append(
         BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, is_in_controlled_shutdown=True)
@@ -190,7 +190,7 @@ def unregister_broker(
     image: MetadataImage, request: UnregisterBroker, *, rules: PartitionRules
 ) -> ControllerResult[UnregisterBrokerReply]:
     """Forget a broker that will not come back. Raises BROKER_ID_NOT_REGISTERED, INVALID_REQUEST while it is in service or
-    while a partition has nobody else who is known to hold its committed records."""
+    while it is the only broker known to hold some partition's committed records."""
     broker = image.cluster.broker(request.broker_id)
     if broker is None:
         raise KafkaError.of(
@@ -200,7 +200,7 @@ def unregister_broker(
     if not broker.is_fenced:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST,
-            f"broker {broker.id} is in service; stop it first, a broker that runs would only register again",
+            f"broker {broker.id} is in service; stop it first, or it would register again",
         )
     for topic, index, partition in held_partitions(image, broker.id):
         if known_holders(partition) == {broker.id}:
@@ -218,8 +218,8 @@ def unregister_broker(
 def _amend(
     image: MetadataImage, present: BrokerRegistration, request: RegisterBroker, *, rules: PartitionRules
 ) -> ControllerResult[RegisterBrokerReply]:
-    """The same process registers again (its first reply was lost): epoch and fencing stay. Directories may have failed since,
-    and none that did comes back before another process looks at it."""
+    """The same process registers again because it lost the first reply: epoch and fencing stay. Directories may have failed
+    since; a failed one stays failed until the next process start."""
     gone = [directory for directory in present.directories if directory not in request.directories]
     records = fail_directories(image, present, gone, rules=rules)
     record = _registration(
@@ -257,31 +257,31 @@ def _check_shape(image: MetadataImage, request: RegisterBroker) -> None:
         return KafkaError.of(ErrorCode.INVALID_REGISTRATION, f"broker {request.broker_id}: {reason}")
 
     if request.broker_id < 0:
-        raise refuse("a broker id is 0 or greater; set node.id")
+        raise refuse("a broker id must be 0 or greater; set node.id")
     if not request.endpoints:
         raise refuse("it has no listener; set listeners or advertised.listeners")
     for endpoint in request.endpoints:
         if not _is_address(endpoint):
-            raise refuse(f"{endpoint.host!r}, port {endpoint.port}, is no address; set advertised.listeners")
+            raise refuse(f"{endpoint.host!r}, port {endpoint.port}, is not an address; set advertised.listeners")
     names = [endpoint.listener for endpoint in request.endpoints]
     if len(set(names)) != len(names):
-        raise refuse(f"a listener name occurs twice in {names}")
+        raise refuse(f"{names} contains a listener name twice")
     if not request.directories:
         raise refuse("it has no log directory; set log.dirs")
     if len(set(request.directories)) != len(request.directories):
-        raise refuse("two of its log directories have the same directory.id; format the copied one anew")
+        raise refuse("two of its log directories have the same directory.id; format the copy again")
     for directory in request.directories:
         if is_reserved(directory):
-            raise refuse(f"directory.id {directory} is reserved; format the directory anew")
+            raise refuse(f"directory.id {directory} is reserved; format the directory again")
     for other in image.cluster.sorted_brokers():
         shared = set(other.directories) & set(request.directories)
         if other.id != request.broker_id and shared:
             named = ", ".join(sorted(str(directory) for directory in shared))
-            raise refuse(f"directory {named} belongs to broker {other.id}; a copied disk must be formatted anew")
+            raise refuse(f"directory {named} belongs to broker {other.id}; format a copied disk again")
 
 
 def _is_address(endpoint: Endpoint) -> bool:
-    """Whether others can try to connect there: what is none makes Python raise in each of them, and not an OSError."""
+    """Whether others can try to connect there: an invalid host makes Python raise in each of them, and not an OSError."""
     try:
         endpoint.host.encode("idna")
     except UnicodeError:

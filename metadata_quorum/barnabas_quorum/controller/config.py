@@ -1,7 +1,7 @@
 """The controller's own configuration, under Kafka's keys.
 
 May touch:  nothing.   Must not touch: files, environment (broker/config reads them).
-Invariants: frozen; the disconnect grace is shorter than the session time-out, or it would be useless.
+Invariants: frozen; the disconnect grace is at most the session time-out, or it would have no effect.
 Read next:  brokers.py, sessions.py.
 """
 
@@ -22,31 +22,31 @@ class ControllerConfig:
     session_timeout_ms: int = _key(
         3000,
         "broker.session.timeout.ms",
-        "A broker whose heartbeats fall silent for this long is fenced. Kafka's default is 9000: its heartbeats wait behind "
-        "other work, those of this broker have a thread of their own.",
+        "Time without a heartbeat after which a broker is fenced. Kafka's default is 9000: its heartbeats wait behind "
+        "other work, while this broker sends them from a separate thread.",
     )
     disconnect_grace_ms: int = _key(
         1000,
         "broker.disconnect.grace.ms",
-        "A broker whose heartbeat connection broke is fenced when it is not back within this time, and at once when "
-        "its listener refuses connections. Silence on an open connection waits for broker.session.timeout.ms.",
+        "A broker whose heartbeat connection broke is fenced unless it reconnects within this time, and at once when "
+        "its listener refuses connections. Silence on an open connection counts against broker.session.timeout.ms.",
     )
     idle_interval_ms: int = _key(
         500,
         "metadata.max.idle.interval.ms",
-        "An idle active controller writes a no-op record this often, so that a stuck quorum shows as a standing high "
-        "watermark; 0 = never.",
+        "An idle active controller writes a no-op record this often, so that a stuck quorum shows as a high watermark "
+        "that does not move; 0 = never.",
     )
     image_hash_interval_ms: int = _key(
         30_000,
         "metadata.image.hash.interval.ms",
-        "How often the active controller writes what its metadata hashes to, if anything was written since, so that every "
+        "How often the active controller writes the hash of its metadata, if anything was written since, so that every "
         "node compares its own; 0 = not by time.",
     )
     image_hash_interval_records: int = _key(
         1000,
         "metadata.image.hash.interval.records",
-        "After how many metadata records the active controller writes what its metadata hashes to; 0 = not by count.",
+        "After how many metadata records the active controller writes the hash of its metadata; 0 = not by count.",
     )
     auto_leader_rebalance_enable: bool = _key(
         True,
@@ -60,24 +60,24 @@ class ControllerConfig:
         30_000,
         "leader.imbalance.settle.ms",
         "A broker gets leaderships back only when it has been in service this long and is in sync in every partition it "
-        "holds: one that is still catching up needs its disk and network for that.",
+        "holds: a broker that is catching up needs its disk and network for that.",
     )
     leader_imbalance_elections_max: int = _key(
         100,
         "leader.imbalance.elections.max",
-        "Most leaderships handed back at once; the rest follow a second later.",
+        "Most leaderships handed back in one step; the rest follow a second later.",
     )
     unclean_leader_election_interval_ms: int = _key(
         300_000,
         "unclean.leader.election.interval.ms",
-        "How often partitions without a leader are looked at for one that may lead, where "
+        "How often the controller tries to elect leaders for partitions without one, where "
         "unclean.leader.election.enable allows it, in ms.",
     )
     min_insync_replicas: int = _key(
         1,
         "min.insync.replicas",
-        "In-sync replicas below which the high watermark stands still and former members stay eligible to lead (KIP-966). "
-        "The same on every node.",
+        "With fewer in-sync replicas than this the high watermark does not move, and former ISR members stay eligible to "
+        "lead (KIP-966). Must be the same on every node.",
     )
     log_flush_on_acks: str = _key(
         "fsync",
@@ -85,7 +85,7 @@ class ControllerConfig:
         "With page-cache, a broker that stopped uncleanly is no longer eligible to lead: it may lack committed records.",
     )
     topic_partitions_max: int = _key(
-        100_000, "topic.partitions.max", "Most partitions of one topic; 0 = no limit of its own."
+        100_000, "topic.partitions.max", "Most partitions of one topic; 0 = no limit per topic."
     )
     cluster_partitions_max: int = _key(
         1_000_000, "cluster.partitions.max", "Most partitions of the whole cluster; 0 = no limit."
@@ -98,7 +98,7 @@ class ControllerConfig:
         repr=False,
         metadata={
             "key": "delegation.token.secret.key",
-            "doc": "Secret from which the HMACs of delegation tokens follow; the same on every node. Without it there are no "
+            "doc": "Secret from which the HMACs of delegation tokens are derived; the same on every node. Without it there are no "
             "tokens.",
             "sensitive": True,
         },
@@ -106,7 +106,7 @@ class ControllerConfig:
     delegation_token_max_lifetime_ms: int = _key(
         7 * 24 * 3_600_000,
         "delegation.token.max.lifetime.ms",
-        "How long after its making a delegation token may be renewed at most, in ms.",
+        "Maximum lifetime of a delegation token including renewals, in ms.",
     )
     delegation_token_expiry_time_ms: int = _key(
         24 * 3_600_000,
@@ -122,7 +122,7 @@ class ControllerConfig:
         False,
         "unclean.leader.election.enable",
         "Let a replica that is not in sync lead when no in-sync one is left: acknowledged records may be lost. "
-        "A topic's own setting wins.",
+        "A topic's setting takes precedence.",
     )
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
-"""Incremental changes of configs, and what follows from them at once (KIP-339). Image in, records out.
+"""Incremental config changes and their immediate consequences (KIP-339). Image in, records out.
 
-May touch:  image, configs, elections.   Must not touch: what a key means (validators come in with the context).
-Invariants: the changes of one resource are all made or none; what follows from a change stands in the same batch.
+May touch:  image, configs, elections.   Must not touch: what a key means (the context brings the validators).
+Invariants: all changes of one resource are made, or none; the consequences of a change are in the same batch.
 Read next:  configs.py for effective values; elections.py, elr.py.
 """
 
@@ -64,8 +64,8 @@ def incremental_alter_configs(
 
 
 def _with_consequences(changed: list[Record], context: DecisionContext) -> list[Record]:
-    """What follows at once from changed configs: another min.insync.replicas makes ELRs void, and under another
-    unclean.leader.election.enable partitions without a leader may get one."""
+    """Add the immediate consequences of changed configs: a new min.insync.replicas invalidates ELRs, and a new
+    unclean.leader.election.enable may give leaders to partitions without one."""
     configs = [record for record in changed if isinstance(record, ConfigRecord)]
     cleared = {
         record.resource_name if record.resource_type is ConfigResourceType.TOPIC else ""
@@ -87,21 +87,21 @@ def _with_consequences(changed: list[Record], context: DecisionContext) -> list[
 def _check_exists(image: MetadataImage, resource: ConfigResource) -> None:
     if resource.type is ConfigResourceType.TOPIC:
         if resource.name == "":
-            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all topics; name one")
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "topics have no common configs; name one topic")
         if image.topics.get(resource.name) is None:
             raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {resource.name!r} does not exist")
         return
     if resource.type is ConfigResourceType.GROUP:
         if resource.name == "":
-            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "there are no configs of all groups; name one")
+            raise KafkaError.of(ErrorCode.INVALID_REQUEST, "groups have no common configs; name one group")
         return
     if resource.name == "":
         return
     if not resource.name.isdecimal():
         raise KafkaError.of(
-            ErrorCode.INVALID_REQUEST, f'a broker is named by its id, or "" for all brokers, not {resource.name!r}'
+            ErrorCode.INVALID_REQUEST, f'name a broker by its id, or all brokers by "", not {resource.name!r}'
         )
-    if resource.name not in map(str, image.cluster.brokers):  # 01 is not 1: nobody would read it
+    if resource.name not in map(str, image.cluster.brokers):  # 01 is not 1: no broker would read it
         raise KafkaError.of(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {resource.name} is not registered")
 
 
@@ -120,7 +120,7 @@ def _alter_one(
     for change in alteration.changes:
         if times[change.key] > 1:
             raise KafkaError.of(
-                ErrorCode.INVALID_REQUEST, f"{change.key} is changed twice in one request; once will do"
+                ErrorCode.INVALID_REQUEST, f"{change.key} is changed twice in one request; change it once"
             )
         value = _changed_value(present.get(change.key), change)
         if value is not None:
@@ -145,8 +145,8 @@ def _alter_one(
 
 
 def _check_removal(image: MetadataImage, resource: ConfigResource, key: str) -> None:
-    """While there are ELRs, min.insync.replicas of all brokers must stand in the metadata: each broker's own file might say
-    something else than the controller's (KIP-966)."""
+    """While ELRs are in use, the metadata must contain min.insync.replicas for all brokers: each broker's own file might
+    differ from the controller's (KIP-966)."""
     if resource == CLUSTER_DEFAULT and key == MIN_INSYNC_REPLICAS and image.features.is_elr_enabled:
         raise KafkaError.of(
             ErrorCode.INVALID_CONFIG,
@@ -156,7 +156,7 @@ def _check_removal(image: MetadataImage, resource: ConfigResource, key: str) -> 
 
 def _changed_value(present: str | None, change: ConfigChange) -> str | None:
     """The key's override after the change; None = no override. APPEND and SUBTRACT work on the override, as lists of
-    comma-separated parts; a list without parts is an override too."""
+    comma-separated parts; an empty list is an override too."""
     if change.operation is ConfigOperation.DELETE:
         return None
     if change.value is None:

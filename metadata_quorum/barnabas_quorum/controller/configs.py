@@ -1,7 +1,7 @@
-"""Topic and broker configs: effective values the controller itself needs, and who checks them.
+"""Topic and broker configs: the effective values that the controller needs, and their validators.
 
-May touch:  image.                     Must not touch: what a key means (validators come in as arguments).
-Invariants: a value that its validator refuses never becomes a record.
+May touch:  image.                     Must not touch: what a key means (validators are arguments).
+Invariants: a value that its validator rejects never becomes a record.
 Read next:  config_changes.py.
 """
 
@@ -15,18 +15,18 @@ from barnabas_quorum.image.metadata import MetadataImage
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
 
 ConfigValidator = Callable[[str, str, str], None]
-"""(resource name, key, value): raises KafkaError INVALID_CONFIG that names key and fix. The rooms that own the keys supply
-it, because this room must not know them. For a broker the resource name is its id in text, "" for all brokers."""
+"""(resource name, key, value): raises KafkaError INVALID_CONFIG that names the key and the fix. The rooms that own the keys
+supply it, because this room must not know them. A broker's resource name is its id as text, "" for all brokers."""
 
 
 WholeValidator = Callable[[str, Mapping[str, str], Mapping[str, str]], None]
-"""(topic, all its overrides after the change, those of all brokers): raises KafkaError INVALID_CONFIG where they contradict
-each other, which no single key shows."""
+"""(topic, all its overrides after the change, those of all brokers): raises KafkaError INVALID_CONFIG where keys that are valid
+on their own contradict each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValidators:
-    """Who knows which keys."""
+    """The validators of each kind of resource."""
 
     topic: ConfigValidator
     broker: ConfigValidator
@@ -46,7 +46,7 @@ def allows_unclean_election(image: MetadataImage, topic: str, *, default: bool) 
 def validated_topic_configs(
     topic: str, configs: Mapping[str, str], validators: ConfigValidators, *, cluster_default: Mapping[str, str]
 ) -> None:
-    """Check the configs a topic shall be created with; `cluster_default` are those of all brokers. Raises KafkaError
+    """Check the configs of a topic that is to be created; `cluster_default` are those of all brokers. Raises KafkaError
     INVALID_CONFIG."""
     for key in sorted(configs):
         validators.topic(topic, key, configs[key])

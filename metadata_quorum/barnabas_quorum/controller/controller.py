@@ -1,15 +1,15 @@
-"""The controller's state: two images, the sessions, and what it does unasked; decisions.py says which function answers what.
+"""The controller's state: two images, the sessions, and its periodic work; decisions.py maps requests to functions.
 
 May touch:  the other files of controller/, image/.   Must not touch: asyncio, clock, files, gRPC, raft.
-Invariants: a decision looks at the pending image, so that each sees what the ones before it decided; only `accept` moves
-            the pending image and only `commit` the committed one; losing leadership drops the pending one.
+Invariants: a decision reads the pending image, so that each sees the decisions before it; only `accept` moves the pending
+            image and only `commit` the committed one; losing leadership drops the pending one.
 Read next:  driver/controller_driver.py, which feeds it; partition_change.py and brokers.py for the rules.
 
 Not obvious
-- The pending image may never be committed. Whatever was read from it, an error too, must not leave before the records it
-  was read from are committed (C6); the driver sees to that.
-- rpds maps iterate in an order of their own in every process. Decisions go through sorted lists, or one seed would not
-  give one history.
+- The pending image may never be committed. Nothing that was read from it, not even an error, may leave before the records
+  behind it are committed; the driver ensures that.
+- rpds maps iterate in a different order in every process. Decisions use sorted lists, or one seed would not give one
+  history.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
-from barnabas_quorum.controller import (  # noqa: F401 - importing all that decide fills the table
+from barnabas_quorum.controller import (  # noqa: F401 - importing the modules fills the table
     acls,
     broker_decisions,
     brokers,
@@ -60,13 +60,13 @@ from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset
 R = TypeVar("R")
 
 REQUESTS: tuple[type[Request[Any]], ...] = tuple(DECISIONS)
-"""Everything that is decided here."""
+"""Every module with decisions."""
 UNASKED_ELECTIONS_MAX = 1000
-"""Most partitions without a leader that are given one in one periodic look."""
+"""Most leaders elected in one periodic run for partitions without one."""
 
 
 class Controller:
-    """Decides. Owned by one driver; not thread-safe."""
+    """Makes decisions. Owned by one driver; not thread-safe."""
 
     def __init__(
         self, *, config: ControllerConfig, cluster_id: str, random: Random, validators: ConfigValidators
@@ -80,9 +80,9 @@ class Controller:
         self.epoch: Epoch = NO_EPOCH
         """Of this leadership; -1 while not active."""
         self.next_offset = Offset(0)
-        """What the first record of the next result will get; meaningful while active."""
+        """The offset of the first record of the next result; meaningful while active."""
         self.wall_ms = 0
-        """Wall clock when the present event was taken up, ms since 1970; the driver sets it before it asks."""
+        """Wall clock when the current event began, ms since 1970; the driver sets it before each decision."""
         self._cluster_id = cluster_id
         self._random = random
         self._validators = validators
@@ -100,7 +100,7 @@ class Controller:
         return self.epoch != NO_EPOCH
 
     def claim(self, *, epoch: Epoch, next_offset: Offset, now_ms: int) -> None:
-        """This controller leads from now on. The committed image holds everything below the start of its epoch."""
+        """This controller leads from now on. The committed image contains everything below the start of its epoch."""
         self.epoch = epoch
         self.next_offset = next_offset
         self.pending = self.committed
@@ -110,7 +110,7 @@ class Controller:
         self.sessions.begin(unfenced, now_ms=now_ms)
 
     def release(self) -> None:
-        """This controller leads no more: what was not committed is as if it had never been."""
+        """This controller no longer leads: drop everything that is not committed."""
         self.epoch = NO_EPOCH
         self.pending = self.committed
         self.sessions.end()
@@ -118,7 +118,7 @@ class Controller:
     # --- decide, then replay --------------------------------------------------------------------------------------------
 
     def decide(self, request: Request[R], *, now_ms: int) -> ControllerResult[R]:
-        """What a request comes to. Raises the KafkaError with which it is refused."""
+        """Decide a request. Raises the KafkaError that refuses it."""
         decision = DECISIONS.get(type(request))
         if decision is None:
             raise TypeError(f"the controller has no decision for {type(request).__name__}")
@@ -140,19 +140,19 @@ class Controller:
         )
         return decision(self.pending, request, context)
 
-    # --- what the controller does unasked -------------------------------------------------------------------------------
+    # --- what the controller starts itself -------------------------------------------------------------------------------
 
     def bootstrap(self) -> ControllerResult[None]:
-        """The first records of a new cluster; none when it has them."""
+        """The first records of a new cluster; none when the cluster has them already."""
         records = features.bootstrap_records(self.pending, min_insync_replicas=self.config.min_insync_replicas)
         return ControllerResult(records=records, response=None, name="Bootstrap records")
 
     def abort_transaction(self, reason: str) -> ControllerResult[None]:
-        """End the transaction that the log stands in; the pending image holds nothing of it."""
+        """End the open transaction of the log; the pending image contains nothing of it."""
         return ControllerResult(records=[AbortTransactionRecord(reason=reason)], response=None)
 
     def drop_transaction(self, before: MetadataImage) -> None:
-        """The pending image is again what it was before the transaction that is being proposed."""
+        """Reset the pending image to what it was before the transaction that is being proposed."""
         self.pending = before
 
     def sweep_tokens(self) -> ControllerResult[None]:
@@ -160,7 +160,7 @@ class Controller:
         return tokens.sweep_tokens(self.pending, wall_ms=self.wall_ms, records_max=RECORDS_PER_BATCH_MAX)
 
     def fence(self, broker_id: BrokerId) -> ControllerResult[None]:
-        """Fence a broker that was found dead; no records when it is fenced or gone."""
+        """Fence a broker that was found dead; no records when it is already fenced or unregistered."""
         broker = self.pending.cluster.broker(broker_id)
         if broker is None or broker.is_fenced:
             return ControllerResult(records=[], response=None)
@@ -174,11 +174,11 @@ class Controller:
         return min(stale)[1] if stale else None
 
     def next_deadline_ms(self) -> int | None:
-        """When the next unfenced broker is dead unless it is heard of before."""
+        """When the next session of an unfenced broker expires."""
         return min((deadline for deadline, _ in self._deadlines()), default=None)
 
     def _deadlines(self) -> Iterator[tuple[int, BrokerId]]:
-        """When each unfenced broker is dead unless it is heard of before."""
+        """When the session of each unfenced broker expires."""
         for broker in self.pending.cluster.sorted_brokers():
             if broker.is_fenced:
                 continue
@@ -187,7 +187,7 @@ class Controller:
                 yield deadline, broker.id
 
     def balance_leaders(self, *, now_ms: int) -> ControllerResult[int]:
-        """Hand partitions back to preferred leaders that have settled; answers how many."""
+        """Hand partitions back to preferred leaders that have settled; returns how many."""
         records = elections.balance_leaders(
             self.pending,
             rules=self.partition_rules,
@@ -199,7 +199,7 @@ class Controller:
         return ControllerResult(records=records, response=len(records), is_atomic=False)
 
     def elect_leaderless(self) -> ControllerResult[int]:
-        """Leaders for partitions that wait for one and may have one by now; answers how many."""
+        """Elect leaders for partitions without one where that is possible by now; returns how many."""
         records = elections.elect_leaderless(
             self.pending, rules=self.partition_rules, records_max=UNASKED_ELECTIONS_MAX
         )
@@ -211,30 +211,30 @@ class Controller:
 
     @property
     def partition_rules(self) -> PartitionRules:
-        """The effective settings of topics, as pending."""
+        """The effective settings of topics in the pending image."""
         return rules_of(self.pending, self.config)
 
     # --- images ---------------------------------------------------------------------------------------------------------
 
     def replayed(self, records: Sequence[Record], *, timestamp_ms: int) -> MetadataImage:
-        """The pending image as it would be with these records. Raises UnreplayableDecision on a record that does not fit:
-        better here than on every node (kraft trap 9)."""
+        """The pending image with these records replayed. Raises UnreplayableDecision on a record that does not fit: once
+        committed, it would stop every node."""
         delta = MetadataDelta(self.pending)
         try:
-            replay = delta.replay  # a singledispatchmethod makes a wrapper each time it is looked up
+            replay = delta.replay  # each lookup of a singledispatchmethod creates a wrapper
             for record in records:
                 replay(record)
             return delta.apply(Offset(self.next_offset + len(records) - 1), self.epoch, timestamp_ms)
-        except Exception as error:  # a bug that this decision found; nothing of it is written, so nobody dies of it
+        except Exception as error:  # this decision found a bug; it writes nothing, so no node stops
             raise UnreplayableDecision.because(error) from error
 
     def accept(self, image: MetadataImage) -> None:
-        """The records that lead to `image` are proposed."""
+        """The records that lead to `image` were proposed."""
         self.pending = image
         self.next_offset = Offset(image.offset + 1)
 
     def commit(self, image: MetadataImage) -> None:
-        """The loader has published this image; on the active controller it is a prefix of what is pending."""
+        """The loader has published this image; on the active controller it is a prefix of the pending one."""
         if self.is_active and image.offset > self.pending.offset:
             raise InvariantViolated(
                 f"records up to {image.offset} are committed in epoch {self.epoch}, but this active controller has only "
@@ -242,12 +242,12 @@ class Controller:
             )
         self.committed = image
         if not self.is_active or image.offset == self.pending.offset:
-            # equal by law (C1); taking the loader's lets the pending one go, so the two share all their memory
+            # equal records give equal images; taking the loader's frees the pending one, so the two share all their memory
             self.pending = image
 
     def catch_up(self, image: MetadataImage, *, last_offset: Offset) -> None:
-        """The loader goes on after a bad record had held it. An active controller has written nothing meanwhile but
-        sign-offs, the last at `last_offset`: they change nothing, so the pending image is this one."""
+        """The loader continues after a bad record had stopped it. Meanwhile an active controller has written only sign-offs,
+        the last at `last_offset`. They change nothing, so the pending image is this one."""
         self.committed = self.pending = image
         if self.is_active and last_offset > image.offset:
             self.pending = replace(image, offset=last_offset, epoch=self.epoch)

@@ -1,7 +1,7 @@
-"""Controllers register with the active one and are forgotten (KIP-919). Image in, records out.
+"""Controllers register with the active one, and unregister (KIP-919). Image in, records out.
 
 May touch:  image, features.           Must not touch: the quorum's voters, everything that waits.
-Invariants: a registration says where a controller is and what it can; it says nothing about who votes.
+Invariants: a registration gives a controller's address and supported features; it says nothing about who votes.
 Read next:  broker/metadata/controller_registration.py (in the broker room), which keeps each controller registered.
 """
 
@@ -28,7 +28,7 @@ UNREGISTER_CONTROLLER_LEVEL = 2
 def register_controller(
     image: MetadataImage, request: RegisterController, context: DecisionContext
 ) -> ControllerResult[RegisterControllerReply]:
-    """Note one process start of a controller; the same again changes nothing.
+    """Register one process start of a controller; registering it again changes nothing.
 
     Raises INCONSISTENT_CLUSTER_ID, INVALID_REGISTRATION, UNSUPPORTED_VERSION.
     """
@@ -42,8 +42,8 @@ def register_controller(
     if request.controller_id < 0 or not names or len(set(names)) != len(names):
         raise KafkaError.of(
             ErrorCode.INVALID_REGISTRATION,
-            f"controller {request.controller_id} with listeners {names}: an id is 0 or greater, and each listener has "
-            "a name of its own; correct node.id and listeners",
+            f"controller {request.controller_id} with listeners {names}: an id must be 0 or greater and listener "
+            "names must be distinct; correct node.id and listeners",
         )
     require_served(image, request.features, f"controller {request.controller_id}")
     wanted = ControllerRegistration(
@@ -66,7 +66,7 @@ def register_controller(
 def unregister_controller(
     image: MetadataImage, request: UnregisterController, context: DecisionContext
 ) -> ControllerResult[UnregisterControllerReply]:
-    """Forget a controller, so that feature levels wait for it no more. Raises RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION."""
+    """Forget a controller, so that feature levels no longer wait for it. Raises RESOURCE_NOT_FOUND, UNSUPPORTED_VERSION."""
     if request.controller_id not in image.cluster.controllers:
         raise KafkaError.of(
             ErrorCode.RESOURCE_NOT_FOUND,
@@ -75,7 +75,7 @@ def unregister_controller(
     if image.features.metadata_version < UNREGISTER_CONTROLLER_LEVEL:
         raise KafkaError.of(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"metadata.version={image.features.metadata_version} has no record for gone controllers; upgrade it",
+            f"metadata.version={image.features.metadata_version} has no record to unregister a controller; upgrade it",
         )
     return ControllerResult(
         records=[UnregisterControllerRecord(controller_id=request.controller_id)], response=UnregisterControllerReply()

@@ -1,8 +1,8 @@
-"""The table of decisions: one function for each request, and what it gets beside the image and the request.
+"""The table of decisions: one function for each request, and the context it gets beside the image and the request.
 
 May touch:  the types of what a decision needs.   Must not touch: any decision, everything that waits.
-Invariants: one decision per type of request, of one shape: (image, request, context) -> ControllerResult of the request's reply.
-Read next:  controller.py, which asks the table; topics.py for typical decisions; docs/adding-a-verb.md.
+Invariants: one decision per type of request, all of one shape: (image, request, context) -> ControllerResult of its reply.
+Read next:  controller.py, which uses the table; topics.py for typical decisions; docs/adding-a-verb.md.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from barnabas_wire.kafka.ids import Offset
 Q = TypeVar("Q", bound=Request[Any])
 
 RECORDS_PER_BATCH_MAX = 10_000
-"""Most records of one batch, as in Kafka; what is atomic and needs more goes in a transaction."""
+"""Most records of one batch, as in Kafka; an atomic result with more goes in a transaction."""
 RECORDS_PER_REQUEST_MAX = 25_000
-"""Most records that one request may lead to. Measured: 29 s of CPU per million partitions, so this many keep the control lane
-busy for 0.7 s; a leader that is silent for controller.quorum.fetch.timeout.ms (2 s) is voted out."""
+"""Most records that one request may cause. Measured: 29 s of CPU per million partitions, so this many keep the control lane
+busy for 0.7 s; the voters replace a leader that is silent for controller.quorum.fetch.timeout.ms (2 s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionContext:
-    """What decisions need beside the image and the request; each takes what it needs."""
+    """What decisions need beside the image and the request; each uses what it needs."""
 
     config: ControllerConfig
     cluster_id: str
@@ -44,16 +44,16 @@ class DecisionContext:
     rules: PartitionRules
     """The effective settings of topics, as in the image."""
     sessions: BrokerSessions
-    """Who is alive: the one thing that a decision may change, and only broker_decisions.py does."""
+    """Who is alive: the only state that a decision may change, and only broker_decisions.py does."""
     now_ms: int
-    """Of the sessions' clock."""
+    """Time of the sessions' clock."""
     wall_ms: int
-    """Wall clock when the request was taken up, ms since 1970."""
+    """Wall clock when the decision began, ms since 1970."""
     next_offset: Offset
-    """What the first record of the result will get."""
+    """The offset of the first record of the result."""
     transaction_records_max: int
-    """Most records of a result that may go in a transaction: as many as metadata.version lets one request make. Other results
-    have RECORDS_PER_BATCH_MAX at most."""
+    """Most records of a result that may go in a transaction, as metadata.version allows. Other results have at most
+    RECORDS_PER_BATCH_MAX."""
     after: Callable[[Sequence[Record]], MetadataImage]
     """The image with these records replayed. Raises UnreplayableDecision."""
 
@@ -61,7 +61,7 @@ class DecisionContext:
 Decision = Callable[[MetadataImage, Any, DecisionContext], ControllerResult[Any]]
 
 DECISIONS: dict[type[Request[Any]], Decision] = {}
-"""By type of request; whole once controller.py is imported, which imports every file that decides."""
+"""By type of request; complete once controller.py is imported, which imports every module with decisions."""
 
 
 def decides(
@@ -70,7 +70,7 @@ def decides(
     [Callable[[MetadataImage, Q, DecisionContext], ControllerResult[Any]]],
     Callable[[MetadataImage, Q, DecisionContext], ControllerResult[Any]],
 ]:
-    """Puts a function into the table as the decision of a request."""
+    """Register a function as the decision of a request."""
 
     def register(
         decision: Callable[[MetadataImage, Q, DecisionContext], ControllerResult[Any]],

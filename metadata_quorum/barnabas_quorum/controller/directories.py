@@ -1,9 +1,9 @@
-"""Log directories: where a broker keeps each replica, and what follows when one fails (KIP-858).
+"""Log directories: where a broker keeps each replica, and the consequences when a directory fails (KIP-858).
 
 May touch:  image, partition_change.   Must not touch: everything that waits.
 Invariants: the registration lists the directories that work; a replica in another one is in no ISR and leads nothing; a
-            replica that was made anew because its directory is gone counts as having lost its records.
-Read next:  partition_rules.py (who may lead), brokers.py (the heartbeat that tells of a failure).
+            replica that was created again because its directory is gone counts as having lost its records.
+Read next:  partition_rules.py (who may lead), brokers.py (the heartbeat that reports a failure).
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from barnabas_wire.kafka.ids import BrokerId, Uuid
 def fail_directories(
     image: MetadataImage, broker: BrokerRegistration, offline: Collection[Uuid], *, rules: PartitionRules
 ) -> list[Record]:
-    """The broker says that these directories failed: replicas in them leave their ISRs and lead nothing, those of which it has
-    not said where they are are doubted, then the directories leave the registration. No records when all of that is known."""
+    """The broker reports failed directories. Replicas in them leave their ISRs and lead nothing. Replicas whose
+    directory it has not reported are marked as doubted. Then the directories leave the registration. No records when all of
+    that is known already."""
     failed = [directory for directory in broker.directories if directory in offline]
     if not failed:
         return []
@@ -62,7 +63,7 @@ def fail_directories(
 def assign_directories(
     image: MetadataImage, request: AssignReplicasToDirectories, context: DecisionContext
 ) -> ControllerResult[AssignReplicasToDirectoriesReply]:
-    """Each replica succeeds or fails alone: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+    """Each replica succeeds or fails on its own: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
     INVALID_REQUEST. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH for the whole request."""
     broker = registered_broker(image, request.broker_id, request.broker_epoch)
     records: list[Record] = []
@@ -72,7 +73,7 @@ def assign_directories(
         error: KafkaError | None = None
         try:
             if (placement.topic_id, placement.partition_id) in done:
-                raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a replica is in one directory; name it once")
+                raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a replica is in one directory only; name it once")
             done.add((placement.topic_id, placement.partition_id))
             change = _assign(image, broker, placement, rules=context.rules)
             if change is not None:
@@ -91,7 +92,7 @@ def _assign(
     placed = find_replica(image, broker.id, topic_id=placement.topic_id, partition_id=placement.partition_id)
     if is_reserved(placement.directory_id):
         raise KafkaError.of(
-            ErrorCode.INVALID_REQUEST, f"directory {placement.directory_id} is reserved and holds no replica"
+            ErrorCode.INVALID_REQUEST, f"directory {placement.directory_id} is reserved and contains no replica"
         )
     topic, index, partition = placed
     before = directory_of(partition, broker.id)
@@ -100,12 +101,12 @@ def _assign(
     directories = _moved(partition, broker.id, placement.directory_id)
     gone: tuple[BrokerId, ...] = ()
     if placement.directory_id not in broker.directories:
-        # it failed before the broker could tell that the replica was there
+        # the directory failed before the broker could report that the replica was there
         left = _leave(image, placed, broker.id, rules=rules)
         if left is not None:
             return replace(left, directories=directories)
     elif before == LOST_DIRECTORY or (not is_reserved(before) and before not in broker.directories):
-        # made anew, empty: what the cluster knew of its records is void
+        # created again, empty: the cluster's knowledge of its records is void
         gone = (broker.id,)
     moved = replace(partition, directories=directories)
     change = build_change(
@@ -123,7 +124,7 @@ def _assign(
 
 
 def _moved(partition: PartitionRegistration, broker_id: BrokerId, directory: Uuid) -> tuple[Uuid, ...]:
-    """The replicas' directories, with another one for this broker's."""
+    """The replicas' directories, with the new one for this broker's replica."""
     return tuple(
         directory if replica == broker_id else directory_of(partition, replica) for replica in partition.replicas
     )
@@ -132,7 +133,7 @@ def _moved(partition: PartitionRegistration, broker_id: BrokerId, directory: Uui
 def _leave(
     image: MetadataImage, placed: PlacedPartition, broker_id: BrokerId, *, rules: PartitionRules
 ) -> PartitionChangeRecord | None:
-    """The replica leaves the ISR and leads no more. It stays eligible: a disk that works again has its records still."""
+    """The replica leaves the ISR and no longer leads. It stays eligible: a disk that works again still has its records."""
     topic, index, partition = placed
     return build_change(
         partition,
@@ -150,7 +151,7 @@ def _without(members: tuple[BrokerId, ...], broker_id: BrokerId) -> tuple[Broker
 
 
 def find_replica(image: MetadataImage, broker_id: BrokerId, *, topic_id: Uuid, partition_id: int) -> PlacedPartition:
-    """The partition of which the broker holds a replica. Raises UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
+    """The partition, of which the broker must hold a replica. Raises UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
     NOT_LEADER_OR_FOLLOWER."""
     topic = image.topics.get_by_id(topic_id)
     if topic is None:

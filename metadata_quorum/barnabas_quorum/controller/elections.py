@@ -1,14 +1,14 @@
-"""Elections that somebody asks for or that the controller holds now and then: leaderless, preferred, unclean.
+"""Elections on request and by the controller's periodic work: leaderless, preferred, unclean.
 
-May touch:  image, partition_change.   Must not touch: sessions (their verdict comes in as arguments), everything that waits.
-Invariants: every change names a leader that may lead; a run makes at most so many changes; partitions are visited by topic
-            name and number, so that one image gives one list of records.
+May touch:  image, partition_change.   Must not touch: sessions (their verdict is an argument), everything that waits.
+Invariants: every change names a leader that may lead; a run makes a limited number of changes; partitions are visited by
+            topic name and number, so that one image gives one list of records.
 Read next:  partition_change.py.
 
-When is a leadership handed back?  To a broker that is in sync in *every* partition it holds, and has been in service for
-leader.imbalance.settle.ms: one that is still catching up elsewhere needs its disk and network for that, and gets leaderships
-when it is done (KIP-1358's complaint about Kafka). One whose replica will not catch up at all does not wait for ever: after
-SETTLE_PATIENCE times as long, being in sync in the partition itself is enough.
+A broker gets a leadership back when it is in sync in *every* partition it holds and has been in service for
+leader.imbalance.settle.ms: while it catches up elsewhere it needs its disk and network for that (KIP-1358 describes the
+problem in Kafka). A broker with a replica that never catches up does not wait for ever: after SETTLE_PATIENCE times as long,
+being in sync in the partition itself is enough.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 
 SETTLE_PATIENCE = 20
-"""After so many settle times a broker gets leaderships back although it is out of sync somewhere else."""
+"""After this many settle times a broker gets leaderships back although it is out of sync somewhere else."""
 
 
 def elect_leaderless(
     image: MetadataImage, *, rules: PartitionRules, records_max: int, joining: BrokerId | None = None
 ) -> list[Record]:
-    """Leaders for partitions that have none, or a corrupt one, where one may lead; at most `records_max` changes. `joining` is a
-    broker that is being unfenced."""
+    """Elect leaders for partitions that have none or a corrupt one, where a replica may lead; at most `records_max` changes.
+    `joining` is a broker that is being unfenced."""
     changes: list[Record] = []
     for topic, index, partition in unsettled_partitions(image):
         if partition.leader != NO_BROKER and partition.fault_of(partition.leader) is not ReplicaFault.CORRUPT:
@@ -68,10 +68,10 @@ def balance_leaders(
     now_ms: int,
     records_max: int,
 ) -> list[Record]:
-    """Hand partitions back to their preferred leaders, where those have settled; at most `records_max` changes.
+    """Hand partitions back to their preferred leaders where those have settled; at most `records_max` changes.
 
     Args:
-        unfenced_since_ms: since when each broker serves, as far as this controller knows; one that is not in it is new.
+        unfenced_since_ms: since when each broker serves, as far as this controller knows; a missing broker is new.
     """
     settled = settled_brokers(image, unfenced_since_ms=unfenced_since_ms, settle_ms=settle_ms, now_ms=now_ms)
     changes: list[Record] = []
@@ -90,7 +90,7 @@ def balance_leaders(
 def settled_brokers(
     image: MetadataImage, *, unfenced_since_ms: Mapping[BrokerId, int], settle_ms: int, now_ms: int
 ) -> frozenset[BrokerId]:
-    """Brokers that may take leaderships back (see above)."""
+    """Brokers that may get leaderships back (see above)."""
     catching_up = {
         replica
         for _, _, partition in unsettled_partitions(image)
@@ -115,15 +115,16 @@ def settled_brokers(
 def elect_leaders(
     image: MetadataImage, request: ElectLeaders, context: DecisionContext
 ) -> ControllerResult[ElectLeadersReply]:
-    """What an operator asks for (KIP-183, KIP-460); each partition succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION,
-    ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, POLICY_VIOLATION.
+    """Elect leaders on an operator's request (KIP-183, KIP-460). Each partition succeeds or fails on its own:
+    UNKNOWN_TOPIC_OR_PARTITION, ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE,
+    POLICY_VIOLATION.
 
-    Asked for all partitions, those that need no election are left out of the reply.
+    When the request is for all partitions, the reply leaves out those that need no election.
     """
     elect = _elect_preferred if request.election_type is ElectionType.PREFERRED else _elect_unclean
     asked = request.partitions
     if asked is None:
-        # the others have a leader, the preferred one
+        # the others have their preferred leader
         asked = tuple((topic.name, index) for topic, index, _ in unsettled_partitions(image))
     records: list[Record] = []
     replies: list[ElectedPartition] = []
@@ -141,7 +142,7 @@ def elect_leaders(
             if len(records) == RECORDS_PER_BATCH_MAX:
                 raise KafkaError.of(
                     ErrorCode.POLICY_VIOLATION,
-                    f"one request may hold at most {RECORDS_PER_BATCH_MAX} elections; send the rest in another",
+                    f"one request may contain at most {RECORDS_PER_BATCH_MAX} elections; send the rest in another",
                 )
             records.append(change)
             leader = change.leader if change.leader is not None else NO_BROKER
@@ -158,16 +159,16 @@ def _elect_preferred(image: MetadataImage, placed: PlacedPartition, rules: Parti
     preferred = partition.preferred_leader
     if partition.leader == preferred:
         raise KafkaError.of(
-            ErrorCode.ELECTION_NOT_NEEDED, f"{topic.name}-{index} is led by its preferred leader {preferred} already"
+            ErrorCode.ELECTION_NOT_NEEDED, f"the preferred leader {preferred} of {topic.name}-{index} leads already"
         )
     change = _preferred_change(image, placed, rules=rules)
     if change is None:
         if not image.cluster.is_active(preferred):
             reason = "is not in service: start it, or reassign the partition"
         elif not is_directory_online(image, partition, preferred):
-            reason = "has lost the log directory of its replica: mend the disk, or reassign the partition"
+            reason = "has lost the log directory of its replica: repair the disk, or reassign the partition"
         elif (fault := partition.fault_of(preferred)) is not None:
-            reason = f"has a faulty replica ({fault.name}): `barnabas explain partition {topic.name} {index}` says what helps"
+            reason = f"has a faulty replica ({fault.name}): `barnabas explain partition {topic.name} {index}` shows the remedy"
         else:
             reason = f"is not among the in-sync replicas {list(partition.isr)}: wait until it has caught up"
         raise KafkaError.of(
@@ -198,7 +199,7 @@ def _elect_unclean(image: MetadataImage, placed: PlacedPartition, rules: Partiti
     if partition.leader != NO_BROKER:
         raise KafkaError.of(
             ErrorCode.ELECTION_NOT_NEEDED,
-            f"{topic.name}-{index} has a leader, broker {partition.leader}; an unclean election is for one without",
+            f"{topic.name}-{index} has a leader, broker {partition.leader}; an unclean election is only for a partition without one",
         )
     change = build_change(
         partition,
@@ -212,7 +213,7 @@ def _elect_unclean(image: MetadataImage, placed: PlacedPartition, rules: Partiti
         raise KafkaError.of(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             f"{topic.name}-{index}: none of its replicas {list(partition.replicas)} is in service with a working log "
-            "directory; start one of these brokers, or reassign the partition to one that runs and elect then",
+            "directory; start one of these brokers, or reassign the partition to a running one and elect again",
         )
     return change
 

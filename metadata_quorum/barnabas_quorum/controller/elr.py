@@ -2,22 +2,22 @@
 
 May touch:  its arguments.            Must not touch: the image as a whole, everything that waits.
 Invariants: ELR and ISR have no member in common; there is an ELR only while the ISR is smaller than the effective
-            min.insync.replicas; a replica whose records cannot be trusted any more is in neither; one whose records are
+            min.insync.replicas; a replica whose records can no longer be trusted is in neither; one whose records are
             gone is not the last known leader either.
-Read next:  partition_change.py, which keeps these for each partition.
+Read next:  partition_change.py, which maintains these for each partition.
 
-Why it is true: below min.insync.replicas no leader moves the high watermark (replication/isr.py), so whoever was in the ISR
-when it fell below holds everything that was ever committed, until the ISR is whole again.
+Why this is safe: below min.insync.replicas no leader moves the high watermark (replication/isr.py). So every replica that was
+in the ISR when it shrank below that holds everything that was ever committed, until the ISR is large enough again.
 
 Differs from Kafka
-- KIP-966 distrusts every broker that stopped uncleanly. Where log.flush.on.acks=fsync an end counts only when flushed, so
-  such a broker still has what was committed; it is distrusted only where log.flush.on.acks=page-cache.
-- A broker that registers without the directory that held its replica has lost the records, cleanly stopped or not
-  (partition_rules.is_replica_gone). Kafka goes by the stop alone, and lets the last known leader lead whatever disk it comes
-  back with. Here it leaves ISR, ELR and last known ELR; if nobody else is left the partition waits for an unclean election.
-  A directory that keeps its directory.id while the logs in it are deleted deceives both.
-- ClearElrRecord leaves partitions alone whose ISR is empty: without a leader no high watermark moves, so what their ELR
-  says stays true whatever min.insync.replicas becomes.
+- KIP-966 distrusts every broker that stopped uncleanly. With log.flush.on.acks=fsync an end counts only when flushed, so
+  such a broker still has the committed records; it is distrusted only with log.flush.on.acks=page-cache.
+- A broker that registers without the directory of its replica has lost the records, cleanly stopped or not
+  (partition_rules.is_replica_gone). Kafka looks only at how the broker stopped, and lets the last known leader lead with
+  whatever disk it returns. Here it leaves ISR, ELR and last known ELR; if no other replica is left the partition waits for an
+  unclean election. Neither notices a directory that keeps its directory.id while its logs are deleted.
+- ClearElrRecord does not change partitions whose ISR is empty: without a leader the high watermark does not move, so their
+  ELR stays true whatever the new min.insync.replicas.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId
 
 
 def effective_min_isr(min_insync_replicas: int, replica_count: int) -> int:
-    """min.insync.replicas cannot ask for more replicas than there are (KIP-966); replication/isr.py says the same."""
+    """min.insync.replicas cannot require more replicas than there are (KIP-966); replication/isr.py applies the same rule."""
     return min(min_insync_replicas, replica_count)
 
 
 def known_holders(partition: PartitionRegistration) -> frozenset[BrokerId]:
-    """Who is known to hold every committed record; where nobody is, who has the most of anyone."""
+    """The replicas known to hold every committed record; where there are none, the one that has the most."""
     return frozenset({*partition.isr, *partition.elr} or partition.last_known_elr)
 
 
@@ -46,10 +46,10 @@ def eligible_replicas(
     min_isr: int,
     lost: Collection[BrokerId],
 ) -> tuple[BrokerId, ...]:
-    """The ELR once the ISR is `isr`, in the order of `replicas`: who was in ISR or ELR and is not any more.
+    """The ELR once the ISR is `isr`, in the order of `replicas`: former members of ISR or ELR that are not in `isr`.
 
     Args:
-        min_isr: the effective one.
+        min_isr: the effective min.insync.replicas.
         lost: replicas whose records cannot be trusted.
     """
     if len(isr) >= min_isr:
@@ -69,11 +69,11 @@ def last_known_leader(
     min_isr: int,
     gone: Collection[BrokerId],
 ) -> tuple[BrokerId, ...]:
-    """LastKnownElr once the ISR is `isr`: who led last before the ISR became empty. It has the most of anyone, so it may
-    lead again even if it cannot be trusted and there is nobody else (KIP-966's balanced recovery).
+    """LastKnownElr once the ISR is `isr`: the last leader before the ISR became empty. It has the most records, so it may
+    lead again if there is no other replica, even if it cannot be trusted (KIP-966's balanced recovery).
 
     Args:
-        gone: replicas that have no record any more; they have the least.
+        gone: replicas whose records are gone.
     """
     if len(isr) >= min_isr:
         return ()

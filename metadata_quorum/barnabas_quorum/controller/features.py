@@ -1,12 +1,12 @@
-"""Feature levels: what a new cluster begins with, raising and lowering them, and who serves what. Image in, records out.
+"""Feature levels: those of a new cluster, raising and lowering them, and which node serves what. Image in, records out.
 
 May touch:  image.                     Must not touch: everything that waits.
-Invariants: a finalized level is one that every registered node serves, this controller too; all updates of a request are
-            made or none; nothing is raised that was not named.
+Invariants: every registered node, this controller too, serves each finalized level; all updates of a request are made, or
+            none; only named features are raised.
 Read next:  image/features.py, which names the features.
 
-Differs from Kafka: metadata.version counts our own levels, and never goes back: records of the higher level stand in the
-log, and a node of the lower level stops at the first it does not know.
+Differs from Kafka: metadata.version counts our own levels and never goes back. The log contains records of the higher level,
+and a node of the lower level stops at the first record it does not know.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ NEEDED_METADATA_VERSION = {ELR_VERSION: 2}
 
 
 def bootstrap_records(image: MetadataImage, *, min_insync_replicas: int) -> list[Record]:
-    """The first records of a new cluster; none when it has its metadata.version. `min_insync_replicas` is of the controller's
-    properties (update_features tells why)."""
+    """The first records of a new cluster; none when it has its metadata.version. `min_insync_replicas` comes from the
+    controller's properties (update_features says why)."""
     if image.features.metadata_version != 0:
         return []
     records: list[Record] = [
@@ -65,10 +65,10 @@ def require_metadata_version(image: MetadataImage, level: int, what: str) -> Non
 def update_features(
     image: MetadataImage, request: UpdateFeatures, context: DecisionContext
 ) -> ControllerResult[UpdateFeaturesReply]:
-    """All or none: INVALID_UPDATE_VERSION names who or what stands against it.
+    """Apply all updates or none; INVALID_UPDATE_VERSION names the obstacle.
 
-    Where ELRs begin, min.insync.replicas of the controller's properties becomes the cluster's (KIP-966): what brokers say
-    each for themselves would make one ELR mean different things.
+    When ELRs come into use, min.insync.replicas of the controller's properties becomes the cluster's (KIP-966): with a value
+    per broker one ELR would mean different things.
     """
     times = Counter(update.name for update in request.updates)
     wanted = {update.name: update.level for update in request.updates}
@@ -99,7 +99,7 @@ def update_features(
 
 
 def elr_config_records(image: MetadataImage, *, min_insync_replicas: int) -> list[Record]:
-    """One min.insync.replicas for all brokers, and none of a single broker's own."""
+    """Set one min.insync.replicas for all brokers, and remove those of single brokers."""
     records: list[Record] = []
     if MIN_INSYNC_REPLICAS not in image.configs.cluster_default:
         records.append(
@@ -124,7 +124,7 @@ def elr_config_records(image: MetadataImage, *, min_insync_replicas: int) -> lis
 
 
 def require_served(image: MetadataImage, ranges: Sequence[FeatureRange], node: str) -> None:
-    """Raise UNSUPPORTED_VERSION where a node with these ranges cannot serve a finalized level. `node` names it."""
+    """Raise UNSUPPORTED_VERSION if a node with these ranges cannot serve a finalized level. `node` names it in the message."""
     served = {feature.name: feature for feature in ranges}
     for name in sorted(image.features.levels):
         level = image.features.levels[name]
@@ -153,20 +153,20 @@ def _check_update(image: MetadataImage, update: FeatureUpdate, metadata_version:
         return KafkaError.of(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot become {level}: {reason}")
 
     if level < 0:
-        raise refuse("a level is 0 or greater")
+        raise refuse("a level must be 0 or greater")
     if present == 0 and all(feature.name != name for feature in SUPPORTED_FEATURES):
-        # level 0 too: who asks has mistyped a name, and must not hear that it is done
+        # level 0 too: the name is mistyped, so the reply must not be success
         raise refuse(f"this version does not know {name}; `barnabas cluster features` lists what it serves")
     _check_nodes(image, name, level)
     if level == present:
         return
     if level < present:
         if update.kind is FeatureUpgrade.UPGRADE:
-            raise refuse(f"it is {present}, and lower levels need the upgrade type safe or unsafe downgrade")
+            raise refuse(f"it is {present}, and a lower level needs the upgrade type safe or unsafe downgrade")
         _check_downgrade(name, level)
         return
     if update.kind is not FeatureUpgrade.UPGRADE:
-        raise refuse(f"it is {present}: a downgrade cannot lead to a higher level, upgrade instead")
+        raise refuse(f"it is {present}, and a downgrade cannot raise it; upgrade instead")
     needed = NEEDED_METADATA_VERSION.get(name, 0)
     if metadata_version < needed:
         raise refuse(
@@ -175,7 +175,7 @@ def _check_update(image: MetadataImage, update: FeatureUpdate, metadata_version:
 
 
 def _check_nodes(image: MetadataImage, name: str, level: int) -> None:
-    """Raise INVALID_UPDATE_VERSION that names the first node which does not serve the level."""
+    """Raise INVALID_UPDATE_VERSION that names the first node that does not serve the level."""
     own = {feature.name: feature for feature in SUPPORTED_FEATURES}
     nodes = [("the active controller", own.get(name), "run a version that serves it")]
     for controller_id in sorted(image.cluster.controllers):
@@ -197,16 +197,18 @@ def _check_nodes(image: MetadataImage, name: str, level: int) -> None:
 
 
 def _check_downgrade(name: str, level: int) -> None:
-    """Raise INVALID_UPDATE_VERSION where a lower level would lose or misread what is there: of every feature that is built."""
+    """Raise INVALID_UPDATE_VERSION if a lower level would lose or misread existing data, which is so for every feature so far."""
     reason: str | None = None
     if name == METADATA_VERSION:
-        reason = "the metadata log holds records that lower levels do not know; format a new cluster at the lower level"
+        reason = (
+            "the metadata log contains records that lower levels do not know; format a new cluster at the lower level"
+        )
     elif name == KRAFT_VERSION:
-        reason = "voter sets of kraft.version 1 stand in the log, and nodes of kraft.version 0 do not know them"
+        reason = "the log contains voter sets of kraft.version 1, which nodes of kraft.version 0 do not know"
     elif name == ELR_VERSION:
         reason = (
-            "partitions of this version always keep eligible leader replicas, and one whose ISR is empty could never be "
-            "led again without them"
+            "this version always keeps eligible leader replicas, and a partition whose ISR is empty could never elect a "
+            "leader without them"
         )
     if reason is not None:
         raise KafkaError.of(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go back to {level}: {reason}")

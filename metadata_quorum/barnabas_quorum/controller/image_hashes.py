@@ -1,8 +1,8 @@
-"""What the metadata hashes to, for all nodes to compare with. Image in, record out.
+"""The hash of the metadata, which all nodes compare with their own. Image in, record out.
 
 May touch:  image.                    Must not touch: everything else.
 Invariants: the hash is of the image right before its record.
-Read next:  ../image/hashing.py; driver/controller_driver.py, which asks for it now and then.
+Read next:  ../image/hashing.py; driver/controller_driver.py, which requests it periodically.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 def write_image_hash(
     image: MetadataImage, request: WriteImageHash, context: DecisionContext
 ) -> ControllerResult[WriteImageHashReply]:
-    """What the pending image hashes to. Raises UNSUPPORTED_VERSION."""
+    """A record with the hash of the pending image. Raises UNSUPPORTED_VERSION."""
     if not image.features.has_integrity_records:
         raise KafkaError.of(
             ErrorCode.UNSUPPORTED_VERSION,

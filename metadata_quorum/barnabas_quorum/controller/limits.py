@@ -1,8 +1,8 @@
 """How many partitions and replicas there may be: of a topic, of the cluster, on a broker.
 
-May touch:  image.                     Must not touch: who asks, everything that waits.
-Invariants: what exists is never refused, only what would be added; a limit of 0 is none; a refusal names the key.
-Read next:  topics.py, which asks before it makes partitions.
+May touch:  image.                     Must not touch: the caller's identity, everything that waits.
+Invariants: limits apply to additions, never to what exists; 0 means no limit; a refusal names the key.
+Read next:  topics.py, which checks before it adds partitions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas_wire.kafka.ids import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLimits:
-    """Each 0 = no limit."""
+    """0 = no limit."""
 
     topic_partitions_max: int = 0
     cluster_partitions_max: int = 0
@@ -34,10 +34,10 @@ def check_limits(
     present: int,
     also: Sequence[Sequence[BrokerId]],
 ) -> None:
-    """Raise KafkaError POLICY_VIOLATION when the replica lists in `added` would pass a limit.
+    """Raise KafkaError POLICY_VIOLATION when the replica lists in `added` would exceed a limit.
 
     Args:
-        present: how many partitions the topic has.
+        present: the number of partitions the topic has.
         also: replica lists that the same request adds before these.
     """
     total = present + len(added)

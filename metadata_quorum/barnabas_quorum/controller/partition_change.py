@@ -1,24 +1,25 @@
-"""The heart of the controller: what becomes of one partition when its ISR or replicas shall change or a leader is wanted.
+"""The heart of the controller: the change of one partition when its ISR or replicas are to change or it needs a leader.
 
 May touch:  its arguments.            Must not touch: the image as a whole, sessions, everything that waits.
 Invariants: leader ∈ ISR or there is none; ISR ⊆ replicas; ISR and ELR are disjoint, and the ISR is empty only while an ELR
-            or a last known leader tells who may come next, or their disks are gone and only an unclean election helps;
-            adding and removing ⊆ replicas; only an unclean election, asked for by config or by hand, makes a leader that
-            may lack committed records; a faulty replica (ReplicaFault) leads, and is in the ISR, only while it leads and no
-            whole replica of the ISR may.
-Read next:  elr.py and partition_rules.py; partitions.py, elections.py and reassignment.py, which ask for changes;
+            or a last known leader can be elected, or their disks are gone and only an unclean election helps;
+            adding and removing ⊆ replicas; only an unclean election, enabled by config or requested by hand, elects a
+            leader that may lack committed records; a faulty replica (ReplicaFault) is in the ISR only while it leads, and
+            leads only while no healthy replica of the ISR may.
+Read next:  elr.py and partition_rules.py; partitions.py, elections.py and reassignment.py, which build changes here;
             image/topics.py (merge), which replays them.
 
-Order of steps as in Kafka's builder (KIP-966): a reassignment that is done, ELR, election, leader epoch for dropped replicas,
-ISR, last known leader, directories and replicas, recovery state. Differs from Kafka: a reassignment that an election makes
-done is done at once; in Kafka it waits for an ISR change, and a new leader that is in sync alone proposes none.
+The steps have the order of Kafka's PartitionChangeBuilder (KIP-966): completed reassignment, ELR, election, leader epoch for
+dropped replicas, ISR, last known leader, directories and replicas, recovery state. Differs from Kafka: a reassignment that an
+election completes is complete at once. In Kafka it waits for an ISR change, which a new leader that is alone in sync never
+proposes.
 
-What a fault does (Kafka knows none of single replicas). Whoever is whole leads; a faulty leader hands over and faulty members leave
-the ISR. Where nobody whole is in sync, the faulty leader stays: it can serve reads, others catch up from it, and the first that
-is in sync takes over. A corrupt one may have lost what the others must fetch to catch up: if the whole ISR is corrupt, an
-eligible replica that is whole leads, as if the ISR were empty. One without room has every record and stays eligible. A corrupt
-one may lack a committed record, so it leaves the ELR: elected from there it would count as clean. It may still be the last known
-leader, who has the most of anyone.
+Faults (Kafka has none for single replicas). A healthy replica leads: a faulty leader hands over and faulty members leave the
+ISR. Where no healthy replica is in sync, the faulty leader stays: it can serve reads, the others catch up from it, and the
+first in sync takes over. A corrupt replica may have lost what the others must fetch to catch up: if the whole ISR is corrupt,
+a healthy eligible replica leads, as if the ISR were empty. A replica without room has every record and stays eligible. A
+corrupt one may lack a committed record, so it leaves the ELR: elected from there it would count as clean. It may still be the
+last known leader, which has the most records.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ class Election(Enum):
     ONLINE = "online"
     """Keep the present leader while it may lead."""
     PREFERRED = "preferred"
-    """The first replica, if it may lead; else as ONLINE."""
+    """The first replica if it may lead, else as ONLINE."""
 
 
 class ElectedFrom(Enum):
-    """How a partition came by another leader."""
+    """How a partition got another leader."""
 
     PREFERRED = "preferred"
-    """Handed back to the first replica by a leader that could have gone on."""
+    """Handed back to the first replica by a leader that could have continued."""
     ISR = "isr"
-    """The leader could not go on, or there was none; this replica was in sync, or eligible."""
+    """The leader could not continue, or there was none; the new one was in sync, or eligible."""
     UNCLEAN = "unclean"
     """Neither: records may be lost."""
 
 
 class Replicas(NamedTuple):
-    """Who holds a partition, and which of them come and go."""
+    """The replicas of a partition, and those being added or removed."""
 
     all: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()
@@ -92,19 +93,19 @@ def build_change(
     leader_recovery_state: LeaderRecoveryState | None = None,
     target_faults: ReplicaFaults | None = None,
 ) -> PartitionChangeRecord | None:
-    """The change that gives the partition what is wanted and the leader it then should have; None when nothing changes.
+    """The change to the wanted ISR, replicas and faults, with the leader that follows; None when nothing changes.
 
     Args:
         is_acceptable: whether a broker may lead (partition_rules.acceptable).
-        min_insync_replicas: the topic's, not yet cut to the number of replicas.
-        target_isr: the wanted ISR, None = as it is.
-        target_replicas: the wanted replicas, None = as they are. A reassignment that is done by this is completed.
+        min_insync_replicas: the topic's value, not yet limited to the number of replicas.
+        target_isr: the wanted ISR, None = no change.
+        target_replicas: the wanted replicas, None = no change. A reassignment that this completes ends.
         directory_for: where the replica of a broker that is new to the partition will be.
-        lost: replicas whose records cannot be trusted any more; they are not eligible to lead.
-        gone: replicas whose records are gone for certain; they are in no ISR, and not the last known leader either.
+        lost: replicas whose records can no longer be trusted; they are not eligible to lead.
+        gone: replicas whose records are certainly gone; they are in no ISR, and not the last known leader either.
         allows_unclean: let a replica lead that may lack committed records, if no other may lead.
-        leader_recovery_state: what the leader reports of itself, None = as it is.
-        target_faults: the faulty replicas, None = as they are. One that is dropped, or gone, is faulty no more.
+        leader_recovery_state: reported by the leader, None = no change.
+        target_faults: the faulty replicas, None = no change. A replica that is dropped, or gone, is no longer faulty.
     """
     faults = dict(partition.faults if target_faults is None else target_faults)
     lost = {*lost, *gone, *(replica for replica, fault in faults.items() if fault is ReplicaFault.CORRUPT)}
@@ -142,12 +143,12 @@ def build_change(
     elif leader != NO_BROKER and not isr:
         isr, elr = (leader,), tuple(replica for replica in elr if replica != leader)
     elif leader in faults:
-        # it leads for want of a whole one; other faulty ones take no part
+        # the leader is faulty because no healthy replica may lead; other faulty ones leave the ISR
         isr = tuple(member for member in isr if member not in faults or member == leader)
         elr = eligible_replicas(partition, isr=isr, replicas=wanted.all, min_isr=min_isr, lost=lost)
     completed = completed_reassignment(wanted, isr)
     if completed is not None:
-        # the new leader is all that was still wanted: no ISR change would come to say so
+        # only the new leader was missing: no ISR change will follow to complete the reassignment
         wanted, isr = completed
         min_isr = effective_min_isr(min_insync_replicas, len(wanted.all))
         elr = tuple(replica for replica in elr if replica in wanted.all)
@@ -161,7 +162,7 @@ def build_change(
     change = PartitionChangeRecord(
         topic_id=topic_id,
         partition_id=partition_id,
-        # replicas that are dropped learn by a new leader epoch that nobody counts them any more
+        # a new leader epoch shows dropped replicas that they no longer count
         leader=leader if is_led_anew else None,
         isr=_if_changed(isr, partition.isr),
         replicas=_if_changed(wanted.all, partition.replicas),
@@ -177,10 +178,10 @@ def build_change(
 
 
 def completed_reassignment(wanted: Replicas, isr: tuple[BrokerId, ...]) -> tuple[Replicas, tuple[BrokerId, ...]] | None:
-    """What the replicas and the ISR become when the reassignment is done, None while it is not (or there is none).
+    """The replicas and the ISR after the reassignment; None while it is not complete, or there is none.
 
-    It is done when every replica that stays is in sync: not before, or the partition would for a time have fewer good copies
-    than it was promised.
+    It is complete when every replica that stays is in sync. Earlier, the partition would for a time have fewer good copies
+    than its replication factor promises.
     """
     if not wanted.adding and not wanted.removing:
         return None
@@ -191,7 +192,7 @@ def completed_reassignment(wanted: Replicas, isr: tuple[BrokerId, ...]) -> tuple
 
 
 def elected_from(before: PartitionRegistration, change: PartitionChangeRecord) -> ElectedFrom | None:
-    """Which kind of election a change is; None when it brings no other leader."""
+    """The kind of election behind a change; None when it elects no other leader."""
     leader = change.leader
     if leader is None or leader in (NO_BROKER, before.leader):
         return None
@@ -203,7 +204,7 @@ def elected_from(before: PartitionRegistration, change: PartitionChangeRecord) -
 
 
 def is_unchanged(change: PartitionChangeRecord) -> bool:
-    """Whether the record says nothing."""
+    """Whether the record changes nothing."""
     return change == PartitionChangeRecord(topic_id=change.topic_id, partition_id=change.partition_id)
 
 
@@ -219,8 +220,8 @@ def _elect(
     election: Election,
     allows_unclean: bool,
 ) -> _Elected:
-    """A whole member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list; failing these a faulty
-    one; failing these the last known leader, failing that, where it is allowed, any replica that lives, whole ones first."""
+    """A healthy member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list; else a faulty one;
+    else the last known leader; else, where it is allowed, any live replica, healthy ones first."""
     candidates = isr or elr
 
     def may_lead(replica: BrokerId) -> bool:
@@ -235,7 +236,7 @@ def _elect(
             return _Elected(replica)
     faulty = [replica for replica in replicas if replica in candidates and replica in faults and is_acceptable(replica)]
     if faulty:
-        # Without room every record can be read; a corrupt one has the harder fault. Between equals leadership stays.
+        # A replica without room can still serve every record, so a corrupt one comes last. Between equals the leader stays.
         return _Elected(min(faulty, key=lambda r: (faults[r] is ReplicaFault.CORRUPT, r != partition.leader)))
     if not isr and not elr and len(last_known) == 1 and is_acceptable(last_known[0]):
         return _Elected(last_known[0], is_unclean=True)

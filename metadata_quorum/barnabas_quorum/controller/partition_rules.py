@@ -1,10 +1,10 @@
-"""What decides about a partition beside the partition itself: its topic's settings, and who of its replicas may lead.
+"""The rules for a partition beyond its own state: its topic's settings, and which of its replicas may lead.
 
 May touch:  the image, configs.       Must not touch: sessions, everything that waits.
 Invariants: a replica may lead when its broker is registered, unfenced and not leaving, and the log directory that
-            holds it works (KIP-858); a directory that nobody has told yet counts as working. Of those, one that is faulty
-            leads only where no whole one may: partition_change.py weighs that.
-Read next:  partition_change.py, which asks these; brokers.py and elections.py, which hand them on.
+            holds it works (KIP-858); a directory that the broker has not reported yet counts as working. A faulty one
+            leads only where no healthy one may: partition_change.py decides that.
+Read next:  partition_change.py, which uses these rules; brokers.py and elections.py, which pass them on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLUSH_ON_ACKS = "log.flush.on.acks"
 PAGE_CACHE = "page-cache"
 
 Acceptable = Callable[[BrokerId], bool]
-"""Whether a broker's replica of one certain partition may lead it."""
+"""Whether a broker's replica of one given partition may lead it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class PartitionRules:
     allows_unclean: Callable[[str], bool]
     """unclean.leader.election.enable."""
     min_insync_replicas: Callable[[str], int]
-    """min.insync.replicas, not yet cut to the number of replicas."""
+    """min.insync.replicas, not yet limited to the number of replicas."""
     is_durable: Callable[[str], bool]
-    """log.flush.on.acks=fsync: what counted is on disk, so a broker that stopped uncleanly has it still."""
+    """log.flush.on.acks=fsync: what counted is on disk, so a broker that stopped uncleanly still has it."""
 
 
 def rules_of(image: MetadataImage, config: ControllerConfig) -> PartitionRules:
-    """The settings of topics under an image: a topic's own, else those of all brokers, else this controller's properties.
-    One broker's own min.insync.replicas is refused (configs), or its leaders would judge otherwise than the controller."""
+    """The settings of topics in an image: a topic's own, else those of all brokers, else this controller's properties. A
+    min.insync.replicas for a single broker is refused (configs), or its leaders would decide differently from the controller."""
 
     def setting(topic: str, key: str, default: str) -> str:
         value = image.configs.topic(topic).get(key)
@@ -80,12 +80,12 @@ def is_replica_gone(
     now: Collection[Uuid],
     has_offline: bool,
 ) -> bool:
-    """Whether the records of a replica are gone when its broker registers anew: a directory.id stands for what is in it.
+    """Whether the records of a replica are gone when its broker registers again. A directory.id stands for its contents.
 
     Args:
-        before: the directories that the broker was last registered with.
-        now: those it has.
-        has_offline: it has others that do not work now; what is missing may be in one of them, and come back.
+        before: the directories of the broker's last registration.
+        now: its working directories.
+        has_offline: it also has directories that do not work now; a missing one may be among them, and come back.
     """
     directory = directory_of(partition, broker_id)
     if not is_reserved(directory):
@@ -93,15 +93,15 @@ def is_replica_gone(
     if directory == LOST_DIRECTORY:
         return True
     if directory == DOUBTED_DIRECTORY:
-        # In one of those before, or in the one that failed: another must not have taken its place.
+        # The replica is in one of the earlier directories or in the failed one: no other may have taken its place.
         return set(before) != set(now) or not has_offline
-    # Nobody has told where it is: in any of them, so all must be there still. In no other: who registers without one of
-    # those it had loses the replica here, and with one that fails later it is doubted.
+    # The broker never reported where it is. It may be in any of them, so all must still be there. It is in no other: a broker
+    # that registers without one of its directories loses the replica here, and a later failure marks it as doubted.
     return not set(before) <= set(now)
 
 
 def is_directory_online(image: MetadataImage, partition: PartitionRegistration, broker_id: BrokerId) -> bool:
-    """Whether the directory of that replica works; an untold one does, a lost one does not."""
+    """Whether the directory of that replica works; an unreported one does, a lost one does not."""
     directory = directory_of(partition, broker_id)
     if is_reserved(directory):
         return directory != LOST_DIRECTORY
@@ -116,7 +116,7 @@ def acceptable(
     joining: BrokerId | None = None,
     leaving: BrokerId | None = None,
 ) -> Acceptable:
-    """Who may lead the partition. `joining` counts as active and `leaving` does not, whatever the image still says."""
+    """Which brokers may lead the partition. `joining` counts as active and `leaving` does not, whatever the image says."""
 
     def is_acceptable(candidate: BrokerId) -> bool:
         if candidate == leaving:

@@ -1,7 +1,7 @@
-"""Partitions when brokers come and go, and when leaders propose ISRs: image in, change records out.
+"""Partition changes when brokers join or leave, and when leaders propose ISRs: image in, change records out.
 
 May touch:  image, partition_change.   Must not touch: sessions, everything that waits.
-Invariants: every check of AlterPartition comes before any record of it; partitions are visited in the order of topic
+Invariants: AlterPartition makes every check before its first record; partitions are visited in the order of topic
             names and numbers, so that one image gives one list of records.
 Read next:  partition_change.py, then brokers.py, elections.py and reassignment.py.
 """
@@ -40,7 +40,7 @@ class PlacedPartition(NamedTuple):
 
 
 def held_partitions(image: MetadataImage, broker_id: BrokerId) -> Iterator[PlacedPartition]:
-    """Every partition of which the broker holds a replica, by topic name and number. Visits its topics, not all."""
+    """Every partition of which the broker holds a replica, by topic name and number. Visits only the broker's topics."""
     found = (image.topics.get_by_id(topic_id) for topic_id in image.topics.index.topic_ids_of(broker_id))
     for topic in sorted((topic for topic in found if topic is not None), key=lambda topic: topic.name):
         for index in sorted(topic.partitions):
@@ -50,8 +50,8 @@ def held_partitions(image: MetadataImage, broker_id: BrokerId) -> Iterator[Place
 
 
 def unsettled_partitions(image: MetadataImage) -> Iterator[PlacedPartition]:
-    """Every partition that is not as it should be (image/partition_index.py, is_settled), by topic name and number. In a
-    healthy cluster these are few or none, however many partitions there are."""
+    """Every partition that is not settled (image/partition_index.py, is_settled), by topic name and number. In a healthy
+    cluster these are few or none, however many partitions there are."""
     keys = [
         (topic.name, index, topic)
         for topic_id, index in image.topics.index.unsettled
@@ -62,7 +62,7 @@ def unsettled_partitions(image: MetadataImage) -> Iterator[PlacedPartition]:
 
 
 def registered_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: int) -> BrokerRegistration:
-    """The broker, if it speaks with the epoch of its registration. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+    """The broker, if the epoch is that of its registration. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
     broker = image.cluster.broker(broker_id)
     if broker is None:
         raise KafkaError.of(
@@ -71,7 +71,7 @@ def registered_broker(image: MetadataImage, broker_id: BrokerId, broker_epoch: i
     if broker.epoch != broker_epoch:
         raise KafkaError.of(
             ErrorCode.STALE_BROKER_EPOCH,
-            f"broker {broker_id} speaks with epoch {broker_epoch} but is registered with {broker.epoch}: "
+            f"broker {broker_id} sent epoch {broker_epoch} but is registered with {broker.epoch}: "
             "a newer registration replaced it; it must register again",
         )
     return broker
@@ -90,8 +90,8 @@ def leave_partitions(
     is_lost: Callable[[PlacedPartition], bool] = lambda placed: False,
     is_gone: Callable[[PlacedPartition], bool] = lambda placed: False,
 ) -> list[Record]:
-    """The broker leaves every ISR and leads nothing any more. Where its ISR falls below min.insync.replicas it stays eligible
-    to lead again, unless the records of its replica cannot be trusted (is_lost) or are gone for certain (is_gone; elr.py)."""
+    """The broker leaves every ISR and leads nothing. Where an ISR falls below min.insync.replicas the broker stays eligible to
+    lead again, unless its records cannot be trusted (is_lost) or are certainly gone (is_gone; elr.py)."""
     changes: list[Record] = []
     for placed in held_partitions(image, broker_id):
         topic, index, partition = placed
@@ -124,7 +124,7 @@ def alter_partition(
     image: MetadataImage, request: AlterPartition, context: DecisionContext
 ) -> ControllerResult[AlterPartitionReply]:
     """ISR changes that leaders propose (KIP-497, 704, 903). Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH for the
-    whole request; every other refusal belongs to one partition."""
+    whole request; every other error is for one partition."""
     registered_broker(image, request.broker_id, request.broker_epoch)
     records: list[Record] = []
     replies: list[PartitionAlterationReply] = []
@@ -150,8 +150,8 @@ def alter_partition(
         if partition.leader != request.broker_id:
             moved = KafkaError.of(
                 ErrorCode.NEW_LEADER_ELECTED,
-                f"partition {item.partition_id} of {item.topic_id} is reassigned or its leader was faulty: its ISR is taken, "
-                f"and broker {partition.leader} leads it now",
+                f"partition {item.partition_id} of {item.topic_id} was reassigned or its leader was faulty: the ISR is "
+                f"accepted, and broker {partition.leader} leads it now",
             )
             replies.append(
                 PartitionAlterationReply(topic_id=item.topic_id, partition_id=item.partition_id, error=moved)
@@ -174,7 +174,7 @@ def alter_partition(
 def _alter_one(
     image: MetadataImage, sender: BrokerId, item: PartitionAlteration, rules: PartitionRules
 ) -> tuple[PartitionRegistration, PartitionChangeRecord | None]:
-    """The checks in Kafka's order (kraft 2.7), then the change."""
+    """The checks in the order of Kafka's ReplicationControlManager.validateAlterPartitionData, then the change."""
     topic = image.topics.get_by_id(item.topic_id)
     if topic is None:
         raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {item.topic_id}; it may have been deleted")
@@ -185,18 +185,18 @@ def _alter_one(
     if item.leader_epoch > partition.leader_epoch or item.partition_epoch > partition.partition_epoch:
         raise KafkaError.of(
             ErrorCode.NOT_CONTROLLER,
-            f"{name} is proposed from leader epoch {item.leader_epoch}, partition epoch {item.partition_epoch}, but this "
+            f"the proposal for {name} has leader epoch {item.leader_epoch}, partition epoch {item.partition_epoch}, but this "
             f"controller knows only {partition.leader_epoch} and {partition.partition_epoch}: ask the newer controller",
         )
     if item.leader_epoch < partition.leader_epoch:
         raise KafkaError.of(
             ErrorCode.FENCED_LEADER_EPOCH,
             f"{name} has leader epoch {partition.leader_epoch}, not {item.leader_epoch}: "
-            f"broker {partition.leader} leads it since",
+            f"broker {partition.leader} leads it now",
         )
     if partition.leader != sender:
         raise KafkaError.of(
-            ErrorCode.INVALID_REQUEST, f"{name} is led by broker {partition.leader}; only the leader may alter its ISR"
+            ErrorCode.INVALID_REQUEST, f"broker {partition.leader} leads {name}; only the leader may alter its ISR"
         )
     if item.partition_epoch < partition.partition_epoch:
         raise KafkaError.of(
@@ -213,9 +213,9 @@ def _alter_one(
         partition,
         topic_id=item.topic_id,
         partition_id=item.partition_id,
-        # the leader is in the new ISR and keeps leading, also while it shuts down: that is another decision's matter;
-        # another leads only when this ISR completes a reassignment that takes the present leader away, or brings the first
-        # whole member beside a faulty leader
+        # The leader is in the new ISR and keeps leading, even while it shuts down: another decision handles that. Another
+        # broker leads only when this ISR completes a reassignment that removes the present leader, or adds the first
+        # healthy member beside a faulty leader.
         is_acceptable=lambda candidate: candidate == sender or may_lead(candidate),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         target_isr=new_isr,
@@ -226,12 +226,12 @@ def _alter_one(
 
 def _check_isr(name: str, partition: PartitionRegistration, new_isr: tuple[BrokerId, ...]) -> None:
     if len(set(new_isr)) != len(new_isr):
-        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: a broker is twice in the proposed ISR {new_isr}")
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: the proposed ISR {new_isr} contains a broker twice")
     strangers = [member for member in new_isr if member not in partition.replicas]
     if strangers:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST,
-            f"{name}: {strangers} of the proposed ISR are not among its replicas {partition.replicas}",
+            f"{name}: brokers {strangers} of the proposed ISR are not among its replicas {partition.replicas}",
         )
     if partition.leader not in new_isr:
         raise KafkaError.of(
@@ -247,7 +247,7 @@ def _check_recovery(
     if len(new_isr) > 1:
         raise KafkaError.of(
             ErrorCode.INVALID_REQUEST,
-            f"{name}: a leader that still recovers from an unclean election must be alone in the ISR, not {new_isr}",
+            f"{name}: a leader that is recovering from an unclean election must be alone in the ISR, not {new_isr}",
         )
     if partition.leader_recovery_state is LeaderRecoveryState.RECOVERED:
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"{name}: its leader has recovered and cannot recover again")
@@ -256,7 +256,7 @@ def _check_recovery(
 def _check_members(
     image: MetadataImage, name: str, partition: PartitionRegistration, item: PartitionAlteration
 ) -> None:
-    """Every member must be able to lead, and be the same process the leader means (KIP-903)."""
+    """Every member must be able to lead, and be the process that the leader knows (KIP-903)."""
     for member in item.new_isr:
         broker = image.cluster.broker(member.broker_id)
         fault = partition.fault_of(member.broker_id)
@@ -269,10 +269,10 @@ def _check_members(
         elif not is_directory_online(image, partition, member.broker_id):
             reason = "has lost the log directory of its replica"
         elif fault is not None and member.broker_id != partition.leader:
-            # the leader itself may be faulty while nobody whole is in sync, and this ISR may bring the first who is
+            # the leader may be faulty while no healthy replica is in sync, and this ISR may add the first one
             reason = f"has a faulty replica ({fault.name})"
         elif member.broker_epoch not in (NO_BROKER_EPOCH, broker.epoch):
-            reason = f"is registered with epoch {broker.epoch}, not {member.broker_epoch}: it restarted since"
+            reason = f"is registered with epoch {broker.epoch}, not {member.broker_epoch}: it has restarted"
         else:
             continue
         raise KafkaError.of(

@@ -3,12 +3,12 @@
 May touch:  its arguments, among them the Random.   Must not touch: the image.
 Invariants: no broker twice in a partition; the first replica is an active broker; the same brokers and the same seed
             give the same placement.
-Read next:  topics.py, which asks for it.
+Read next:  topics.py, which uses it.
 
 Soft rules, in order: spread each partition over racks; put replicas on active brokers; give everyone the same number of
-leaders (within one of each other) and of replicas (within two, where racks are even). Ties are drawn, so that the followers
-of one leader are not always the same two brokers and a lost broker's load scatters. Unlike Kafka's placer, which lets racks take
-turns to lead, a small rack's brokers do not lead more than those of a big one.
+leaders (within one of each other) and of replicas (within two, where racks are even). Ties are broken at random, so that the
+followers of one leader are not always the same two brokers and a lost broker's load spreads. Kafka's placer lets racks take
+turns to lead; here the brokers of a small rack do not lead more than those of a big one.
 """
 
 from __future__ import annotations

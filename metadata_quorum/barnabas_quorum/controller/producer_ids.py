@@ -1,7 +1,7 @@
 """Blocks of producer ids (KIP-730). Image in, record out.
 
 May touch:  image.                    Must not touch: everything else.
-Invariants: blocks never overlap (C8).
+Invariants: blocks never overlap.
 Read next:  image/producer_ids.py.
 """
 

@@ -1,7 +1,7 @@
 """Client quotas: set and remove (KIP-546). Image in, records out.
 
-May touch:  image, features.           Must not touch: who is throttled, everything that waits.
-Invariants: the changes of one entity are all made or none; no record changes nothing.
+May touch:  image, features.           Must not touch: throttling, everything that waits.
+Invariants: all changes of one entity are made, or none; every record changes something.
 Read next:  image/quotas.py.
 """
 
@@ -46,7 +46,7 @@ def alter_client_quotas(
     for alteration in request.alterations:
         try:
             if times[alteration.entity] > 1:
-                raise _refuse(alteration.entity, "is named twice in one request; name it once")
+                raise _refuse(alteration.entity, "appears twice in one request; name it once")
             changes = _alter_one(image, alteration)
             if len(records) + len(changes) > RECORDS_PER_BATCH_MAX:
                 raise KafkaError.of(
@@ -64,7 +64,7 @@ def alter_client_quotas(
 
 
 def entity_text(entity: QuotaEntity) -> str:
-    """An entity as people write it."""
+    """An entity as people write it, such as user=alice,client-id=<default>."""
     return ",".join(f"{part.type}={'<default>' if part.name is None else part.name}" for part in entity) or "nobody"
 
 
@@ -80,9 +80,9 @@ def _alter_one(image: MetadataImage, alteration: QuotaAlteration) -> list[Record
     records: list[Record] = []
     for key, value in alteration.changes:
         if times[key] > 1:
-            raise _refuse(entity, f"changes {key} twice; once will do")
+            raise _refuse(entity, f"changes {key} twice; change it once")
         if key not in keys:
-            raise _refuse(entity, f"has no key {key!r}; known are {', '.join(sorted(keys))}")
+            raise _refuse(entity, f"has no key {key!r}; the keys are {', '.join(sorted(keys))}")
         if value is not None:
             _check_value(entity, key, value, is_whole=keys[key])
         if value != present.get(key):
@@ -96,17 +96,17 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, bool]:
     if not types or unknown:
         raise _refuse(entity, f"is for {unknown or 'nobody'}; a quota is for user, client-id, both, or ip")
     if types != sorted(set(types)):
-        raise _refuse(entity, "names a type twice; once will do")
+        raise _refuse(entity, "names a type twice; name it once")
     if IP in types and len(types) > 1:
-        raise _refuse(entity, "is for an ip and something else; quotas of ips stand alone")
+        raise _refuse(entity, "is for an ip and something else; an ip quota names only the ip")
     for part in entity:
         if part.name == "":
-            raise _refuse(entity, f"has an empty {part.type}; null means the default of all that have no quota")
+            raise _refuse(entity, f"has an empty {part.type}; null means the default for all without a quota")
         if part.type == IP and part.name is not None:
             try:
                 ipaddress.ip_address(part.name)
             except ValueError:
-                raise _refuse(entity, f"is for {part.name!r}, which is no IP address") from None
+                raise _refuse(entity, f"is for {part.name!r}, which is not an IP address") from None
     return IP_KEYS if types == [IP] else CLIENT_KEYS
 
 

@@ -1,14 +1,14 @@
-"""Reassignment: who holds a partition changes while it is served (KIP-455, KIP-860).
+"""Reassignment: a partition changes its replicas while it is served (KIP-455, KIP-860).
 
 May touch:  image, partition_change.   Must not touch: everything that waits.
-Invariants: until it is done, the replicas are the wanted ones and those that will go; the replicas it began with are always
-            known (replicas less adding), so that a cancel or another target starts from them; nothing that was in sync is
-            dropped before all wanted replicas are in sync, unless the operator turns back.
+Invariants: until it is complete, the replicas are the wanted ones and those to be removed; the original replicas are always
+            known (replicas less adding), so that a cancel or another target starts from them; no in-sync replica is
+            dropped before all wanted replicas are in sync, unless the operator cancels.
 Read next:  partition_change.py (`completed_reassignment`), partitions.py, where an ISR change completes one.
 
-Differs from Kafka: a new target for a reassignment under way is measured against the replicas that it began with, so that
-a later cancel returns to them; replicas that only the former target wanted are dropped at once. Nobody is dropped, by a cancel or
-another target, who alone is known to hold what was committed, also while it is down (Kafka looks at the ISR only).
+Differs from Kafka: a new target for a reassignment under way starts from the original replicas, so that a later cancel
+returns to them; replicas that only the former target wanted are dropped at once. A cancel or another target never drops the
+only replica known to hold the committed records, even while it is down (Kafka looks at the ISR only).
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from barnabas_wire.kafka.ids import BrokerId
 
 
 def is_reassigning(partition: PartitionRegistration) -> bool:
-    """Whether replicas are coming or going."""
+    """Whether replicas are being added or removed."""
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
 def original_replicas(partition: PartitionRegistration) -> tuple[BrokerId, ...]:
-    """Who held the partition before the reassignment under way."""
+    """The replicas before the reassignment under way."""
     return tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
 
 
 def reassigned_replicas(partition: PartitionRegistration, target: tuple[BrokerId, ...]) -> Replicas:
-    """The replicas while the partition moves to `target`: the wanted ones in their order, then those that will go."""
+    """The replicas while the partition moves to `target`: the wanted ones in their order, then those to be removed."""
     original = original_replicas(partition)
     adding = tuple(replica for replica in target if replica not in original)
     removing = tuple(replica for replica in original if replica not in target)
@@ -60,7 +60,7 @@ def reassigned_replicas(partition: PartitionRegistration, target: tuple[BrokerId
 def alter_reassignments(
     image: MetadataImage, request: AlterPartitionReassignments, context: DecisionContext
 ) -> ControllerResult[AlterPartitionReassignmentsReply]:
-    """Each partition succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
+    """Each partition succeeds or fails on its own: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
     INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS, POLICY_VIOLATION, INVALID_REQUEST."""
     records: list[Record] = []
     replies: list[ReassignedPartition] = []
@@ -106,7 +106,7 @@ def alter_reassignments(
 def list_reassignments(
     image: MetadataImage, request: ListPartitionReassignments, context: DecisionContext
 ) -> ControllerResult[ListPartitionReassignmentsReply]:
-    """Those under way among the asked ones; partitions that do not exist are passed over, as in Kafka."""
+    """The requested reassignments that are under way; partitions that do not exist are skipped, as in Kafka."""
     wanted = None if request.partitions is None else set(request.partitions)
     found = [
         OngoingReassignment(
@@ -140,15 +140,15 @@ def _check_target(
     elif unknown:
         reason = f"names brokers that are not registered: {unknown}; `barnabas broker list` shows those that are"
     elif not any(image.cluster.is_active(replica) for replica in target):
-        reason = "names no broker that is in service, so it could never be done; start one of them"
+        reason = "names no broker that is in service, so it could never complete; start one of them"
     if reason is not None:
         raise KafkaError.of(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name}: assignment {list(target)} {reason}")
     present = len(original_replicas(partition))
     if len(target) != present and not is_growth_allowed:
         raise KafkaError.of(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{name} has {present} replicas and {list(target)} would make it {len(target)}, which the request forbids; "
-            "set allow_replication_factor_change, or name as many brokers",
+            f"{name} has {present} replicas and {list(target)} has {len(target)}, which the request forbids; set "
+            "allow_replication_factor_change, or name as many brokers as it has replicas",
         )
 
 
@@ -160,14 +160,14 @@ def _reassign(
     wanted: Replicas,
     rules: PartitionRules,
 ) -> PartitionChangeRecord | None:
-    """The first step towards the wanted replicas, which is also the last when they are all in sync."""
+    """The first step to the wanted replicas, which is also the last if all are in sync."""
     isr = tuple(member for member in partition.isr if member in wanted.all)
     if _forgets(partition, wanted.all, isr):
         dropped = [replica for replica in partition.replicas if replica not in wanted.all]
         raise KafkaError.of(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{topic.name}-{item.partition_id}: without {dropped}, which the reassignment under way had added, nobody would be "
-            "left who is known to hold every committed record; name it too, or wait until another replica is in sync",
+            f"{topic.name}-{item.partition_id}: without {dropped}, which the reassignment under way had added, no remaining "
+            "replica is known to hold every committed record; name it too, or wait until another replica is in sync",
         )
     return build_change(
         partition,
@@ -183,8 +183,8 @@ def _reassign(
 
 
 def _forgets(partition: PartitionRegistration, kept: tuple[BrokerId, ...], isr: tuple[BrokerId, ...]) -> bool:
-    """Whether with these replicas alone, of which `isr` are in sync, committed records could be lost: who is dropped deletes its
-    log, also when it comes back only later."""
+    """Whether committed records could be lost with only these replicas, of which `isr` are in sync. A dropped replica deletes
+    its log, even if its broker returns only later."""
     holders = known_holders(partition)
     return bool(partition.isr and not isr) or bool(holders and holders.isdisjoint(kept))
 
@@ -196,7 +196,7 @@ def _cancel(
     partition: PartitionRegistration,
     rules: PartitionRules,
 ) -> PartitionChangeRecord | None:
-    """Back to the replicas that it began with."""
+    """Return to the original replicas."""
     name = f"{topic.name}-{item.partition_id}"
     if not is_reassigning(partition):
         raise KafkaError.of(

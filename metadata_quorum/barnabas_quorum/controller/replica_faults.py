@@ -1,12 +1,12 @@
-"""Faulty replicas: what follows when a broker reports that one of its replicas is corrupt, or has no room, or is whole again.
+"""Faulty replicas: the consequences when a broker reports that a replica is corrupt, out of room, or healthy again.
 
 May touch:  image, partition_change.   Must not touch: everything that waits.
 Invariants: only the broker that holds a replica reports on it; a fault stays until its broker clears it, or the replica is
-            dropped or made anew; a report that says what is known already writes nothing.
-Read next:  partition_change.py, which says what a fault does to leader, ISR and ELR; barnabas_broker/metadata/replica_faults.py,
-            which reports.
+            dropped or created again; a report that changes nothing writes nothing.
+Read next:  partition_change.py, which describes the effect of a fault on leader, ISR and ELR;
+            barnabas_broker/metadata/replica_faults.py, which reports.
 
-Differs from Kafka, which knows faulty directories only (KIP-858): rot harms one replica, a full disk harms none that is only read.
+Differs from Kafka, which knows only faulty directories (KIP-858): rot harms one replica, and a full disk does not harm reads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from barnabas_wire.kafka.ids import BrokerId, Uuid
 def alter_replica_faults(
     image: MetadataImage, request: AlterReplicaFaults, context: DecisionContext
 ) -> ControllerResult[AlterReplicaFaultsReply]:
-    """Each replica succeeds or fails alone: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
+    """Each replica succeeds or fails on its own: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER,
     INVALID_REQUEST. Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, UNSUPPORTED_VERSION for the whole request."""
     registered_broker(image, request.broker_id, request.broker_epoch)
     require_metadata_version(image, METADATA_VERSION_REPLICA_FAULTS, "faults of replicas")
@@ -59,7 +59,7 @@ def alter_replica_faults(
 
 
 def faults_with(partition: PartitionRegistration, broker_id: BrokerId, fault: ReplicaFault | None) -> ReplicaFaults:
-    """The partition's faults once the broker has reported this one of its replica."""
+    """The partition's faults after the broker's report about its replica."""
     others = [faulty for faulty in partition.faults if faulty.broker_id != broker_id]
     return tuple(sorted(others if fault is None else [*others, FaultyReplica(broker_id, fault)]))
 

@@ -1,8 +1,8 @@
-"""What every request to the active controller is, and the one way to ask it.
+"""The base of every request to the active controller, and the one way to send it.
 
 May touch:  barnabas_wire.kafka.      Must not touch: everything else.
-Invariants: a request names its reply by its type, so that `ask` gives back what was asked for; what may be asked twice says so
-            itself.
+Invariants: the type of a request names its reply, so that `ask` returns the right type; a request that may be sent twice says
+            so itself.
 Read next:  requests.py and its neighbours, which declare the requests; decisions.py, where each has its decision.
 """
 
@@ -17,15 +17,15 @@ R = TypeVar("R")
 
 
 class Request(Generic[R]):
-    """What the active controller can be asked; `R` is the type of its reply."""
+    """A request to the active controller; `R` is the type of its reply."""
 
     __slots__ = ()
 
     is_nodes_own: ClassVar[bool] = False
-    """A node asks it for itself, and asks again when refused or cut off: each names what it replaces, or asks for something
-    new. So a refusal by a deposed controller does no harm."""
+    """A node sends it for itself, and again after a refusal or a broken connection: each names what it replaces, or asks for
+    something new. So a refusal by a deposed controller does no harm."""
     is_read: ClassVar[bool] = False
-    """It changes nothing, whatever comes of it."""
+    """It changes nothing, whatever its outcome."""
 
 
 def reply_type(request_type: type[Request[Any]]) -> type:
@@ -37,15 +37,15 @@ def reply_type(request_type: type[Request[Any]]) -> type:
 
 
 class ActiveController(Protocol):
-    """Whichever controller is active, for who asks it (the broker room's controller client)."""
+    """The active controller, as its callers see it (the broker room's controller client)."""
 
     async def ask(self, request: Request[R], *, principal: str = ANONYMOUS, timeout_ms: int | None = None) -> R:
-        """The reply, once what was decided is committed.
+        """The reply, once the decision is committed.
 
         Args:
-            principal: in whose name.
-            timeout_ms: in all, over every controller that is tried; None = what the client takes for such a request.
+            principal: on whose behalf.
+            timeout_ms: in total, over every controller that is tried; None = the client's default for such a request.
 
-        Raises the KafkaError that refuses the request whole, or REQUEST_TIMED_OUT when no controller answered.
+        Raises the KafkaError that refuses the whole request, or REQUEST_TIMED_OUT when no controller answered.
         """
         ...

@@ -1,9 +1,9 @@
-"""What the active controller can be asked, and what it answers. The same types serve both ends of the wire.
+"""The requests to the active controller and their replies. The same types serve both ends of the wire.
 
 May touch:  records, barnabas_wire.kafka.   Must not touch: everything else.
-Invariants: data only. A whole request that is refused raises KafkaError; where a request has items, each item of the
+Invariants: data only. A request that is refused as a whole raises KafkaError; where a request has items, each item of the
             reply carries its own error or None.
-Read next:  requests_partitions.py for the rest; controller.py, which answers; driver/verbs.py, which writes these as protobuf.
+Read next:  requests_partitions.py for the rest; controller.py, which decides; driver/verbs.py, which maps these to protobuf.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, NO_OFFSET, ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, Uuid
 
 NO_BROKER_EPOCH = -1
-"""In PreviousBrokerEpoch: unknown, the last stop was not clean. In an ISR member: the leader does not know it."""
+"""As previous broker epoch: unknown, the last stop was unclean. In an ISR member: the leader does not know it."""
 
 
 class NotActiveController(NotController):
-    """The asked controller is not the active one; `leader_id` is, as far as it knows.
+    """The controller is not the active one; `leader_id` is, as far as it knows.
 
-    `is_unsettled`: it was active when it was asked, and what it decided may yet be committed by its successor.
+    `is_unsettled`: it was active when the request arrived, and its successor may still commit what it decided.
     """
 
     def __init__(self, message: str, *, leader_id: BrokerId | None, is_unsettled: bool = False) -> None:
@@ -37,7 +37,7 @@ class NotActiveController(NotController):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterBroker(Request["RegisterBrokerReply"]):
-    """One process start of a broker asks to be part of the cluster (BrokerRegistration, KIP-631)."""
+    """A broker process registers at its start (BrokerRegistration, KIP-631)."""
 
     is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
@@ -48,7 +48,7 @@ class RegisterBroker(Request["RegisterBrokerReply"]):
     directories: tuple[Uuid, ...] = ()
     """The log directories that work."""
     has_offline_directories: bool = False
-    """It has others that do not work, and may not even be told by their ids: what was in them may come back."""
+    """It also has directories that do not work, whose ids may be unknown: their contents may come back."""
     features: tuple[FeatureRange, ...] = ()
     previous_broker_epoch: int = NO_BROKER_EPOCH
     """From the clean-shutdown file; -1 after an unclean stop (KIP-966)."""
@@ -63,12 +63,12 @@ class RegisterBrokerReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerHeartbeat(Request["BrokerHeartbeatReply"]):
-    """A broker lives, and says how far it has read the metadata (BrokerHeartbeat, KIP-631). Heartbeats have a stream of their own."""
+    """A broker is alive and reports how far it has read the metadata (BrokerHeartbeat, KIP-631). Heartbeats use a separate stream."""
 
     broker_id: BrokerId
     broker_epoch: int
     metadata_offset: Offset
-    """Of the last metadata record it has published to itself; -1 before the first."""
+    """The last metadata record that the broker has applied; -1 before the first."""
     want_fence: bool
     """True while it is not ready to serve."""
     want_shutdown: bool
@@ -85,12 +85,12 @@ class BrokerHeartbeatReply:
     is_fenced: bool = True
     should_shutdown: bool = False
     report_offset: Offset = NO_OFFSET
-    """Not -1: heartbeat again as soon as the metadata is read up to here (another broker's shutdown waits for it)."""
+    """Unless -1: heartbeat again as soon as the metadata is read up to here (another broker's shutdown waits for it)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsrMemberEpoch:
-    """A proposed in-sync replica, and the broker epoch the leader knows it by (KIP-903)."""
+    """A proposed in-sync replica, and its broker epoch as the leader knows it (KIP-903)."""
 
     broker_id: BrokerId
     broker_epoch: int = NO_BROKER_EPOCH
@@ -120,7 +120,7 @@ class AlterPartition(Request["AlterPartitionReply"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionAlterationReply:
-    """The partition as it now is, or why the proposal was refused."""
+    """The partition's new state, or why the proposal was refused."""
 
     topic_id: Uuid
     partition_id: int
@@ -141,11 +141,11 @@ class AlterPartitionReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopic:
-    """A topic to be made: either counts, or a replica list per partition in `assignments`."""
+    """A topic to create: either counts, or a replica list per partition in `assignments`."""
 
     name: str
     partition_count: int = -1
-    """At least 1, or -1 when `assignments` says it. Defaults of the cluster are filled in by the caller."""
+    """At least 1, or -1 with `assignments`. The caller fills in the cluster's defaults."""
     replication_factor: int = -1
     assignments: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class CreatableTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopics(Request["CreateTopicsReply"]):
-    """Make topics; each succeeds or fails alone."""
+    """Create topics; each succeeds or fails on its own."""
 
     topics: tuple[CreatableTopic, ...]
     validate_only: bool = False
@@ -169,7 +169,7 @@ class CreatedTopic:
     partition_count: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
-    """The overrides it was made with."""
+    """The overrides it was created with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class TopicReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics(Request["DeleteTopicsReply"]):
-    """Delete topics; each succeeds or fails alone."""
+    """Delete topics; each succeeds or fails on its own."""
 
     topics: tuple[TopicReference, ...]
 
@@ -212,18 +212,18 @@ class DeleteTopicsReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicGrowth:
-    """A topic shall have that many partitions."""
+    """The new number of partitions of a topic."""
 
     name: str
     partition_count: int
     """The new total."""
     assignments: tuple[tuple[BrokerId, ...], ...] = ()
-    """Replicas of each *new* partition; empty lets the controller place them."""
+    """The replicas of each *new* partition; if empty, the controller places them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePartitions(Request["CreatePartitionsReply"]):
-    """Add partitions; each topic succeeds or fails alone."""
+    """Add partitions; each topic succeeds or fails on its own."""
 
     topics: tuple[TopicGrowth, ...]
     validate_only: bool = False
@@ -264,7 +264,7 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigAlteration:
-    """The changes of one topic (its name), one broker (its id in text) or all brokers ("")."""
+    """The changes of one topic (its name), one broker (its id as text) or all brokers ("")."""
 
     resource_type: ConfigResourceType
     resource_name: str

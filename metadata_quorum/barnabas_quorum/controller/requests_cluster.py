@@ -1,8 +1,8 @@
-"""What the active controller can be asked about the cluster as a whole: feature levels, and controllers that register.
+"""Requests about the cluster as a whole: feature levels, and the registration of controllers.
 
 May touch:  records, barnabas_wire.kafka.   Must not touch: everything else.
 Invariants: those of requests.py.
-Read next:  features.py, controllers.py, which answer.
+Read next:  features.py, controllers.py, which decide them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
 
 
 class FeatureUpgrade(IntEnum):
-    """What kind of step the asker means to take; Kafka's numbers (KIP-584)."""
+    """The kind of change that the caller intends; Kafka's numbers (KIP-584)."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -27,7 +27,7 @@ class FeatureUpgrade(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureUpdate:
-    """One feature shall have this level; 0 = not finalized."""
+    """The new level of one feature; 0 = not finalized."""
 
     name: str
     level: int
@@ -52,14 +52,14 @@ class FeatureUpdateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateFeaturesReply:
-    """In the order of the request; one error means that nothing was changed."""
+    """In the order of the request; a single error means that nothing changed."""
 
     results: tuple[FeatureUpdateResult, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisterController(Request["RegisterControllerReply"]):
-    """One process start of a controller tells where it is and what it can (KIP-919)."""
+    """A controller process registers its address and supported features at its start (KIP-919)."""
 
     is_nodes_own: ClassVar[bool] = True
     controller_id: BrokerId
@@ -76,7 +76,7 @@ class RegisterControllerReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterController(Request["UnregisterControllerReply"]):
-    """Forget a controller that is gone for good. One that still runs registers itself again."""
+    """Forget a controller that is gone for good. A running one registers itself again."""
 
     controller_id: BrokerId
 

@@ -1,8 +1,8 @@
-"""What the active controller can be asked about the soundness of the metadata itself.
+"""Requests about the integrity of the metadata itself.
 
 May touch:  barnabas_wire.kafka.   Must not touch: everything else.
 Invariants: those of requests.py.
-Read next:  quarantine.py, which decides the sign-off.
+Read next:  quarantine.py, which decides about sign-offs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas_wire.kafka.ids import Offset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteImageHash(Request["WriteImageHashReply"]):
-    """Write what the metadata hashes to into the log, so that every node compares its own."""
+    """Write the hash of the metadata into the log, so that every node compares its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +23,16 @@ class WriteImageHashReply:
     """It is committed."""
 
     offset: Offset
-    """Of the record with the hash; the image that it is of ends right before."""
+    """The offset of the record with the hash; the hashed image ends right before it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignOffRecord(Request["SignOffRecordReply"]):
-    """Let every node pass over a committed record that none can replay."""
+    """Let every node skip a committed record that none can replay."""
 
     offset: Offset
     digest: bytes
-    """Of the record that was looked at; empty = whichever is held at that offset."""
+    """The digest of the inspected record; empty = whichever record is bad at that offset."""
     reason: str
 
 
@@ -41,4 +41,4 @@ class SignOffRecordReply:
     """The sign-off is committed, and this controller has acted on it."""
 
     offset: Offset
-    """Of the record with the sign-off."""
+    """The offset of the record with the sign-off."""

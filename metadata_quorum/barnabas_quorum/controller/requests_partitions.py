@@ -1,8 +1,8 @@
-"""What the active controller can be asked about partitions and their replicas, and what it answers.
+"""Requests about partitions and their replicas, and their replies.
 
 May touch:  barnabas_wire.kafka, records.   Must not touch: everything else.
 Invariants: data only, as in requests.py, of which this is a part.
-Read next:  reassignment.py, elections.py, directories.py, replica_faults.py and brokers.py, which answer.
+Read next:  reassignment.py, elections.py, directories.py, replica_faults.py and brokers.py, which decide them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ElectedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectLeadersReply:
-    """In the order of the request; by topic and number when all were asked for."""
+    """In the order of the request; by topic and number when the request was for all."""
 
     partitions: tuple[ElectedPartition, ...]
 
@@ -61,11 +61,11 @@ class PartitionReassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterPartitionReassignments(Request["AlterPartitionReassignmentsReply"]):
-    """Change who holds partitions; each succeeds or fails alone (KIP-455)."""
+    """Change the replicas of partitions; each succeeds or fails on its own (KIP-455)."""
 
     partitions: tuple[PartitionReassignment, ...]
     allow_replication_factor_change: bool = True
-    """False refuses a list of another length than the partition has (KIP-860)."""
+    """False refuses a list that changes the number of replicas (KIP-860)."""
     validate_only: bool = False
 
 
@@ -101,11 +101,11 @@ class OngoingReassignment:
     topic: str
     partition_id: int
     replicas: tuple[BrokerId, ...]
-    """All who hold it now: the wanted ones, then those that will go."""
+    """All current replicas: the wanted ones, then those to be removed."""
     adding: tuple[BrokerId, ...]
     removing: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
-    """It is done when all but `removing` are in here."""
+    """The reassignment is complete when these are all replicas but `removing`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class ListPartitionReassignmentsReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPlacement:
-    """In which of its directories a broker keeps a replica."""
+    """The directory in which a broker keeps a replica."""
 
     topic_id: Uuid
     partition_id: int
@@ -126,7 +126,7 @@ class ReplicaPlacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignReplicasToDirectories(Request["AssignReplicasToDirectoriesReply"]):
-    """A broker with several log directories tells where its replicas are (KIP-858)."""
+    """A broker with several log directories reports where its replicas are (KIP-858)."""
 
     is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId
@@ -157,12 +157,12 @@ class ReplicaFaultReport:
     topic_id: Uuid
     partition_id: int
     fault: ReplicaFault | None
-    """None: the replica is whole and may take records again."""
+    """None: the replica is healthy and may take records again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterReplicaFaults(Request["AlterReplicaFaultsReply"]):
-    """A broker reports replicas that became faulty, or that are whole again."""
+    """A broker reports replicas that became faulty or healthy again."""
 
     is_nodes_own: ClassVar[bool] = True
     broker_id: BrokerId

@@ -1,8 +1,8 @@
-"""What the active controller can be asked about quotas, ACLs, SCRAM credentials and delegation tokens.
+"""Requests about quotas, ACLs, SCRAM credentials and delegation tokens.
 
 May touch:  records_security, image/acls.py, message_mapping.INLINED, barnabas_wire.kafka.   Must not touch: everything else.
-Invariants: those of requests.py; no repr shows what someone could log in with.
-Read next:  quotas.py, acls.py, scram.py, tokens.py, which answer.
+Invariants: those of requests.py; no repr shows anything that would allow a login.
+Read next:  quotas.py, acls.py, scram.py, tokens.py, which decide them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AlterClientQuotasReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateAcls(Request["CreateAclsReply"]):
-    """Each entry succeeds or fails alone; one that exists already is left as it is."""
+    """Each entry succeeds or fails on its own; an existing one stays as it is."""
 
     entries: tuple[AccessControlEntry, ...]
 
@@ -55,7 +55,7 @@ class CreateAclsReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteAcls(Request["DeleteAclsReply"]):
-    """Delete what the filters mean; each succeeds or fails alone."""
+    """Delete the entries that the filters match; each filter succeeds or fails on its own."""
 
     filters: tuple[AclFilter, ...]
 
@@ -77,7 +77,7 @@ class DeleteAclsReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramDeletion:
-    """A user's credential for one mechanism goes. The mechanism is a number that may be unknown."""
+    """Delete a user's credential for one mechanism. The mechanism is a number that may be unknown."""
 
     name: str
     mechanism: int
@@ -85,8 +85,8 @@ class ScramDeletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramUpsertion:
-    """A user's credential for one mechanism is made or replaced. The broker has derived the keys from the salted password,
-    which it does not pass on (RFC 5802)."""
+    """Create or replace a user's credential for one mechanism. The broker has derived the keys from the salted password, which
+    it does not pass on (RFC 5802)."""
 
     name: str
     mechanism: int
@@ -98,7 +98,7 @@ class ScramUpsertion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterUserScramCredentials(Request["AlterUserScramCredentialsReply"]):
-    """Each credential succeeds or fails alone; what is wrong about a user is told of the user (KIP-554)."""
+    """Change credentials; each user succeeds or fails as a whole (KIP-554)."""
 
     deletions: tuple[ScramDeletion, ...] = ()
     upsertions: tuple[ScramUpsertion, ...] = ()
@@ -121,18 +121,18 @@ class AlterUserScramCredentialsReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDelegationToken(Request["CreateDelegationTokenReply"]):
-    """Make a token for `owner`, asked for by `requester` (KIP-48, KIP-373); both `User:name`."""
+    """Create a token for `owner` at the request of `requester` (KIP-48, KIP-373); both `User:name`."""
 
     owner: str
     requester: str
     renewers: tuple[str, ...] = ()
     max_lifetime_ms: int = -1
-    """-1 = delegation.token.max.lifetime.ms, which is also the most that is given."""
+    """-1 = delegation.token.max.lifetime.ms, which is also the maximum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateDelegationTokenReply:
-    """The token, and the HMAC that its bearer logs in with."""
+    """The token, and the HMAC with which its bearer logs in."""
 
     token: DelegationTokenRecord = field(metadata=INLINED)
     hmac: bytes = field(repr=False)
@@ -140,7 +140,7 @@ class CreateDelegationTokenReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewDelegationToken(Request["DelegationTokenExpiry"]):
-    """Let a token live longer."""
+    """Extend the validity of a token."""
 
     requester: str
     hmac: bytes = field(repr=False)
@@ -150,7 +150,7 @@ class RenewDelegationToken(Request["DelegationTokenExpiry"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireDelegationToken(Request["DelegationTokenExpiry"]):
-    """Let a token live no longer than this."""
+    """End the validity of a token at a given time."""
 
     requester: str
     hmac: bytes = field(repr=False)
@@ -160,6 +160,6 @@ class ExpireDelegationToken(Request["DelegationTokenExpiry"]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationTokenExpiry:
-    """Answers both: when the token expires, ms since 1970."""
+    """The reply to both: when the token expires, ms since 1970."""
 
     expiration_timestamp_ms: int

@@ -1,4 +1,4 @@
-"""What a decision is: the records that would make it so, and the answer that leaves once they are committed.
+"""The result of a decision: the records that carry it out, and the answer that leaves once they are committed.
 
 May touch:  records.   Must not touch: everything else.
 Invariants: a result changes nothing by itself.
@@ -23,7 +23,7 @@ class ControllerResult(Generic[R]):
     records: Sequence[Record]
     response: R
     is_atomic: bool = True
-    """All records in one batch or one transaction of the log, or none. False where a prefix of them is a legal state too, so that a
-    broker with a hundred thousand partitions can be fenced in several batches."""
+    """All records in one batch or one transaction of the log, or none. False where a prefix of them is a legal state too, so that
+    a broker with a hundred thousand partitions can be fenced in several batches."""
     name: str = ""
-    """What a transaction is called in the log, should this need one."""
+    """The name in the log of the transaction, if this needs one."""

@@ -1,7 +1,7 @@
-"""SCRAM credentials of users: make, replace, delete (KIP-554, RFC 5802). Image in, records out.
+"""SCRAM credentials of users: create, replace, delete (KIP-554, RFC 5802). Image in, records out.
 
 May touch:  image, features, hashlib and hmac.   Must not touch: passwords in the clear, everything that waits.
-Invariants: a password never comes here, nor its salted form: only keys that follow from it; no message holds a key.
+Invariants: neither a password nor its salted form gets here, only keys derived from it; no message contains a key.
 Read next:  image/scram.py.
 """
 
@@ -39,7 +39,7 @@ HASHES = {ScramMechanism.SCRAM_SHA_256: "sha256", ScramMechanism.SCRAM_SHA_512: 
 
 
 class ScramKeys(NamedTuple):
-    """What is stored of a password."""
+    """The stored form of a password."""
 
     stored_key: bytes
     server_key: bytes
@@ -63,7 +63,7 @@ def alter_scram_credentials(
     if len(changes) > RECORDS_PER_BATCH_MAX:
         raise KafkaError.of(
             ErrorCode.POLICY_VIOLATION,
-            f"one request may change at most {RECORDS_PER_BATCH_MAX} credentials; send several",
+            f"one request may change at most {RECORDS_PER_BATCH_MAX} credentials; split it into several",
         )
     times = Counter((change.name, change.mechanism) for change in changes)
     errors: dict[str, KafkaError | None] = dict.fromkeys(change.name for change in changes)
@@ -72,7 +72,7 @@ def alter_scram_credentials(
         try:
             if times[change.name, change.mechanism] > 1:
                 raise KafkaError.of(
-                    ErrorCode.DUPLICATE_RESOURCE, f"a credential of {change.name} is changed twice; once will do"
+                    ErrorCode.DUPLICATE_RESOURCE, f"a credential of {change.name} is changed twice; change it once"
                 )
             records[change.name].append(_change(image, change))
         except KafkaError as refusal:
@@ -87,13 +87,13 @@ def alter_scram_credentials(
 
 def _change(image: MetadataImage, change: ScramDeletion | ScramUpsertion) -> Record:
     if not change.name:
-        raise KafkaError.of(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a credential is of a user with a name")
+        raise KafkaError.of(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a credential needs a user name")
     try:
         mechanism = ScramMechanism(change.mechanism)
     except ValueError:
         known = ", ".join(f"{known.value} {known.mechanism_name}" for known in ScramMechanism)
         raise KafkaError.of(
-            ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {change.mechanism} is unknown; known are {known}"
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"mechanism {change.mechanism} is unknown; use one of {known}"
         ) from None
     if isinstance(change, ScramDeletion):
         if ScramUser(change.name, mechanism) not in image.scram.credentials:
@@ -104,7 +104,7 @@ def _change(image: MetadataImage, change: ScramDeletion | ScramUpsertion) -> Rec
     if not ITERATIONS_MIN <= change.iterations <= ITERATIONS_MAX:
         raise KafkaError.of(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"{change.iterations} iterations; take {ITERATIONS_MIN} to {ITERATIONS_MAX}",
+            f"{change.iterations} iterations; use {ITERATIONS_MIN} to {ITERATIONS_MAX}",
         )
     size = hashlib.new(HASHES[mechanism]).digest_size
     if not change.salt or len(change.stored_key) != size or len(change.server_key) != size:

@@ -1,19 +1,19 @@
-"""Who is alive: heartbeats and connections of brokers, as the active controller has seen them. Never replicated.
+"""Which brokers are alive: heartbeats and connections as the active controller sees them. Never replicated.
 
 May touch:  its arguments.            Must not touch: the image, clock, network.
-Invariants: soft state: a new controller begins with fresh sessions (kraft trap 19); a session belongs to one broker
-            epoch, and what an older process does cannot keep a newer one alive or kill it.
-Read next:  brokers.py for what follows; driver/controller_driver.py, which feeds it.
+Invariants: soft state: a new controller begins with fresh sessions (KAFKA-19130); a session belongs to one broker epoch,
+            and an older process can neither keep a newer one alive nor end its session.
+Read next:  brokers.py for the consequences; driver/controller_driver.py, which feeds it.
 
-The time for which the controller itself stood still (its loop was held up, its process or machine paused) says nothing of the
-brokers: their heartbeats came and were not read. It is given back to every session (`give_back`).
+The time for which the controller itself stalled (its loop was blocked, its process or machine paused) says nothing about the
+brokers: their heartbeats arrived and were not read. Every session gets that time back (`give_back`).
 
-When is a broker dead?  An open connection that falls silent: after the session time-out. A connection that broke: after the
-disconnect grace, if it does not come back, or at once when a probe finds its listener closed. A broker that never
-connected to this controller (it was just elected): after the session time-out, or when the probe says so.
+When is a broker dead?  On an open connection that is silent: after the session time-out. After its connection broke: when the
+disconnect grace ends without a new one, or at once when a probe finds its listener closed. A broker that never connected to
+this controller (just elected): after the session time-out, or when the probe finds its listener closed.
 
-Brokers of before metadata.version 4 send a heartbeat every 2 s by default, where the session was 9 s: of one of 3 s a single late
-heartbeat would fence them. While versions are mixed, they keep what they were made for (`least_session_ms`).
+Brokers before metadata.version 4 send a heartbeat every 2 s by default, for a session of 9 s. With a session of 3 s a single
+late heartbeat would fence them. While versions are mixed, they keep their longer session (`least_session_ms`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from barnabas_quorum.records import FeatureRange
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset
 
 SLOW_HEARTBEAT_SESSION_MS = 9000
-"""The default session of the versions whose default heartbeat is every 2 s."""
+"""The default session of the versions that send a heartbeat every 2 s by default."""
 
 
 def least_session_ms(features: Iterable[FeatureRange]) -> int:
-    """The shortest session a broker of these features is made for; 0 where the configured one stands. The registration names no
-    release, but these versions do not serve metadata.version 4."""
+    """The shortest session that a broker with these features supports; 0 where the configured one applies. The registration
+    names no release, but these versions do not serve metadata.version 4."""
     highest = next(
         (feature.max_level for feature in features if feature.name == METADATA_VERSION), METADATA_VERSION_REPLICA_FAULTS
     )
@@ -47,17 +47,17 @@ class BrokerSession:
     """Last heartbeat, or when this controller took over."""
     metadata_offset: Offset = NO_OFFSET
     connections: int = 0
-    """Open heartbeat streams; two for a moment when the broker reconnects before its old stream is seen to end."""
+    """Open heartbeat streams; briefly two when the broker reconnects before the end of its old stream is seen."""
     lost_ms: int | None = None
-    """When the last stream broke; None while connected, or when there never was one."""
+    """When the last stream broke; None while connected, or if there never was one."""
     unfenced_ms: int | None = None
     """Since when the broker is in service, or this controller leads; None while it is fenced."""
     shutdown_offset: Offset | None = None
-    """Last record of its controlled shutdown; everybody must have read it before the broker may go."""
+    """Last record of its controlled shutdown; every broker must have read it before this one may stop."""
 
 
 class BrokerSessions:
-    """All sessions of the active controller. Times in ms of any one monotonic clock."""
+    """All sessions of the active controller. Times in ms of one monotonic clock."""
 
     def __init__(self, *, session_timeout_ms: int, disconnect_grace_ms: int) -> None:
         self._session_timeout_ms = session_timeout_ms
@@ -65,7 +65,7 @@ class BrokerSessions:
         self._sessions: dict[BrokerId, BrokerSession] = {}
 
     def begin(self, unfenced: Iterable[tuple[BrokerId, int]], *, now_ms: int) -> None:
-        """This controller takes over: every unfenced broker (id, epoch) gets a fresh session; fenced ones get none
+        """This controller becomes active: every unfenced broker (id, epoch) gets a fresh session; fenced ones get none
         (KAFKA-19130)."""
         self._sessions = {
             broker_id: BrokerSession(broker_epoch=epoch, contact_ms=now_ms, unfenced_ms=now_ms)
@@ -73,7 +73,7 @@ class BrokerSessions:
         }
 
     def end(self) -> None:
-        """This controller is not active any more."""
+        """This controller is no longer active."""
         self._sessions.clear()
 
     def get(self, broker_id: BrokerId) -> BrokerSession | None:
@@ -81,7 +81,7 @@ class BrokerSessions:
         return self._sessions.get(broker_id)
 
     def all(self) -> Mapping[BrokerId, BrokerSession]:
-        """Every session, to look at."""
+        """Every session, for reading."""
         return self._sessions
 
     def connect(self, broker_id: BrokerId, broker_epoch: int, *, now_ms: int) -> None:
@@ -103,27 +103,27 @@ class BrokerSessions:
         return True
 
     def touch(self, broker_id: BrokerId, broker_epoch: int, *, metadata_offset: Offset, now_ms: int) -> None:
-        """A heartbeat came. The caller has checked the epoch."""
+        """Note a heartbeat. The caller has checked the epoch."""
         session = self._session(broker_id, broker_epoch, now_ms)
         session.contact_ms = now_ms
         session.metadata_offset = metadata_offset
 
     def give_back(self, late_ms: int, *, now_ms: int) -> None:
-        """This controller stood still for `late_ms` until now: nobody is judged by that time. No session's clock is set ahead of
-        now, so one that was heard of meanwhile gets no more than it has."""
+        """This controller stalled for `late_ms` until now; that time counts against no broker. No session's clock moves beyond
+        now, so a broker that was heard from meanwhile gets no extra time."""
         for session in self._sessions.values():
             session.contact_ms = min(session.contact_ms + late_ms, now_ms)
             if session.lost_ms is not None:
                 session.lost_ms = min(session.lost_ms + late_ms, now_ms)
 
     def note_fenced(self, broker_id: BrokerId) -> None:
-        """The broker is fenced, as decided just now or known for long."""
+        """The broker is fenced, whether decided just now or long ago."""
         session = self._sessions.get(broker_id)
         if session is not None:
             session.unfenced_ms = None
 
     def note_unfenced(self, broker_id: BrokerId, *, now_ms: int) -> None:
-        """The broker is in service, as decided just now or known for long."""
+        """The broker is in service, whether decided just now or long ago."""
         session = self._sessions.get(broker_id)
         if session is not None and session.unfenced_ms is None:
             session.unfenced_ms = now_ms
@@ -153,8 +153,8 @@ class BrokerSessions:
         return session is not None and session.connections == 0
 
     def deadline_ms(self, broker_id: BrokerId, *, at_least_ms: int = 0) -> int | None:
-        """When the broker is dead unless it is heard of before; None when it has no session. `at_least_ms`: its session is no
-        shorter (least_session_ms)."""
+        """When the broker's session expires; None if it has none. `at_least_ms`: the minimum length of its session
+        (least_session_ms)."""
         session = self._sessions.get(broker_id)
         if session is None:
             return None
@@ -164,7 +164,7 @@ class BrokerSessions:
         return deadline
 
     def lowest_offset(self, broker_ids: Iterable[BrokerId], *, default: Offset) -> Offset:
-        """The lowest metadata offset these brokers reported (-1 from one that reported none), `default` for nobody."""
+        """The lowest metadata offset these brokers reported (-1 for one that reported none); `default` without brokers."""
         offsets = [
             session.metadata_offset if (session := self._sessions.get(broker_id)) is not None else NO_OFFSET
             for broker_id in broker_ids

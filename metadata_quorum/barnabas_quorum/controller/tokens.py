@@ -1,8 +1,8 @@
-"""Delegation tokens: make, renew, expire, sweep (KIP-48). Image and wall time in, records out.
+"""Delegation tokens: create, renew, expire, sweep (KIP-48). Image and wall time in, records out.
 
-May touch:  image, features, hmac.     Must not touch: clock (the time comes in), everything that waits.
-Invariants: no token outlives its max timestamp; the HMAC is the bearer's password, so it is in answers only, and nobody
-            but owner, requester and renewers may lengthen or end a life.
+May touch:  image, features, hmac.     Must not touch: clock (the time is an argument), everything that waits.
+Invariants: no token outlives its max timestamp; the HMAC is the bearer's password, so only answers contain it, and only
+            owner, requester and renewers may renew or expire a token.
 Read next:  image/tokens.py.
 """
 
@@ -49,7 +49,7 @@ def create_token(
         kind, _, name = principal.partition(":")
         if kind != USER_TYPE or not name:
             raise KafkaError.of(
-                ErrorCode.INVALID_PRINCIPAL_TYPE, f"{principal!r} is no user; tokens are for principals User:NAME"
+                ErrorCode.INVALID_PRINCIPAL_TYPE, f"{principal!r} is not a user; tokens are for principals User:NAME"
             )
     longest = context.config.delegation_token_max_lifetime_ms
     lifetime = longest if request.max_lifetime_ms <= 0 else min(request.max_lifetime_ms, longest)
@@ -95,7 +95,7 @@ def expire_token(
 
 
 def sweep_tokens(image: MetadataImage, *, wall_ms: int, records_max: int) -> ControllerResult[None]:
-    """Remove what has expired; at most `records_max`, the next sweep takes the rest."""
+    """Remove expired tokens; at most `records_max`, the next sweep removes the rest."""
     records: list[Record] = [
         RemoveDelegationTokenRecord(token_id=token.token_id)
         for token in image.tokens.sorted_tokens()
@@ -122,7 +122,7 @@ def _owned_token(
             if requester not in (token.owner, token.requester, *token.renewers):
                 raise KafkaError.of(
                     ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH,
-                    f"{requester} is neither owner, requester nor renewer of token {token.token_id}",
+                    f"{requester} is not the owner, requester or renewer of token {token.token_id}",
                 )
             return token
     raise KafkaError.of(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "no token has this HMAC; it may have expired")
@@ -134,7 +134,7 @@ def _is_over(token: DelegationTokenRecord, wall_ms: int) -> bool:
 
 def _check_not_over(token: DelegationTokenRecord, wall_ms: int) -> None:
     if _is_over(token, wall_ms):
-        raise KafkaError.of(ErrorCode.DELEGATION_TOKEN_EXPIRED, f"token {token.token_id} has expired; make a new one")
+        raise KafkaError.of(ErrorCode.DELEGATION_TOKEN_EXPIRED, f"token {token.token_id} has expired; create a new one")
 
 
 def _expiring(token: DelegationTokenRecord, expiration_ms: int) -> ControllerResult[DelegationTokenExpiry]:

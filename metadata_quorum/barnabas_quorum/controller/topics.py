@@ -1,8 +1,8 @@
 """Topics: create, delete, grow. Image in, records out.
 
 May touch:  image, placement, configs.   Must not touch: everything that waits.
-Invariants: a topic is made whole or not at all (all its records in one batch); a name is taken from its TopicRecord to its
-            RemoveTopicRecord, its id never comes back; partitions are only ever added.
+Invariants: a topic is created completely or not at all (all its records in one batch); a name is taken from its TopicRecord
+            to its RemoveTopicRecord, an id is never reused; partitions are only ever added.
 Read next:  placement.py, image/topics.py.
 """
 
@@ -52,14 +52,14 @@ TOPIC_NAME_CHARS_MAX = 249
 """So that `<name>-<partition>` and its suffixes fit into a file name of 255 bytes."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _RESERVED_TOPIC_IDS = 100
-"""Topic ids below this number are not given out: zero means none, one is the metadata topic."""
+"""Topic ids below this number are reserved: zero means none, one is the metadata topic."""
 
 
 @decides(CreateTopics)
 def create_topics(
     image: MetadataImage, request: CreateTopics, context: DecisionContext
 ) -> ControllerResult[CreateTopicsReply]:
-    """Each topic succeeds or fails alone: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
+    """Each topic succeeds or fails on its own: INVALID_TOPIC_EXCEPTION, TOPIC_ALREADY_EXISTS, INVALID_PARTITIONS,
     INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG, POLICY_VIOLATION, INVALID_REQUEST."""
     names = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
@@ -107,7 +107,7 @@ def create_topics(
 def delete_topics(
     image: MetadataImage, request: DeleteTopics, context: DecisionContext
 ) -> ControllerResult[DeleteTopicsReply]:
-    """Each topic succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST."""
+    """Each topic succeeds or fails on its own: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_REQUEST."""
     records: list[Record] = []
     replies: list[DeletedTopic] = []
     gone: set[Uuid] = set()
@@ -131,7 +131,7 @@ def delete_topics(
 def create_partitions(
     image: MetadataImage, request: CreatePartitions, context: DecisionContext
 ) -> ControllerResult[CreatePartitionsReply]:
-    """Each topic succeeds or fails alone: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
+    """Each topic succeeds or fails on its own: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
     INVALID_REPLICATION_FACTOR, POLICY_VIOLATION, INVALID_REQUEST."""
     names = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
@@ -161,7 +161,7 @@ def create_partitions(
 
 
 def check_topic_name(name: str) -> None:
-    """Raises KafkaError INVALID_TOPIC_EXCEPTION when no topic may have that name, INVALID_REQUEST when it is the quorum's."""
+    """Raise KafkaError INVALID_TOPIC_EXCEPTION if no topic may have that name, INVALID_REQUEST if it is the quorum's."""
 
     def refuse(reason: str) -> KafkaError:
         return KafkaError.of(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:300]!r} {reason}")
@@ -169,19 +169,19 @@ def check_topic_name(name: str) -> None:
     if not name:
         raise refuse("is empty; give it at least one character")
     if name in (".", ".."):
-        raise refuse("means a directory; take another")
+        raise refuse("means a directory; choose another")
     if len(name) > TOPIC_NAME_CHARS_MAX:
         raise refuse(f"has {len(name)} characters; at most {TOPIC_NAME_CHARS_MAX} fit")
     if _LEGAL_NAME.fullmatch(name) is None:
-        raise refuse("has a character that is none of a-z A-Z 0-9 . _ -; leave it out")
+        raise refuse("has a character other than a-z A-Z 0-9 . _ -; remove it")
     if name == METADATA_TOPIC:
         raise KafkaError.of(
-            ErrorCode.INVALID_REQUEST, f"topic {name!r} is the cluster's own metadata log; take another name"
+            ErrorCode.INVALID_REQUEST, f"topic {name!r} is the cluster's metadata log; choose another name"
         )
 
 
 def new_topic_id(image: MetadataImage, random: Random) -> Uuid:
-    """A random id that no topic has. None that begins with '-' in text, which command lines take for an option."""
+    """A random id that no topic has. Its text never begins with '-', which command lines would read as an option."""
     while True:
         topic_id = Uuid(random.randbytes(16))
         is_reserved = int.from_bytes(topic_id, "big") < _RESERVED_TOPIC_IDS or topic_id == METADATA_TOPIC_ID
@@ -190,18 +190,18 @@ def new_topic_id(image: MetadataImage, random: Random) -> Uuid:
 
 
 def _check_name_is_free(image: MetadataImage, name: str, also_taken: Mapping[str, str]) -> None:
-    """`also_taken`: names that the same request has given away, by metric name."""
+    """`also_taken`: names that the same request uses already, by metric name."""
     if image.topics.get(name) is not None:
         raise KafkaError.of(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} already exists")
     if "." not in name and "_" not in name:
         return
-    # such two topics would share their metrics
+    # two such topics would share their metrics
     metric_name = metric_name_of(name)
     other = image.topics.names_by_metric.get(metric_name) or also_taken.get(metric_name)
     if other is not None:
         raise KafkaError.of(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} differs from topic {other!r} only in '.' and '_'; take another",
+            f"topic name {name!r} differs from topic {other!r} only in '.' and '_'; choose another",
         )
 
 
@@ -210,24 +210,25 @@ def _assignments(image: MetadataImage, topic: CreatableTopic, context: DecisionC
         if topic.partition_count != -1 or topic.replication_factor != -1:
             raise KafkaError.of(
                 ErrorCode.INVALID_REQUEST,
-                f"topic {topic.name!r} has replica assignments and also counts; set the counts to -1",
+                f"topic {topic.name!r} has both replica assignments and counts; set the counts to -1",
             )
         if sorted(topic.assignments) != list(range(len(topic.assignments))):
             raise KafkaError.of(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"topic {topic.name!r}: the assigned partitions {sorted(topic.assignments)} are not 0, 1, 2, … in a row",
+                f"topic {topic.name!r}: the assigned partitions {sorted(topic.assignments)} are not 0, 1, 2, …; leave no gap",
             )
         chosen = [tuple(topic.assignments[index]) for index in range(len(topic.assignments))]
         _check_assignments(image, chosen, replication_factor=len(chosen[0]))
         return chosen
     if topic.partition_count < 1:
         raise KafkaError.of(
-            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r}: {topic.partition_count} partitions; have at least 1"
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name!r}: {topic.partition_count} partitions; at least 1 is needed",
         )
     if topic.replication_factor < 1:
         raise KafkaError.of(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"topic {topic.name!r}: replication factor {topic.replication_factor}; have at least 1",
+            f"topic {topic.name!r}: replication factor {topic.replication_factor}; at least 1 is needed",
         )
     _check_size(topic.partition_count, context)
     return place_replicas(
@@ -275,7 +276,7 @@ def _check_assignments(
         elif len(set(replicas)) != len(replicas):
             reason = "names a broker twice"
         elif len(replicas) != replication_factor:
-            reason = f"has not {replication_factor} replicas like the topic's other partitions"
+            reason = f"must have {replication_factor} replicas like the topic's other partitions"
         elif unknown:
             reason = f"names brokers that are not registered: {unknown}"
         elif not any(image.cluster.is_active(replica) for replica in replicas):
@@ -288,7 +289,8 @@ def _check_size(records: int, context: DecisionContext) -> None:
     if records > context.transaction_records_max:
         raise KafkaError.of(
             ErrorCode.POLICY_VIOLATION,
-            f"one request may make at most {context.transaction_records_max} topics, partitions and configs together; send several",
+            f"one request may create at most {context.transaction_records_max} topics, partitions and configs together; "
+            "split it into several",
         )
 
 
@@ -297,8 +299,8 @@ def _placeable(image: MetadataImage) -> list[PlaceableBroker]:
 
 
 def _epoch_of_growth(topic: TopicImage) -> Epoch:
-    """In which leader epoch new partitions of a topic begin. Voters that a recovery has left behind may have let the same topic
-    grow, by other records: they counted from below the gap that this topic's partitions have crossed with the recovery."""
+    """The leader epoch of a topic's new partitions. Voters that a recovery left behind may have grown the same topic with other
+    records. Their epochs are below the gap that the recovery put before this topic's partitions."""
     highest = max(partition.leader_epoch for partition in topic.partitions.values())
     return Epoch(highest // EPOCHS_PER_RECOVERY * EPOCHS_PER_RECOVERY)
 
@@ -311,7 +313,7 @@ def _partition_records(
     first_index: int,
     leader_epoch: Epoch = FIRST_LEADER_EPOCH,
 ) -> list[Record]:
-    """Active replicas are in the first ISR; the first of them leads. The caller made sure that there is one."""
+    """Active replicas are in the first ISR; the first of them leads. The caller has checked that there is one."""
     records: list[Record] = []
     for offset, replicas in enumerate(assignments):
         isr = tuple(replica for replica in replicas if image.cluster.is_active(replica))

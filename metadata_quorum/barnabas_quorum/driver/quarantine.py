@@ -86,7 +86,7 @@ class Quarantine:
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"no sign-off helps: {loader.hold.record.error}")
         record = sign_off(
             request,
-            held=loader.held_records,
+            bad_records=loader.held_records,
             applied_offset=loader.image.offset,
             features=loader.features,
             broker_offsets={
