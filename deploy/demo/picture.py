@@ -1,4 +1,4 @@
-"""The picture: departures and delays per origin and day (query 1), delays by weather (query 2)."""
+"""The pictures: acknowledged records a second while a broker is killed; departures and delays (query 1), weather (query 2)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from matplotlib import dates as dates
+import numpy as np
+from matplotlib import dates
 from matplotlib.axes import Axes
 
 NAMES = {"EWR": "Newark", "JFK": "John F. Kennedy", "LGA": "LaGuardia"}
 COLOURS = {"EWR": "#2f6690", "JFK": "#c8553d", "LGA": "#4c8c5a"}
 INK, FAINT, GRID = "#22272e", "#8a929c", "#e6e9ed"
 WEEK = 7
+SLICE_S = 0.25
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
@@ -44,6 +46,39 @@ def draw(results: dict[str, Any], path: Path) -> None:
         figure.text(0.06, 0.885, "Mean departure delay, minutes: each day, and over a week", color=FAINT, fontsize=10.5)
         figure.text(0.715, 0.885, "Mean departure delay by weather, minutes", color=FAINT, fontsize=10.5)
         figure.savefig(path, dpi=120)
+        plt.close(figure)
+
+
+def draw_throughput(
+    acknowledged_s: list[float], path: Path, *, killed_s: float, restarted_s: float, verdict: str
+) -> None:
+    """Acknowledged records a second, with the kill of a broker and its restart marked.
+
+    acknowledged_s: when each record was acknowledged, in seconds since the first was handed over; so are the other two.
+    """
+    counts, _ = np.histogram(acknowledged_s, bins=np.arange(0, max(acknowledged_s) + SLICE_S, SLICE_S))
+    with plt.rc_context({"font.size": 11, "text.color": INK, "xtick.color": FAINT, "ytick.color": FAINT}):
+        figure, panel = plt.subplots(figsize=(11, 4.2), facecolor="white")
+        rates = counts / SLICE_S
+        panel.fill_between(
+            np.arange(len(rates)) * SLICE_S, rates, step="post", color=COLOURS["EWR"], alpha=0.75, linewidth=0
+        )
+        top = rates.max() * 1.2
+        for at_s, text in ((killed_s, "a broker is killed (SIGKILL)"), (restarted_s, "it is started again")):
+            panel.axvline(at_s, color=COLOURS["JFK"], linewidth=1.6)
+            panel.text(at_s, top * 0.99, f" {text}", color=COLOURS["JFK"], va="top", fontsize=10.5)
+        panel.set_ylim(0, top)
+        panel.set_xlim(0, len(rates) * SLICE_S)
+        panel.set_xlabel("seconds", color=FAINT)
+        panel.yaxis.set_major_formatter("{x:,.0f}")
+        panel.grid(axis="y", color=GRID, linewidth=0.8)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right", "left", "bottom"]].set_visible(False)
+        panel.tick_params(length=0)
+        figure.suptitle("Acknowledged records a second", x=0.065, ha="left", fontsize=15, fontweight="bold")
+        panel.set_title(verdict, loc="left", fontsize=10.5, color=FAINT)
+        figure.tight_layout()
+        figure.savefig(path, dpi=110)
         plt.close(figure)
 
 

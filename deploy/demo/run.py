@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import rows as source
 import verify
 from nodes import Node, Nodes
-from picture import draw
+from picture import draw, draw_throughput
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -56,7 +57,11 @@ class Delivery:
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, int, int], tuple[bytes, bytes]] = {}
         self.failed: list[str] = []
+        self.times: list[float] = []
+        """When each was acknowledged, on the clock of time.monotonic, s."""
+        self.started_at = 0.0
         self.killed_at = 0.0
+        self.restarted_at = 0.0
         self.orphans: set[tuple[str, int]] = set()
         self.gap_s = 0.0
         self.seconds = 0.0
@@ -68,6 +73,7 @@ class Delivery:
             return
         place = (message.topic(), message.partition(), message.offset())
         self.acknowledged[place] = (message.key(), message.value())
+        self.times.append(time.monotonic())
 
     def on_delivery_after_kill(self, error: Any, message: Delivered) -> None:
         """The same for records handed over after the kill: the first one tells when its partition was back."""
@@ -182,17 +188,25 @@ def produce(nodes: Nodes) -> Delivery:
     on_delivery = delivery.on_delivery
     kill_at, restart_at = int(len(messages) * KILL_AT), int(len(messages) * RESTART_AT)
     victim: Node | None = None
-    started = time.monotonic()
+    started = delivery.started_at = time.monotonic()
     columns = (TextColumn("[bold]produce[/]  "), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(1) as beside:
         bar = progress.add_task("", total=len(messages))
         for count, message in enumerate(messages, 1):
-            if count == kill_at:
-                victim, delivery.orphans = kill_leader(nodes)
+            if count == kill_at // 2:
+                asked = beside.submit(find_leader, nodes)  # a command takes a while, in which nothing would be produced
+            elif count == kill_at:
+                victim, delivery.orphans = asked.result()
+                victim.kill()
                 delivery.killed_at = time.monotonic()
+                say(
+                    "",
+                    f"[red]{victim.name} killed[/] (SIGKILL) halfway; it led flights-0 and {len(delivery.orphans) - 1} more",
+                )
                 on_delivery = delivery.on_delivery_after_kill
             elif count == restart_at and victim is not None:
                 victim.start()
+                delivery.restarted_at = time.monotonic()
                 say("", f"[green]{victim.name} started again[/] at record {count:,}")
             while True:
                 try:
@@ -220,13 +234,11 @@ def produce(nodes: Nodes) -> Delivery:
     return delivery
 
 
-def kill_leader(nodes: Nodes) -> tuple[Node, set[tuple[str, int]]]:
-    """SIGKILL the broker that leads flights-0; returns it and the partitions it led."""
+def find_leader(nodes: Nodes) -> tuple[Node, set[tuple[str, int]]]:
+    """The broker that leads flights-0, and the partitions that it leads."""
     led = {(topic, part): who for topic, _ in TOPICS for part, who in leaders(nodes, topic).items()}
     victim = nodes.broker(led[("flights", 0)])
     orphans = {place for place, who in led.items() if who == victim.id}
-    victim.kill()
-    say("", f"[red]{victim.name} killed[/] (SIGKILL) halfway; it led flights-0 and {len(orphans) - 1} more partitions")
     return victim, orphans
 
 
@@ -291,6 +303,14 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
         say("", line)
     picture = Path.cwd() / "barnabas-demo.png"
     draw(results, picture)
+    throughput = Path.cwd() / "barnabas-demo-throughput.png"
+    draw_throughput(
+        [at - delivery.started_at for at in delivery.times],
+        throughput,
+        killed_s=delivery.killed_at - delivery.started_at,
+        restarted_s=delivery.restarted_at - delivery.started_at,
+        verdict=f"{len(delivery.acknowledged):,} records acknowledged with acks=all, {log.lost} lost, {log.duplicated} duplicated",
+    )
     seconds = results["seconds"]
     console.print()
     say(
@@ -303,7 +323,7 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
         f"{seconds['all']:.0f} s (session {seconds['session']:.0f}, query 1 {seconds['departures']:.0f}, "
         f"query 2 {seconds['join']:.0f}, batch read {seconds['batch']:.0f})",
     )
-    say("picture", str(picture))
+    say("pictures", f"{picture} and {throughput}")
     say(
         "metrics", f"{nodes.brokers[0].metrics_url} and one for each node, while it runs (KEEP=1 leaves the cluster up)"
     )

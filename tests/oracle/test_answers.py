@@ -45,7 +45,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          inter.broker.listener.name is told where Kafka derives it in silence.
     own-keys             log.flush.on.acks is ours: acknowledged means flushed.
     own-features         metadata.version's levels stand for our own; features of what is not built are served as level 0.
-    no-loggers           Brokers list no loggers: their levels are set at the start.
+    newer-log-dirs       DescribeLogDirs v5 is served, which came with Kafka 4.3.
     no-quorum-told       DescribeQuorum of what is no quorum: numbers are -1 (Kafka 0), the one quorum asked for beside it is
                          described (Kafka fails all), and the voters' addresses are told even then.
     unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
@@ -55,7 +55,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          batch INVALID_TXN_STATE, the other requests are not advertised.
     no-security          SASL: not served yet.
     no-moves             Moving replicas between directories: not served yet.
-    no-new-groups        Groups of KIP-848: not served yet.
+    no-new-groups        Groups of KIP-848: not served yet; ConsumerGroupHeartbeat is advertised, and says so.
     no-share-groups      Share and streams groups and their coordinators: not served yet.
 """
 

@@ -28,9 +28,10 @@ ALL_VERSIONS_MAX = 20
 @case(
     {
         **{f"v?.api_keys.<{key}>": "no-security" for key in (17, 36)},
-        **{f"v?.api_keys.<{key}>": "no-transactions" for key in (24, 25, 26, 27, 28, 61, 65, 66)},
+        **{f"v?.api_keys.<{key}>": "no-transactions" for key in (24, 25, 26, 27, 28, 65, 66)},
         "v?.api_keys.<34>": "no-moves",
-        **{f"v?.api_keys.<{key}>": "no-new-groups" for key in (68, 69)},
+        "v?.api_keys.<69>": "no-new-groups",
+        "v?.api_keys.<35>.max_version": "newer-log-dirs",
         **{f"v?.api_keys.<{key}>": "no-share-groups" for key in (*range(76, 80), *range(83, 93))},
         "v?.supported_features.*": "own-features",
         "v?.finalized_features.*": "own-features",

@@ -65,7 +65,6 @@ def describe(
         "* synonyms.*.<retention.ms>.synonyms.*": "one-unit",
         "* synonyms.*.<segment.*ms>.synonyms.*": "one-unit",
         "keys.log.flush.on.acks": "own-keys",
-        "keys.remote.*": "unserved-keys",
     }
 )
 def topic_configs(side: Side) -> Iterator[tuple[str, Any]]:
@@ -240,7 +239,7 @@ def replaced_configs(side: Side) -> Iterator[tuple[str, Any]]:
     yield "at last", described_with("604800000")
 
 
-@case({"v1 [[]8].config_resources.<1>": "no-loggers", "kinds": "no-loggers"})
+@case()
 def config_resources(side: Side) -> Iterator[tuple[str, Any]]:
     side.topic("configs-listed")
     yield "v0", side.call(ListConfigResourcesRequest(), version=0)
