@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from random import Random
 
+from barnabas_log.checkpoints import RECOVERY_POINTS_FILE
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
 from tests.oracle.answers import Side
@@ -84,3 +85,8 @@ def tear(data: Path) -> None:
     segment.write_bytes(segment.read_bytes()[:-TORN_BYTES])
     for suffix in (".index", ".timeindex"):
         segment.with_suffix(suffix).unlink()
+    # Nor can a power cut take what the disk had confirmed: below its recovery point Barnabas keeps a range as damaged.
+    points = data / RECOVERY_POINTS_FILE
+    flushed = f"{TORN} 0 {int(segment.stem)}"
+    lines = [flushed if line.startswith(f"{TORN} 0 ") else line for line in points.read_text().splitlines()]
+    points.write_text("\n".join(lines) + "\n")
