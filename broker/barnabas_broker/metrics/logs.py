@@ -1,7 +1,7 @@
 """The log directories: room, flushes, recovery, damage, retention, open files.
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
-Invariants: only an online directory has free space; a part of a log is counted by directory, never by partition.
+Invariants: only an online directory has free space; nothing is by partition.
 Read next:  replicas.py; barnabas_log/manager.py.
 """
 

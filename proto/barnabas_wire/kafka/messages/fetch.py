@@ -6,7 +6,7 @@ version, because one fetch may name hundreds of partitions and carry megabytes: 
     fetch_request.py    broker parse_fetch_request, client encode_fetch_request
     fetch_response.py   broker encode_fetch_response (framing bytes with the records' own parts, such as file ranges, set between
                         them: nothing is joined), client parse_fetch_response (records are slices of the frame)
-    fetch_poll.py       split_poll, parse_poll and PollAnswers, for who asks for one partition
+    fetch_poll.py       split_poll, parse_poll and PollAnswers, for a client that fetches one partition again and again
 
 Version 13 and later name topics by id, earlier ones by name: `topic` is a Uuid or a str accordingly.
 """
