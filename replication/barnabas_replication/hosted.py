@@ -8,7 +8,7 @@ Read next:  manager.py, which writes it; appends.py and fetches.py, which read i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsImage
@@ -55,6 +55,16 @@ class HostedPartitions:
         """Who leads as the image has it; None when there is no such partition."""
         registration = self.image.topics.partition(TopicPartition(topic, number))
         return None if registration is None else CurrentLeader(registration.leader, registration.leader_epoch)
+
+    def active_broker_epoch(self, broker_id: BrokerId) -> int | None:
+        """Epoch of an unfenced broker that is not shutting down; None for any other."""
+        registered = self.image.cluster.brokers.get(broker_id)
+        return registered.epoch if registered is not None and registered.is_active else None
+
+    def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
+        """Racks of those of the brokers that serve clients."""
+        known = self.image.cluster.brokers
+        return {each: known[each].rack for each in brokers if each in known and known[each].is_active}
 
     def endpoint_of(self, broker_id: BrokerId, listener: str) -> Endpoint | None:
         """Where a broker is reached by others; None when it is not registered, or without such a listener."""

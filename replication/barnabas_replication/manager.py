@@ -34,6 +34,7 @@ from barnabas_replication.followers import Followers
 from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.hosting import Hosting
+from barnabas_replication.log_starts import RisingLogStarts
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import PeerFactory
 from barnabas_replication.placement import Change
@@ -55,7 +56,6 @@ from barnabas_replication.requests import (
 )
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
-from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import (
     NO_EPOCH,
@@ -105,8 +105,7 @@ class ReplicaManager(LogManagerListener):
         self._hosted = HostedPartitions(broker_id, broker_epoch)
         self._partitions = self._hosted.partitions
         self._proposals = IsrProposals(controller, now_ms=self.now_ms)
-        self._starts_to_raise: dict[Partition, Offset] = {}
-        self._start_to_raise = asyncio.Event()
+        self._rising_starts = RisingLogStarts(logs)
         self._time_searches = asyncio.Semaphore(TIME_SEARCHES_MAX)
         self.throttle = ReplicationThrottle()
         self._listener = listener or ReplicaListener()
@@ -211,16 +210,7 @@ class ReplicaManager(LogManagerListener):
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
         """See PartitionHost."""
-        self._starts_to_raise[partition] = offset
-        self._start_to_raise.set()
-
-    async def _raise_log_starts(self) -> None:
-        """Those that are told while a file is written go together into the next."""
-        while True:
-            await self._start_to_raise.wait()
-            self._start_to_raise.clear()
-            due, self._starts_to_raise = self._starts_to_raise, {}
-            await self._logs.raise_log_starts({partition.log: offset for partition, offset in due.items()})
+        self._rising_starts.note(partition.log, offset)
 
     # ------------------------------------------------------------------ other requests
 
@@ -257,13 +247,6 @@ class ReplicaManager(LogManagerListener):
         partition.check_leader(current_leader_epoch)
         return partition
 
-    def list_offset(
-        self, topic_partition: TopicPartition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH
-    ) -> ListedOffset:
-        """See offset_lookup.list_offset; raises what leader_partition raises, and OffsetNotAvailable (KIP-207)."""
-        partition = self.leader_partition(topic_partition, current_leader_epoch)
-        return offset_lookup.list_offset(partition, timestamp_ms)
-
     async def list_offset_by_time(
         self, topic_partition: TopicPartition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH
     ) -> ListedOffset:
@@ -273,12 +256,6 @@ class ReplicaManager(LogManagerListener):
             return await offset_lookup.list_offset_by_time(
                 partition, timestamp_ms, run_blocking=self._logs.run_blocking, current_leader_epoch=current_leader_epoch
             )
-
-    def end_offset_for_epoch(
-        self, topic_partition: TopicPartition, epoch: Epoch, *, current_leader_epoch: Epoch = NO_EPOCH
-    ) -> EpochEnd:
-        """See offset_lookup.end_offset_for_epoch; raises what leader_partition raises."""
-        return offset_lookup.end_offset_for_epoch(self.leader_partition(topic_partition, current_leader_epoch), epoch)
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """The settings of a topic changed: its logs take them, and HWs follow (min.insync.replicas, flush mode)."""
@@ -365,13 +342,11 @@ class ReplicaManager(LogManagerListener):
 
     def registered_broker_epoch(self, broker_id: BrokerId) -> int | None:
         """See PartitionHost."""
-        registered = self._hosted.image.cluster.brokers.get(broker_id)
-        return registered.epoch if registered is not None and registered.is_active else None
+        return self._hosted.active_broker_epoch(broker_id)
 
     def racks(self, brokers: Iterable[BrokerId]) -> dict[BrokerId, str | None]:
         """See PartitionHost."""
-        known = self._hosted.image.cluster.brokers
-        return {each: known[each].rack for each in brokers if each in known and known[each].is_active}
+        return self._hosted.racks(brokers)
 
     def heard_ms(self, broker_id: BrokerId) -> int:
         """See PartitionHost."""
@@ -451,7 +426,7 @@ class ReplicaManager(LogManagerListener):
                 tasks.create_task(self._proposals.run())
                 tasks.create_task(self._repairs.run())
                 tasks.create_task(self._watch_isrs())
-                tasks.create_task(self._raise_log_starts())
+                tasks.create_task(self._rising_starts.run())
                 tasks.create_task(self._checkpoint_high_watermarks())
                 self._followers.start(tasks)
         finally:

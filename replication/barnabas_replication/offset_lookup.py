@@ -69,8 +69,10 @@ async def list_offset_by_time(
     partition.check_leader(current_leader_epoch)
     if partition.leader_epoch != led_epoch:
         raise partition.not_leader()
-    if found is not None and found[0] < partition.high_watermark:
-        return ListedOffset(found[1], found[0], partition.log.leader_epochs.epoch_at(found[0]))
+    if found is not None:
+        offset, found_ms = found
+        if offset < partition.high_watermark:
+            return ListedOffset(found_ms, offset, partition.log.leader_epochs.epoch_at(offset))
     if partition.high_watermark < partition.leader_epoch_start_offset:
         raise _offset_not_available(partition)
     return ListedOffset(-1, Offset(-1), NO_EPOCH)

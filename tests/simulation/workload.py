@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, DeleteTopics, TopicReference
+from barnabas_replication.offset_lookup import LATEST_TIMESTAMP, list_offset
 from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, BrokerId, Epoch, Offset, TopicPartition
@@ -34,7 +35,6 @@ CALL_TIMEOUT_S = 2.5
 RETRY_S = 0.02
 READ_PAUSE_S = 0.05
 REST_STEP_S = 0.1
-LATEST_TIMESTAMP = -1
 IDS_PER_PRODUCER = 1_000_000
 CHURN_PAUSE_S = 0.3
 CHURN_TOPIC = "churned"
@@ -220,7 +220,7 @@ class Client:
 
     async def _list_latest(self, node: SimulatedNode, epoch: Epoch) -> int:
         name = TopicPartition(self.topic, self.partition)
-        return node.replicas.list_offset(name, LATEST_TIMESTAMP, current_leader_epoch=epoch).offset
+        return list_offset(node.replicas.leader_partition(name, epoch), LATEST_TIMESTAMP).offset
 
     def _remember(self, offset: int, record_id: int) -> None:
         known = self.seen.setdefault(offset, record_id)

@@ -3,7 +3,7 @@
 May touch:  the replica manager.      Must not touch: logs.
 Invariants: every partition of the request is answered once; a time gives the first record not older than it, exactly,
             not the batch that holds it.
-Read next:  barnabas_replication/partition.py.
+Read next:  barnabas_replication/offset_lookup.py.
 
 Behaviour: -1 latest (high watermark), -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered, -6
 earliest waiting for upload. Nothing is tiered: -4 is the earliest offset, -5 and -6 answer -1. Without transactions the
@@ -22,7 +22,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_replication.errors import OffsetNotAvailable
-from barnabas_replication.offset_lookup import MAX_TIMESTAMP
+from barnabas_replication.offset_lookup import LATEST_TIERED_TIMESTAMP, MAX_TIMESTAMP, list_offset
 from barnabas_replication.requests import ListedOffset
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Epoch, TopicPartition
@@ -134,12 +134,8 @@ def _list_offset(
         raise by_time
     if by_time is not None:
         return by_time
-    found: ListedOffset = services.replica_manager.list_offset(
-        topic_partition,
-        -5 if time_ms == EARLIEST_PENDING_UPLOAD else time_ms,
-        current_leader_epoch=leader_epoch,
-    )
-    return found
+    led = services.replica_manager.leader_partition(topic_partition, leader_epoch)
+    return list_offset(led, LATEST_TIERED_TIMESTAMP if time_ms == EARLIEST_PENDING_UPLOAD else time_ms)
 
 
 def _retry(error: OffsetNotAvailable) -> KafkaError:

@@ -3,7 +3,7 @@
 May touch:  the replica manager.      Must not touch: logs.
 Invariants: the answer is the largest epoch not above the asked one, with its end; -1 and -1 when there is none (a wrong
             answer makes clients reset their offsets).
-Read next:  barnabas_replication/truncation.py.
+Read next:  barnabas_replication/offset_lookup.py.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_replication.offset_lookup import end_offset_for_epoch
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
@@ -60,11 +61,10 @@ def offset_for_leader_epoch(
 
 def _one(services: BrokerServices, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        end = services.replica_manager.end_offset_for_epoch(
-            TopicPartition(topic, asked.partition),
-            Epoch(asked.leader_epoch),
-            current_leader_epoch=Epoch(asked.current_leader_epoch),
+        led = services.replica_manager.leader_partition(
+            TopicPartition(topic, asked.partition), Epoch(asked.current_leader_epoch)
         )
+        end = end_offset_for_epoch(led, Epoch(asked.leader_epoch))
     except KafkaError as error:
         return EpochEndOffset(error_code=error.code, partition=asked.partition)
-    return EpochEndOffset(partition=asked.partition, leader_epoch=end[0], end_offset=end[1])
+    return EpochEndOffset(partition=asked.partition, leader_epoch=end.epoch, end_offset=end.end_offset)
