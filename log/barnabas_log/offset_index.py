@@ -39,7 +39,10 @@ class OffsetIndex(SparseIndex):
     def position_at_or_before(self, offset: int) -> int:
         """A batch boundary from which a scan finds `offset`; 0 when the index knows none nearer."""
         entry = self.floor(offset - self.base_offset, column=0)
-        return entry[1] if entry is not None else 0
+        if entry is None:
+            return 0
+        _, position = entry
+        return position
 
     def position_up_to(self, position: int) -> int:
         """The last known batch boundary at or before `position`; 0 when the index knows none."""
@@ -48,7 +51,10 @@ class OffsetIndex(SparseIndex):
             number = bisect_right(positions, position)
             return positions[number - 1] if number else 0
         entry = self.floor(position, column=1)
-        return entry[1] if entry is not None else 0
+        if entry is None:
+            return 0
+        _, found = entry
+        return found
 
     def truncate_to_position(self, position: int) -> None:
         """Drop the entries of batches that start at `position` or later."""

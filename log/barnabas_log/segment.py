@@ -289,10 +289,12 @@ class LogSegment:
         """
         self.offset_index.load()
         self.time_index.load()
-        last = self.offset_index.last()
-        if last is not None and last[1] >= self.size_bytes:
-            raise CorruptCheckpoint(f"{self.offset_index.path} points past the end of its log")
-        self._bytes_since_index = self.size_bytes - (last[1] if last is not None else 0)
+        last, position = self.offset_index.last(), 0
+        if last is not None:
+            _, position = last
+            if position >= self.size_bytes:
+                raise CorruptCheckpoint(f"{self.offset_index.path} points past the end of its log")
+        self._bytes_since_index = self.size_bytes - position
         self._look_for_index_room()
 
     def begin_rebuild(self) -> None:
@@ -314,19 +316,20 @@ class LogSegment:
         self.size_bytes = position
         self.offset_index.truncate_to_position(position)
         self.time_index.truncate_to_offset(place.base_offset)
-        last = self.offset_index.last()
-        scan_from = last[1] if last is not None else 0
-        self._bytes_since_index = position - scan_from
+        last, indexed = self.offset_index.last(), 0
+        if last is not None:
+            _, indexed = last
+        self._bytes_since_index = position - indexed
         self.is_index_full = False
         self._has_new_time = True
         self.boundaries = {offset: at for offset, at in self.boundaries.items() if at <= position}
         if not position:
             self._first_timestamp_ms = None
-        greatest = self.time_index.greatest() or (_NO_TIMESTAMP, int(self.base_offset))
-        for _, header in self.headers(self.offset_index.position_at_or_before(greatest[1])):
-            if header.max_timestamp_ms > greatest[0]:
-                greatest = (header.max_timestamp_ms, header.last_offset)
-        self._max_timestamp = greatest
+        greatest_ms, of_offset = self.time_index.greatest() or (_NO_TIMESTAMP, int(self.base_offset))
+        for _, header in self.headers(self.offset_index.position_at_or_before(of_offset)):
+            if header.max_timestamp_ms > greatest_ms:
+                greatest_ms, of_offset = header.max_timestamp_ms, header.last_offset
+        self._max_timestamp = (greatest_ms, of_offset)
 
     # -- finding ---------------------------------------------------------------------------------------------------
 

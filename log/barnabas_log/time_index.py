@@ -33,18 +33,27 @@ class TimeIndex(SparseIndex):
     def add(self, *, timestamp_ms: int, offset: int) -> None:
         """Say that `offset` ends the batch with the greatest timestamp so far; nothing happens if that is not new."""
         last = self.last()
-        if last is None or timestamp_ms > last[0]:
-            self.append(timestamp_ms, offset - self.base_offset)
+        if last is not None:
+            newest_ms, _ = last
+            if timestamp_ms <= newest_ms:
+                return
+        self.append(timestamp_ms, offset - self.base_offset)
 
     def offset_at_or_before(self, timestamp_ms: int) -> int:
         """An offset from which a search finds the first record at or after the time: the base offset if none is nearer."""
         entry = self.floor(timestamp_ms, column=0)
-        return self.base_offset + entry[1] if entry is not None else self.base_offset
+        if entry is None:
+            return self.base_offset
+        _, relative_offset = entry
+        return self.base_offset + relative_offset
 
     def greatest(self) -> tuple[int, int] | None:
         """(timestamp, last offset of its batch) of the newest entry."""
         last = self.last()
-        return (last[0], self.base_offset + last[1]) if last is not None else None
+        if last is None:
+            return None
+        timestamp_ms, relative_offset = last
+        return timestamp_ms, self.base_offset + relative_offset
 
     def truncate_to_offset(self, offset: int) -> None:
         """Drop the entries of `offset` and later."""

@@ -67,10 +67,10 @@ class Fetches:
         The returned Cancel forgets it (connection gone). Ranges in the outcomes are the receiver's to release.
         """
         replica_id = request.replica_id
-        if replica_id >= 0 and self._is_from_earlier_life(request):
-            respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
-            return _nothing
         if replica_id >= 0:
+            if self._is_from_earlier_life(request):
+                respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
+                return _nothing
             self._heard.note(replica_id, self._now_ms() + max(0, request.max_wait_ms))
         outcomes, size_bytes, is_final = self._look(request, partitions, is_first_look=True)
         if is_final or size_bytes >= request.min_bytes or request.max_wait_ms <= 0 or not partitions:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from barnabas_replication.requests import Buffer, DivergingEpoch, FetchPartitionSpec, FetchSpec
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId, Endpoint, Epoch, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition
 from barnabas_wire.tuples import new_tuple
@@ -97,9 +97,7 @@ class KafkaPeer:
                 ErrorCode.NONE if not error_code else _code(error_code),
                 Offset(high_watermark),
                 Offset(log_start_offset),
-                None
-                if diverging_epoch is None
-                else DivergingEpoch(Epoch(diverging_epoch[0]), Offset(diverging_epoch[1])),
+                None if diverging_epoch is None else DivergingEpoch._make(diverging_epoch),
                 records,
             )
             for (
@@ -143,18 +141,21 @@ class KafkaPeer:
 def _by_topic_id(
     partitions: Sequence[FetchPartitionSpec],
 ) -> tuple[list[FetchRequestPartition], dict[str | Uuid, str]]:
-    """The partitions as the wire wants them, those of one topic together, and the names of their topics."""
+    """The partitions as the wire wants them, those of one topic together, and the names of their topics.
+
+    A FetchRequestPartition has the fields of a spec in their order, but no name of the topic, which comes first.
+    """
     if len(partitions) == 1:
         spec = partitions[0]
-        return [new_tuple(FetchRequestPartition, spec[1:])], {spec[1]: spec[0]}
+        return [new_tuple(FetchRequestPartition, spec[1:])], {spec.topic_id: spec.topic}
     by_topic: dict[Uuid, list[FetchRequestPartition]] = {}
     names: dict[str | Uuid, str] = {}
     for spec in partitions:
-        topic_id = spec[1]
+        topic_id = spec.topic_id
         members = by_topic.get(topic_id)
         if members is None:
             members = by_topic[topic_id] = []
-            names[topic_id] = spec[0]
+            names[topic_id] = spec.topic
         members.append(new_tuple(FetchRequestPartition, spec[1:]))
     return [asked for members in by_topic.values() for asked in members], names
 

@@ -71,7 +71,10 @@ class ProduceQueue:
     @property
     def first_offset(self) -> Offset | None:
         """What the oldest waits for; None when nobody waits."""
-        return self._entries[0][0] if self._entries else None
+        if not self._entries:
+            return None
+        required_offset, _, _ = self._entries[0]
+        return required_offset
 
     def park(self, required_offset: Offset, produce: ParkedProduce, index: int) -> None:
         """Wait until the offset is at least required_offset; index is the place in the produce's outcomes."""
@@ -81,8 +84,12 @@ class ProduceQueue:
     def release(self, offset: Offset) -> None:
         """The offset has come to `offset`: settle whoever waited for no more."""
         entries = self._entries
-        while entries and entries[0][0] <= offset:
-            entries.popleft()[1].settle()
+        while entries:
+            required_offset, produce, _ = entries[0]
+            if required_offset > offset:
+                return
+            entries.popleft()
+            produce.settle()
 
     def fail_all(self, error: KafkaError, current_leader: CurrentLeader | None = None) -> None:
         """Nobody who waits here will get there."""
@@ -92,10 +99,17 @@ class ProduceQueue:
 
     def expire(self, now_ms: int, make_error: Callable[[], KafkaError]) -> int:
         """Fail those whose deadline has come; returns how many."""
-        expired = [entry for entry in self._entries if entry[1].deadline_ms <= now_ms]
+        expired: list[tuple[ParkedProduce, int]] = []
+        kept: deque[tuple[Offset, ParkedProduce, int]] = deque()
+        for entry in self._entries:
+            _, produce, index = entry
+            if produce.deadline_ms <= now_ms:
+                expired.append((produce, index))
+            else:
+                kept.append(entry)
         if expired:
-            self._entries = deque(entry for entry in self._entries if entry[1].deadline_ms > now_ms)
-            for _, produce, index in expired:
+            self._entries = kept
+            for produce, index in expired:
                 produce.fail(index, make_error(), None)
         return len(expired)
 

@@ -71,7 +71,8 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         partitions = answer.admit(request.partitions)
     else:
         for asked in request.partitions:
-            partitions.append(new_tuple(FetchPartitionSpec, (asked[0], ZERO_UUID, *asked[1:])))
+            name, *fields = asked
+            partitions.append(new_tuple(FetchPartitionSpec, (name, ZERO_UUID, *fields)))
     spec = _spec_of(request, version)
     if spec.replica_id >= 0:
         slot.note_broker()
@@ -178,7 +179,7 @@ class _Answer:
         specs = []
         self.asked = asked
         for position, entry in enumerate(asked):
-            known = topics.get_by_id(entry[0])  # type: ignore[arg-type]  # an id, from this version on
+            known = topics.get_by_id(entry.topic)  # type: ignore[arg-type]  # an id, from this version on
             if known is None:
                 self.refused[position] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {entry.topic}")
             else:

@@ -89,7 +89,8 @@ def metadata(
     if asked:
         if context.api_version < TOPIC_IDS_FROM and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"topics are named by id from v{TOPIC_IDS_FROM} on")
-        asked = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
+        if len(asked) > 1:
+            asked = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
     if asked and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         missing = _creatable(image, asked)
         if missing:
@@ -100,7 +101,7 @@ def metadata(
         else (
             context.api_version,
             context.listener_name,
-            None if asked is None else tuple((topic.name, topic.topic_id) for topic in asked),
+            None if asked is None else tuple([(topic.name, topic.topic_id) for topic in asked]),
             request.include_topic_authorized_operations,
             request.include_cluster_authorized_operations,
         )
@@ -125,14 +126,15 @@ def is_valid_topic_name(name: str) -> bool:
 def _creatable(image: MetadataImage, asked: Iterable[MetadataRequestTopic]) -> list[str]:
     """Names that do not exist and that a client may bring into being by asking. Internal topics are not among them."""
     found: dict[str, None] = {}
+    known = image.topics.topics
     for topic in asked:
         name = topic.name
         if (
             name is not None
+            and name not in known
             and topic.topic_id == ZERO_UUID
             and name not in INTERNAL_TOPICS
             and name != METADATA_TOPIC
-            and image.topics.get(name) is None
             and is_valid_topic_name(name)
         ):
             found[name] = None
