@@ -280,9 +280,7 @@ class MemoryDisk:
 
 
 def _survive(content: bytes, durable: bytes, random: Random) -> bytes:
-    same = next(
-        (n for n, (a, b) in enumerate(zip(content, durable, strict=False)) if a != b), min(len(content), len(durable))
-    )
+    same = _alike(content, durable)
     if same == len(durable):  # only grown since the flush
         cut = random.randint(len(durable), len(content))
         tail = random.choice([b"", bytes(random.randint(0, 80)), random.randbytes(random.randint(0, 80))])
@@ -290,3 +288,15 @@ def _survive(content: bytes, durable: bytes, random: Random) -> bytes:
     # truncated and overwritten since: a prefix of the new, then the old, as blocks reached the disk
     cut = random.randint(same, max(same, len(content)))
     return random.choice([durable, content[:cut], content[:cut] + durable[cut:]])
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """How many first bytes are the same; by halves: a file may have megabytes."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
