@@ -113,7 +113,11 @@ class Network:
 
     def inside(self, node_id: int) -> list[str]:
         """What to put before a command so that it runs in the node's namespace, as the same process."""
-        return ["nsenter", f"--net=/proc/{self._holders[node_id].pid}/ns/net", "--"]
+        return ["nsenter", f"--net=/proc/{self.holder(node_id)}/ns/net", "--"]
+
+    def holder(self, node_id: int) -> int:
+        """The id of a process in the node's namespace."""
+        return self._holders[node_id].pid
 
     def cut(self, sender: int, receiver: int) -> None:
         """From now on nothing that `sender` (a node) sends reaches `receiver`; the other direction works."""

@@ -27,6 +27,7 @@ from barnabas_admin.local_cluster import random_uuid
 from barnabas_admin.local_node import describe_exit, server_command, tail
 from barnabas_wire.kafka.ids import Uuid
 from tests.chaos.network import Network, address_of
+from tests.support.nursery import nursery
 
 FIRST_BROKER = 21
 CONTROLLER_PORT = 9093
@@ -170,24 +171,28 @@ class ChaosCluster:
         node = self.nodes[node_id]
         assert node.process is None, f"node {node_id} runs"
         node.directory.mkdir(parents=True, exist_ok=True)
+        arguments = ["-c", str(node.directory / "server.properties")]
         with (node.directory / "stderr.log").open("ab") as errors:
-            node.process = subprocess.Popen(
-                [*self.network.inside(node_id), *self._command(node)],
-                cwd=ROOT if node.entry_point else None,
-                env=os.environ | node.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                start_new_session=True,  # an interrupt at the terminal is for the harness, which stops nodes itself
-            )
+            # In its own session: an interrupt at the terminal is for the harness, which stops nodes itself.
+            if node.entry_point or node.environment:
+                node.process = subprocess.Popen(
+                    [*self.network.inside(node_id), *(node.entry_point or server_command()), *arguments],
+                    cwd=ROOT,
+                    env=os.environ | node.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=errors,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            else:
+                holder = self.network.holder(node_id)
+                node.process = nursery().popen(
+                    arguments, stdout=errors, stderr=errors, start_new_session=True, network=holder
+                )
         node.starts += 1
         node.started_at = time.monotonic()
         node.is_expected_to_run = True
         node.is_paused = False
-
-    def _command(self, node: ChaosNode) -> list[str]:
-        arguments = ("-c", str(node.directory / "server.properties"))
-        return [*node.entry_point, *arguments] if node.entry_point else server_command(*arguments)
 
     def kill(self, node_ids: Iterable[int]) -> float:
         """SIGKILL all of them at once; the time at which the last signal was sent (monotonic, s)."""
@@ -342,8 +347,7 @@ class ChaosCluster:
 
     def run_offline(self, *arguments: str) -> str:
         """Run a verb of `barnabas-server` to its end; its output. Raises RuntimeError with what it said."""
-        command: Sequence[str] = server_command(*arguments)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
+        done = nursery().run(arguments, timeout_s=FORMAT_TIMEOUT_S)
         if done.returncode != 0:
             raise RuntimeError(f"barnabas-server {' '.join(arguments)}: {done.stdout}{done.stderr}")
         return done.stdout

@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -66,11 +65,7 @@ class Nodes:
                 assert done.returncode == 0, done.stderr
 
     def server(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
-            status = nursery().popen(arguments, stdout=stdout, stderr=stderr).wait(WAIT_S)
-            for stream in (stdout, stderr):
-                stream.seek(0)
-            return subprocess.CompletedProcess(arguments, status, stdout.read(), stderr.read())
+        return nursery().run(arguments, timeout_s=WAIT_S)
 
     def recover(self, node: int, *more: str) -> None:
         asked = ("quorum", "recover", str(self.data(node)), *more)

@@ -11,6 +11,7 @@ Of a node's start 1 s of CPU are imports. That the console script starts a node 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import gc
 import importlib
@@ -21,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -34,6 +36,7 @@ IMPORTED = (
 )
 REQUEST_BYTES_MAX = 65536
 DESCRIPTORS_MAX = 8
+CLONE_NEWNET = 0x40000000
 
 
 class Nursery:
@@ -59,8 +62,12 @@ class Nursery:
         stderr: Any,
         pass_fds: Sequence[int] = (),
         start_new_session: bool = False,
+        network: int | None = None,
     ) -> subprocess.Popen[bytes]:
-        """As Popen of `barnabas-server` with these arguments, or of the function `run` (module:name) that takes them."""
+        """As Popen of `barnabas-server` with these arguments, or of the function `run` (module:name) that takes them.
+
+        network: a process in whose network namespace it runs; None for that of this process.
+        """
         with contextlib.ExitStack() as ours:
             reading: int | None = None
             if stdout == subprocess.PIPE:
@@ -70,9 +77,17 @@ class Nursery:
                 stdin = ours.enter_context(open(os.devnull, "rb"))
             streams = [stdin, stdout, stdout if stderr == subprocess.STDOUT else stderr]
             descriptors = [each if isinstance(each, int) else each.fileno() for each in streams]
-            request = {"run": run, "arguments": list(arguments), "is_leader": start_new_session}
+            request = {"run": run, "arguments": list(arguments), "is_leader": start_new_session, "network": network}
             pid = self._ask(request, [*descriptors, *pass_fds])
         return cast("subprocess.Popen[bytes]", ForkedProcess(pid, self._status, reading))
+
+    def run(self, arguments: Sequence[str], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        """Run an offline verb to its end."""
+        with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
+            status = self.popen(arguments, stdout=stdout, stderr=stderr).wait(timeout_s)
+            for stream in (stdout, stderr):
+                stream.seek(0)
+            return subprocess.CompletedProcess(arguments, status, stdout.read(), stderr.read())
 
     def _status(self, pid: int) -> int:
         return self._ask({"ended": pid}, [])
@@ -166,6 +181,8 @@ def main() -> int:
 def _become(run: Callable[[list[str]], int], request: dict[str, Any], descriptors: list[int]) -> NoReturn:
     if request["is_leader"]:
         os.setsid()
+    if request["network"] is not None:
+        _enter_network(request["network"])
     for number, each in enumerate(descriptors[:3]):
         os.dup2(each, number)
         os.close(each)
@@ -180,6 +197,14 @@ def _become(run: Callable[[list[str]], int], request: dict[str, Any], descriptor
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status if isinstance(status, int) else 1)
+
+
+def _enter_network(pid: int) -> None:
+    """setns(2), which os has from Python 3.12 on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/proc/{pid}/ns/net", "rb") as namespace:
+        if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ from tests.checker.data_rules import judge
 READY_WITHIN_S = 60.0
 WARM_UP_S = 4.0
 STEADY_S = 4.0
+SHORT_S = 2.0
+"""In place of both in a run of one fault."""
 SETTLE_S = 6.0
 """Load goes on for as long after everything is in sync again: who reads must be shown everything within 5 s."""
 STOPPED_WITHIN_S = 60.0
@@ -83,10 +85,10 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
         _create_topics(stage)
         clients = _start_clients(cluster, directory, seed)
         try:
-            time.sleep(WARM_UP_S)
+            time.sleep(WARM_UP_S if budget_s else SHORT_S)
             stage.phase("healthy")
             since = time.monotonic()
-            time.sleep(STEADY_S)
+            time.sleep(STEADY_S if budget_s else SHORT_S)
             stage.first_fault = time.monotonic()
             steady = (since, stage.first_fault)
             in_sync_s = _break(stage, fault, budget_s)
