@@ -123,7 +123,7 @@ def test_malformed_vote_is_refused_and_changes_nothing() -> None:
 
 
 def test_replica_outside_its_own_voter_set_votes_but_never_runs() -> None:
-    """It may have been added and not know it; the one who asks counts by its own set (Raft thesis 4.1)."""
+    """It may have been added and not know it; the one who asks counts by its own set (Raft dissertation 4.1)."""
     core = make_core(voters=VoterSet([Voter(TWO, "localhost", 1)]))
     core.step(vote_request(), 1)
     reply = only_reply(core, VoteReply)
@@ -164,7 +164,7 @@ def test_pre_vote_is_no_vote() -> None:
 
 @pytest.mark.parametrize("is_pre_vote", [True, False])
 def test_vote_counts_though_it_names_a_leader_that_cannot_be_followed(is_pre_vote: bool) -> None:
-    """Leader 4 was elected by a set that holds it, told TWO its address, and died. Here nothing is known of it: if the votes of
+    """A set that contains leader 4 elected it; it gave TWO its address, and died. This replica does not know it: if the votes of
     those that remember it did not count, nobody would ever be elected."""
     core = make_core(state=HardState(Epoch(3), NO_BROKER, None if is_pre_vote else ME))
     core.tick(5_000 if is_pre_vote else 0)
@@ -190,8 +190,8 @@ def test_fetch_of_another_epoch_is_refused_and_counts_for_nothing() -> None:
 
 
 def test_leader_gives_way_to_a_replica_that_is_ahead_of_it() -> None:
-    """A voter raised the epoch, told an observer, and was lost for good. No election would come, and the observer, which never
-    goes back, could fetch from nobody: a broker that no restart helps."""
+    """A voter raised the epoch, announced it to an observer, and was lost for good. No election would follow, and the observer,
+    which never goes back, could fetch from nobody: a broker that no restart helps."""
     core = make_core(state=HardState(Epoch(0), NO_BROKER, ME))
     core.tick(0)
     core.step(VoteReply(1, TWO, ME, Epoch(0), NO_BROKER, ReplyError.NONE, True, False), 1)
@@ -208,7 +208,7 @@ def test_leader_gives_way_to_a_replica_that_is_ahead_of_it() -> None:
     assert isinstance(core.role, Unattached) and core.role.election_deadline_ms < NEVER_MS
 
 
-def test_uncertain_end_of_a_recovered_log_is_not_told_as_committed_before_the_gap_behind_it_is_there() -> None:
+def test_uncertain_end_of_a_recovered_log_is_not_reported_as_committed_before_the_gap_behind_it() -> None:
     """A broker that were cut off between the two would act on an election that others may have decided otherwise."""
     recovered = Epoch(7 + RECOVERY_EPOCH_GAP)
     core = make_core(
@@ -221,10 +221,10 @@ def test_uncertain_end_of_a_recovered_log_is_not_told_as_committed_before_the_ga
     turn(core)
     core.flushed(core.end_offset, 0)
     assert core.high_watermark == 14
-    for offset, epoch, told in ((0, 0, 0), (5, 7, 0), (10, 7, 0), (13, recovered, 0), (14, recovered + 1, 14)):
+    for offset, epoch, known in ((0, 0, 0), (5, 7, 0), (10, 7, 0), (13, recovered, 0), (14, recovered + 1, 14)):
         core.step(fetch_request(core, fetch_offset=offset, last_epoch=epoch, high_watermark=0), 1)
         reply = only_reply(core, FetchReply)
-        assert (reply.high_watermark, reply.end_offset) == (told, 14)
+        assert (reply.high_watermark, reply.end_offset) == (known, 14)
 
     assert core.snapshot_refusal(SnapshotId(Offset(10), Epoch(7))) is not None, "who begins with it lacks the gap"
     assert core.snapshot_refusal(SnapshotId(Offset(13), recovered)) is None
@@ -278,7 +278,7 @@ def test_snapshot_beyond_the_flushed_end_is_not_kept() -> None:
     assert core.log_start == 1
 
 
-def test_slice_of_a_snapshot_is_bounded_and_shows_that_the_follower_lives() -> None:
+def test_slice_of_a_snapshot_is_bounded_and_shows_that_the_follower_is_alive() -> None:
     core = leader_alone()
     snapshot_id = SnapshotId(Offset(1), core.epoch)
     assert core.snapshot_taken(snapshot_id, 1)
@@ -368,7 +368,7 @@ def test_download_that_cannot_go_on_is_dropped(changes: dict[str, Any]) -> None:
     core.step(slice_reply(request, **changes), 20)
     assert core.ready() is None
     core.tick(core.deadline_ms())
-    assert only_reply(core, FetchRequest).fetch_offset == 0, "the leader tells anew what to do"
+    assert only_reply(core, FetchRequest).fetch_offset == 0, "the leader says again what to do"
 
 
 def test_file_that_changes_its_size_is_another_file() -> None:

@@ -86,7 +86,7 @@ def vote_of(core: QuorumCore, *, epoch: int, log: LogEnd) -> bool:
     return reply.is_granted
 
 
-def test_damaged_voter_votes_as_its_whole_log_would() -> None:
+def test_damaged_voter_votes_as_its_undamaged_log_would() -> None:
     core = damaged_core()
     assert not vote_of(core, epoch=3, log=end(2, 9)), "it has acknowledged the record at offset 9"
     assert vote_of(core, epoch=4, log=end(2, 10))
@@ -98,7 +98,7 @@ def test_damaged_voter_does_not_run_until_it_has_all_back() -> None:
     assert isinstance(core.role, Follower)
     core.tick(0)
     (fetch,) = [message for message in turn(core).send if isinstance(message, FetchRequest)]
-    assert fetch.fetch_offset == 6, "it tells the leader what it has, not what it had"
+    assert fetch.fetch_offset == 6, "it reports to the leader what it has, not what it had"
     reply = FetchReply(
         fetch.correlation, TWO, ME, Epoch(2), TWO.id, ReplyError.NONE, Offset(9), Offset(6), Offset(10), None
     )
@@ -117,7 +117,7 @@ def test_damaged_voter_does_not_run_until_it_has_all_back() -> None:
     assert isinstance(core.role, Prospective)
 
 
-def test_log_that_is_as_far_again_is_whole_from_the_start() -> None:
+def test_log_that_reaches_as_far_again_counts_as_undamaged_from_the_start() -> None:
     core = QuorumCore(
         timing=QuorumConfig(),
         me=ME,

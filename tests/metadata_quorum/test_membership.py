@@ -132,7 +132,7 @@ async def test_a_replaced_disk_joins_by_itself_and_one_that_was_removed_does_not
         assert spare.key in spare.node.voters.removed
 
 
-async def test_a_voter_that_moved_tells_the_leader_its_new_address(tmp_path: Path) -> None:
+async def test_a_voter_that_moved_reports_its_new_address_to_the_leader(tmp_path: Path) -> None:
     async with Cluster(tmp_path, voters=3) as cluster:
         leader = await cluster.leader()
         await cluster.commit(leader, [b"x"])
@@ -143,7 +143,7 @@ async def test_a_voter_that_moved_tells_the_leader_its_new_address(tmp_path: Pat
         await until(lambda: all(member.node.voters.by_id(mover.key.id) == mover.voter for member in cluster.members))
 
 
-async def test_the_only_one_that_can_lead_moved_and_tells_its_new_address_itself(tmp_path: Path) -> None:
+async def test_the_only_one_that_can_lead_moved_and_announces_its_new_address_itself(tmp_path: Path) -> None:
     """Its log has what the other survivor lacks, so nobody else can be elected and write the new address into the log."""
     async with Cluster(tmp_path, voters=3) as cluster:
         leader = await cluster.leader()

@@ -382,7 +382,7 @@ async def test_node_that_does_not_run_says_so_at_once(tmp_path: Path) -> None:
             await leader.node.handle(request)
 
 
-async def test_log_holds_kafka_batches_with_a_leader_change_first(tmp_path: Path) -> None:
+async def test_log_contains_kafka_batches_with_a_leader_change_first(tmp_path: Path) -> None:
     async with Cluster(tmp_path, voters=3) as cluster:
         leader = await cluster.leader()
         await cluster.commit(leader, [b"x", b"y"])

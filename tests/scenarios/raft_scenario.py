@@ -11,9 +11,9 @@ Commands (N is a node; time stands still but for `timeout`, `campaign` and `wait
   cut A B / heal [A B]      lose everything between A and B from now on / stop losing
   elect N [without M…]      campaign N + deliver, unprinted; each M has given its leader up too, and asks in vain
   propose N X [X…]          N appends records
-  quiet N X [X…]            N appends records whose commit need not be told at once
+  quiet N X [X…]            N appends records whose commit need not be announced at once
   fetch N COUNT             N's fetches bring at most COUNT records from now on
-  hold N / flush N          N's flushes do not end / the one in flight ends
+  delay N / flush N         N's flushes do not end / the one in flight ends
   resign N                  N gives up leadership
   add L N / remove L N      an operator asks L to add or remove voter N (N' is N after its disk was replaced)
   update L N PORT / upgrade L   … to give voter N another port; … to raise kraft.version to 1
@@ -75,7 +75,7 @@ class Snapshot:
 
 @dataclass
 class Node:
-    """A core with a disk of its own. A log entry is (epoch, text); `base` is the offset of the first."""
+    """A core with its own disk. A log entry is (epoch, text); `base` is the offset of the first."""
 
     key: ReplicaKey
     bootstrap_voters: VoterSet
@@ -86,7 +86,7 @@ class Node:
     durable_end: int = 0
     sets: list[tuple[Offset, VoterSet]] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
-    is_held: bool = False
+    is_delayed: bool = False
     records_max: int = 1000
 
     @property
@@ -213,12 +213,12 @@ class RaftScenario:
     def _do_fetch(self, name: str, count: str) -> None:
         self._nodes[int(name)].records_max = int(count)
 
-    def _do_hold(self, name: str) -> None:
-        self._nodes[int(name)].is_held = True
+    def _do_delay(self, name: str) -> None:
+        self._nodes[int(name)].is_delayed = True
 
     def _do_flush(self, name: str) -> None:
         node = self._nodes[int(name)]
-        node.is_held = False
+        node.is_delayed = False
         node.durable_end = node.end
         self._core(node).flushed(Offset(node.durable_end), self._now_ms)
         self._obey(node)
@@ -357,7 +357,7 @@ class RaftScenario:
             voter_sets=node.sets,
             bootstrap=[] if node.bootstrap_voters.keys else self._voters.voters,
         )
-        node.is_held = False
+        node.is_delayed = False
         self._obey(node)
 
     def _obey(self, node: Node) -> None:
@@ -383,7 +383,7 @@ class RaftScenario:
             core.advance(ready)
             for result in ready.finished:
                 self._printed.append(f"{node.name}: change of voters {result.error.name} {result.reason}".rstrip())
-            if node.durable_end < node.end and not node.is_held:
+            if node.durable_end < node.end and not node.is_delayed:
                 node.durable_end = node.end
                 core.flushed(Offset(node.durable_end), self._now_ms)
 

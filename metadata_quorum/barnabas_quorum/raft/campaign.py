@@ -1,8 +1,8 @@
-"""Elections as a replica lives them: it loses its leader, asks for pre-votes, for votes, wins or gives up; and it votes.
+"""A replica's side of elections: it loses its leader, asks for pre-votes and votes, wins or gives up; and it votes.
 
 May touch:  the Replica it is given.  Must not touch: asyncio, clock, random generators, log, network.
-Invariants: a vote is given once per epoch, whoever asks and whatever the voter set says: only the one who counts looks at
-            the set (Raft thesis 4.1), so a replica that has not heard of its own addition can help to elect a leader.
+Invariants: a replica votes once per epoch, whoever asks and whatever the voter set says: only the candidate, which counts,
+            looks at the set (Raft dissertation 4.1), so a replica that does not know of its own addition can help to elect.
 Read next:  election.py, the rules; leading.py, what the winner does.
 """
 
@@ -25,7 +25,7 @@ from barnabas_wire.kafka.ids import NO_BROKER, Epoch
 
 
 def tick(core: Replica) -> None:
-    """Let the timers of a replica that follows nobody run."""
+    """Run the timers of a replica that follows nobody."""
     role = core.role
     now_ms = core.now_ms
     match role:
@@ -48,12 +48,12 @@ def tick(core: Replica) -> None:
             elif core.may_campaign:
                 core.become_unattached(Epoch(core.epoch + 1))
             else:
-                # Removed: it must not raise the epoch, for no leader would serve an observer that is ahead of it.
+                # Removed: it must not raise the epoch, because no leader would serve an observer that is ahead of it.
                 core.become(Unattached(NEVER_MS))
 
 
 def lose_leader(core: Replica) -> None:
-    """The fetch timer is over: a voter runs for election, an observer looks for a leader."""
+    """The fetch timer has expired: a voter runs for election, an observer looks for a leader."""
     if core.may_campaign:
         become_prospective(core)
     else:
@@ -71,7 +71,7 @@ def become_prospective(core: Replica) -> None:
 
 
 def give_up(core: Replica) -> None:
-    """Go back to the leader that was lost sight of, or wait for another election."""
+    """Return to the leader that did not answer, or wait for another election."""
     leader = core.voters.by_id(core.leader_id)
     if leader is not None and leader.key.id != core.me.id:
         core.become_follower(leader)
@@ -80,7 +80,7 @@ def give_up(core: Replica) -> None:
 
 
 def become_candidate(core: Replica) -> None:
-    """The only way into a new epoch of one's own making."""
+    """Raise the epoch and run for election. Nothing else raises an epoch without a message from a peer."""
     role = Candidate(core.election_deadline_ms(), core.new_tally())
     core.become(role)
     core.enter_epoch(Epoch(core.epoch + 1), leader_id=NO_BROKER, voted=core.me)
@@ -91,7 +91,7 @@ def become_candidate(core: Replica) -> None:
 
 
 def send_votes(core: Replica, tally: Tally, *, is_pre_vote: bool) -> None:
-    """To every voter that has not answered and whose time has come."""
+    """Send requests to every voter that has not answered and is due."""
     for voter, due_ms in tally.resend_ms.items():
         if due_ms <= core.now_ms:
             tally.resend_ms[voter] = core.now_ms + core.timing.request_timeout_ms
@@ -109,7 +109,7 @@ def send_votes(core: Replica, tally: Tally, *, is_pre_vote: bool) -> None:
 
 
 def on_vote_request(core: Replica, request: VoteRequest) -> None:
-    """Grant or refuse. Whether the two are voters is the asker's business."""
+    """Grant or refuse. The sender checks whether both are voters."""
     is_granted = False
     if request.target != core.me:
         error = ReplyError.INVALID_VOTER_KEY
@@ -148,7 +148,7 @@ def on_vote_request(core: Replica, request: VoteRequest) -> None:
 
 
 def record_vote(core: Replica, candidate: ReplicaKey) -> None:
-    """It is durable before the reply leaves; the voter gives its candidate time."""
+    """Record the vote, which is durable before the reply leaves, and give the candidate time."""
     if core.voted != candidate:
         core.voted = candidate
         core.hard_state_changed = True
@@ -158,8 +158,8 @@ def record_vote(core: Replica, candidate: ReplicaKey) -> None:
 
 
 def on_vote_reply(core: Replica, reply: VoteReply) -> None:
-    """Count it, unless it is of an older epoch, or tells of a higher one or of a leader that can be followed. One whose address
-    nobody here knows must not make the vote void: it may be gone, and those who remember it are all that can elect."""
+    """Count it, unless it is of an older epoch, or reports a higher epoch or a leader that can be followed. A leader without a
+    known address must not void the vote: it may be gone, and only the replicas that remember it may be able to elect."""
     if reply.epoch < core.epoch:
         return
     if reply.epoch > core.epoch or core.leader_id == NO_BROKER:
@@ -193,7 +193,7 @@ def count_vote(core: Replica, tally: Tally, reply: VoteReply) -> bool:
 
 
 def on_begin_request(core: Replica, request: BeginQuorumEpochRequest) -> None:
-    """A new leader makes itself known; it may be a voter that this replica has not heard of yet."""
+    """A new leader announces itself; it may be a voter that this replica does not know yet."""
     leader = request.leader if request.leader is not None else core.voters.by_id(request.source.id)
     if request.target != core.me or leader is None or leader.key != request.source:
         error = ReplyError.INVALID_VOTER_KEY
@@ -226,7 +226,7 @@ def on_begin_reply(core: Replica, reply: BeginQuorumEpochReply) -> None:
 
 
 def on_end_request(core: Replica, request: EndQuorumEpochRequest) -> None:
-    """The leader resigns: the best successor runs at once, the others wait their turn."""
+    """The leader resigns: the best successor runs at once, the others after a delay."""
     if request.target != core.me:
         error = ReplyError.INVALID_VOTER_KEY
     elif request.epoch < core.epoch:
@@ -259,7 +259,7 @@ def on_end_request(core: Replica, request: EndQuorumEpochRequest) -> None:
 
 
 def on_end_reply(core: Replica, reply: EndQuorumEpochReply) -> None:
-    """One voter less to tell."""
+    """This voter knows now."""
     if reply.epoch > core.epoch:
         core.observe(reply.epoch, reply.leader_id, reply.leader)
     elif isinstance(core.role, Resigned) and reply.epoch == core.epoch:

@@ -5,30 +5,31 @@ Invariants: at most one leader per epoch; the high watermark never falls; nothin
             fetch leaves only after what it promises is durable.
 Read next:  replica.py (the state), roles.py (the roles), campaign.py, leading.py, following.py, downloading.py (the
             sides), election.py, replication.py, membership.py, snapshots.py, damage.py
-            (the rules), ../driver/node.py (who obeys).
+            (the rules), ../driver/node.py (the driver).
 
 The cycle: `step`, `tick`, `propose`, `flushed`, `resign`, `change_voters`, `snapshot_taken`, `log_start_moved` take an
-event; `ready` tells what to do; `advance` says it is done, and only then the next event may come. Records never pass
-through here, only their offsets and epochs.
+event; `ready` returns what to do; `advance` confirms that it is done, and only then may the next event come. The core sees
+only offsets and epochs, never records.
 
-Not obvious, each once a bug somewhere:
+Not obvious; each was once a bug somewhere:
 - The vote lives in the hard state, not in a role: following a leader must not forget the vote of the same epoch, or a
   restart makes a second one possible.
-- A vote that is asked for again is looked at again: the candidate may have crashed and lost what it had not flushed.
-- Who led an epoch never leads it again after a restart (Resigned): its unflushed tail may be gone, and the same
+- A repeated vote request is checked again: the candidate may have crashed and lost what it had not flushed.
+- A replica that led an epoch never leads it again after a restart (Resigned): its unflushed tail may be gone, and the same
   (epoch, offset) would then name two records. `leader_id` is therefore durable before the first message as a leader.
-- A pre-vote of a higher epoch raises mine, leader or not. That is safe because a Prospective does not raise its own.
-- The leader hands out records that it has not flushed; its own end counts only after `flushed`, so the high watermark
+- A pre-vote of a higher epoch raises this replica's epoch, even a leader's. That is safe because a Prospective does not raise
+  its own.
+- The leader serves records that it has not flushed; its own end counts only after `flushed`, so the high watermark
   still means a majority of disks. With one voter this makes a commit wait for the flush (Kafka's does not).
 - A follower fetches only when its whole log is flushed, because the fetch is the acknowledgement. So a truncation,
   which only a fetch reply can order, never meets a flush in flight; neither does a snapshot that replaces the log.
-- A delayed fetch of the same epoch says less than a later one, never something false: progress takes the maximum.
+- A delayed fetch of the same epoch acknowledges less than a later one, never too much: progress takes the maximum.
 - A voter set counts when it is appended, on every replica. The next change waits until this epoch has committed
   something and the last set is committed, or two leaders could change the set past each other.
-- A replica may have to follow, or to elect, one that its own voter set does not hold: it may lag behind. So requests of
-  leaders and all replies carry the leader's address, and a vote is given to whoever asks.
-- A replica whose disk has lost what it had acknowledged votes as if it had it still, and does not run (damage.py). A leader
-  of the same epoch may count it for these records meanwhile: nobody can be elected past them with its vote.
+- A replica that lags behind may have to follow, or to elect, one that its own voter set does not contain. So requests of
+  leaders and all replies carry the leader's address, and a vote goes to any sender.
+- A replica whose disk has lost acknowledged records votes as if it still had them, and does not run (damage.py). A leader
+  of the same epoch may count it for these records meanwhile: no candidate that lacks them gets its vote.
 - A removed leader leads until its removal is committed, without counting itself; then it must not raise the epoch.
 """
 
@@ -89,14 +90,14 @@ HANDLERS: Final[dict[type, Callable[[Replica, Any], None]]] = {
 
 
 class QuorumCore(Replica):
-    """One replica of the metadata log, voter or observer, as its driver sees it."""
+    """One replica of the metadata log, voter or observer: the interface for its driver."""
 
     __slots__ = ()
 
     # --- events -------------------------------------------------------------------------------------------------------
 
     def step(self, message: Message, now_ms: int) -> None:
-        """Take a request or a reply of a peer, or the news that a request failed."""
+        """Handle a request or a reply of a peer, or the failure of a request."""
         assert self.in_flight is None, "step before advance"
         self.now_ms = now_ms
         HANDLERS[message.__class__](self, message)
@@ -104,7 +105,7 @@ class QuorumCore(Replica):
             following.maybe_fetch(self)
 
     def tick(self, now_ms: int) -> None:
-        """Let timers run; to be called at `deadline_ms`, earlier does no harm."""
+        """Run timers; call it at `deadline_ms`. Earlier calls do no harm."""
         assert self.in_flight is None, "tick before advance"
         self.now_ms = now_ms
         role = self.role
@@ -120,7 +121,7 @@ class QuorumCore(Replica):
         following.maybe_fetch(self)
 
     def flushed(self, end_offset: Offset, now_ms: int) -> None:
-        """Everything below end_offset, as it stood when the flush was started, is durable now."""
+        """Everything below end_offset, the log's end when the flush began, is durable now."""
         assert self.in_flight is None, "flushed before advance"
         assert end_offset <= self.end_offset, f"flushed to {end_offset}, the log ends at {self.end_offset}"
         self.now_ms = now_ms
@@ -134,10 +135,10 @@ class QuorumCore(Replica):
             following.maybe_fetch(self)
 
     def propose(self, payload: Any, *, record_count: int, now_ms: int, is_urgent: bool = True) -> Offset:
-        """Append a batch as leader; returns its base offset. The caller has looked at `role` and `epoch`.
+        """Append a batch as leader; returns its base offset. The caller has checked `role` and `epoch`.
 
-        Of a batch that is not urgent, the replicas learn the commit with the next batch, or when their fetch runs out:
-        so a record that says nothing costs each replica one fetch and not two.
+        Replicas learn the commit of a batch that is not urgent with the next batch, or when their fetch times out.
+        So a no-op record costs each replica one fetch and not two.
         """
         assert self.in_flight is None, "propose before advance"
         assert isinstance(self.role, Leader), "only the leader proposes"
@@ -150,9 +151,9 @@ class QuorumCore(Replica):
         return base_offset
 
     def change_voters(self, change: VoterChange, now_ms: int) -> VoterRefusal | None:
-        """Add, remove or update a voter, or upgrade kraft.version (KIP-853). None: begun, Ready.finished tells the end.
+        """Add, remove or update a voter, or upgrade kraft.version (KIP-853). None: begun, Ready.finished reports the end.
 
-        It appends a batch: a driver that has promised offsets to proposals hands these over first.
+        It appends a batch: a driver that has assigned offsets to proposals passes those on first.
         """
         assert self.in_flight is None, "change_voters before advance"
         self.now_ms = now_ms
@@ -163,17 +164,17 @@ class QuorumCore(Replica):
         return leading.change_voters(self, self.role, change)
 
     def resign(self, now_ms: int) -> None:
-        """Give up leadership in good order (shutdown); does nothing on any other replica."""
+        """Give up leadership in an orderly way (shutdown); does nothing on any other replica."""
         assert self.in_flight is None, "resign before advance"
         self.now_ms = now_ms
         if isinstance(self.role, Leader):
             leading.resign(self, self.role)
 
     def snapshot_taken(self, snapshot_id: SnapshotId, now_ms: int) -> bool:
-        """A snapshot of this replica's own is frozen on disk. False: it is outdated by now and is to be deleted.
+        """This replica's own snapshot is frozen on disk. False: it is outdated by now; the driver must delete it.
 
-        A leader may have committed what its own disk has not flushed yet. Its driver freezes only after that flush: a log
-        that is then cleaned up to the snapshot must not begin beyond what is durable in it.
+        A leader may have committed records that its own disk has not flushed yet. Its driver freezes a snapshot only after
+        that flush: a log cleaned up to the snapshot must not begin beyond its durable end.
         """
         assert self.in_flight is None, "snapshot_taken before advance"
         self.now_ms = now_ms
@@ -184,12 +185,12 @@ class QuorumCore(Replica):
         return True
 
     def snapshot_lost(self, snapshot_id: SnapshotId) -> None:
-        """A snapshot turned out to be of no use and will be deleted. Not the oldest: the log begins with that."""
+        """A snapshot is unusable and will be deleted. Never the oldest: the log begins with that one."""
         assert snapshot_id != self.snapshots[0], f"the log begins at snapshot {snapshot_id}"
         self.snapshots.remove(snapshot_id)
 
     def log_start_moved(self, offset: Offset, now_ms: int) -> None:
-        """The log is to begin at the end of this snapshot. The driver deletes what lies before after this."""
+        """The log is to begin at the end of a snapshot. The driver then deletes everything before it."""
         assert self.in_flight is None, "log_start_moved before advance"
         self.now_ms = now_ms
         kept = [snapshot_id for snapshot_id in self.snapshots if snapshot_id.end_offset >= offset]
@@ -205,7 +206,7 @@ class QuorumCore(Replica):
     # --- what to do ---------------------------------------------------------------------------------------------------
 
     def ready(self) -> Ready | None:
-        """What to do now, or None. After doing it, in the order that Ready states, call advance."""
+        """What to do now, or None. The driver does it in the order that Ready states, then calls advance."""
         assert self.in_flight is None, "ready before advance"
         if self.has_news:
             self.has_news = False
@@ -242,7 +243,7 @@ class QuorumCore(Replica):
         return ready
 
     def advance(self, ready: Ready) -> None:
-        """The driver has saved, cut, written and sent. The flush of what was written is told by flushed()."""
+        """The driver has saved, truncated, written and sent. flushed() reports the flush of what was written."""
         assert self.in_flight is ready, "advance with another ready"
         self.in_flight = None
         if ready.install is not None:
@@ -251,7 +252,7 @@ class QuorumCore(Replica):
             following.maybe_fetch(self)
 
     def deadline_ms(self) -> int:
-        """When tick has something to do next, if nothing else happens before; NEVER_MS when nothing is due."""
+        """When tick is due next unless something happens before; NEVER_MS when nothing is due."""
         role = self.role
         if isinstance(role, Follower):
             if self.fetch_correlation == 0 and self.flushed_end != self.end_offset:
@@ -272,7 +273,7 @@ class QuorumCore(Replica):
     # --- what the driver asks -----------------------------------------------------------------------------------------
 
     def snapshot_refusal(self, snapshot_id: SnapshotId) -> str | None:
-        """Why a snapshot of this id may not be taken here; None when it may."""
+        """Why a snapshot of this id must not be taken here; None when it may."""
         return snapshots.refusal(
             snapshot_id,
             snapshots=self.snapshots,
@@ -282,7 +283,7 @@ class QuorumCore(Replica):
         )
 
     def auto_join(self, me: Voter) -> VoterChange | None:
-        """What this observer controller asks of the leader in order to vote; None when nothing (membership.auto_join)."""
+        """The request of this observer controller to the leader to become a voter, or None (membership.auto_join)."""
         role = self.role
         is_caught_up = isinstance(role, Follower) and role.is_caught_up
         return membership.auto_join(me, voters=self.voters, is_caught_up=is_caught_up)

@@ -1,25 +1,25 @@
-"""The rules of a log that its disk has damaged: what is an unfinished write, what is damage, what such a replica may do.
+"""The rules for a log that its disk has damaged: what is an unfinished write, what is damage, what such a replica may do.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, files, network.
-Invariants: a record that a flush has covered and a later flush has seen is never taken for an unfinished write; who has
-            lost such records votes as if it still had them, and does not run for election, until its log is as far again.
-Read next:  replica.py, which holds `lost_end`; broker/node/flush_marks.py, which keeps the marks on disk.
+Invariants: a record that a flush covered, with a later flush after it, is never treated as an unfinished write; a replica
+            that has lost such records votes as if it still had them, and does not run for election, until its log reaches
+            as far again.
+Read next:  replica.py, which has `lost_end`; broker/node/flush_marks.py, which keeps the marks on disk.
 
-After a crash a log may end in bytes that make no batch. If nothing there was ever acknowledged, that is the end of an
-unfinished write and is cut. If it was, the disk has lost what it had confirmed (a flipped bit, a lost or misplaced write),
-and cutting alone would forget an acknowledgement: this replica could then help to elect one that never had the record, or
-be elected itself, and what a majority held would be gone (Alagappan et al., Protocol-Aware Recovery for Consensus-Based
-Storage, FAST '18). So the two must be told apart, by a mark that goes to the disk with each flush:
-
+After a crash a log may end in bytes that are not a batch. If nothing there was ever acknowledged, they are the end of an
+unfinished write and are cut. Otherwise the disk has lost what it had confirmed (a flipped bit, a lost or misplaced write),
+and merely cutting would forget an acknowledgement: this replica could then help to elect one that never had the record, or
+be elected itself, and records that a majority had would be gone (Alagappan et al., Protocol-Aware Recovery for
+Consensus-Based Storage, FAST '18). To distinguish the two, a mark goes to the disk with each flush:
 - `flushed_end` was durable when the mark was written: below it everything is damage.
-- `begun` is where the flush ends that the mark goes with. Nothing beyond it was ever acknowledged.
-- Between the two the flush may have been cut off by the crash, which is what happens on all nodes when the power fails; so
-  there it is taken for unfinished. A mark that follows in a quiet moment closes this gap.
+- `begun` is the end of the flush that the mark belongs to. Nothing beyond it was ever acknowledged.
+- Between the two the crash may have interrupted the flush, which happens on all nodes when the power fails; so this range
+  counts as unfinished. A mark that follows in a quiet moment closes this gap.
 
-A replica that has lost records keeps its identity, its epoch and its vote. Raft compares ends of logs and nothing else when
-it votes (5.4.1), so one that remembers where its log ended votes just as the whole log would have. That is never less safe
-than to refuse every vote, and a voter that was merely slow is not missed. Only its own log must not win: it does not run.
-The records come back from a leader, which has all that was committed, as they come to any follower that lags.
+A replica that has lost records keeps its identity, its epoch and its vote. Raft compares only the ends of logs when it votes
+(5.4.1), so a replica that remembers where its log ended votes as the undamaged log would have. That is as safe as refusing
+every vote, and the quorum does not lose a voter. But its own log must not win an election, so it does not run. It gets the
+records back from a leader, which has everything that was committed, as any lagging follower does.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from barnabas_wire.kafka.ids import Epoch, Offset
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends. Ordered as Raft orders logs: the later last epoch wins, then the length."""
+    """The end of a log. Ordered as Raft orders logs: the later last epoch wins, then the length."""
 
     epoch: Epoch
-    """Of the last record."""
+    """The epoch of the last record."""
     end_offset: Offset
 
 
 class FlushMark(NamedTuple):
-    """What a replica knows of its flushes, kept where damage to the log does not reach it."""
+    """What a replica knows about its flushes, kept outside the log so that damage to the log does not affect it."""
 
     flushed_end: Offset
     begun: LogEnd
     lost: LogEnd | None
-    """What was lost before and is not back yet."""
+    """The log's end before earlier damage, until the log reaches it again."""
 
 
 def lost_end(mark: FlushMark | None, *, found: LogEnd) -> LogEnd | None:
     """Where the log ended before it was damaged; None when nothing is missing that may have been acknowledged.
 
     Args:
-        mark: the last one that is whole; None on a disk that has none, where nothing can be said.
-        found: where the sound part of the log ends.
+        mark: the last intact one; None on a disk that has none, where loss cannot be detected.
+        found: where the intact part of the log ends.
     """
     if mark is None:
         return None

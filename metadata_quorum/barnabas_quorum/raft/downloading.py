@@ -1,8 +1,8 @@
-"""A follower that the log cannot serve gets a snapshot: slice by slice, then in place of its whole log (KIP-630).
+"""A follower that the log cannot serve downloads a snapshot slice by slice, which then replaces its whole log (KIP-630).
 
 May touch:  the Replica it is given.  Must not touch: asyncio, clock, random generators, log, network.
-Invariants: only a follower installs, never below its high watermark; a lost reply is asked for again from the same byte;
-            slices of two leaders are never put together; what the core knows changes when the driver has done it.
+Invariants: only a follower installs, never below its high watermark; after a lost reply it asks again from the same byte;
+            slices of two leaders are never combined; the core's state changes only when the driver has installed.
 Read next:  snapshots.py, the rules; following.py, which sends.
 """
 
@@ -30,13 +30,13 @@ DROPPING_ERRORS = frozenset(
         ReplyError.INVALID_REQUEST,
     }
 )
-"""The leader will never serve the rest: back to an ordinary fetch, which tells what to do instead."""
+"""The leader will never serve the rest: return to an ordinary fetch, whose reply says what to do instead."""
 
 
 def begin(core: Replica, role: Follower, snapshot_id: SnapshotId) -> None:
     """The leader has no records for this log's end, only a snapshot."""
     assert snapshot_id.end_offset >= core.high_watermark, (
-        f"told to load snapshot {snapshot_id}, below the high watermark {core.high_watermark}"
+        f"ordered to load snapshot {snapshot_id}, below the high watermark {core.high_watermark}"
     )
     core.download = Download(snapshot_id)
     role.is_caught_up = False
@@ -56,11 +56,11 @@ def request(core: Replica, leader: ReplicaKey, download: Download) -> FetchSnaps
 
 
 def take_slice(core: Replica, reply: FetchSnapshotReply) -> None:
-    """Write it; after the last one the snapshot replaces the log."""
+    """Write the slice; after the last one the snapshot replaces the log."""
     download = core.download
     length = len(reply.payload)
     if download is None or not is_next_slice(reply, download, length=length):
-        give_up(core)  # damaged on its way, or another file than the one begun
+        give_up(core)  # damaged in transit, or a different file from before
         return
     core.snapshot_parts.append(SnapshotPart(download.snapshot_id, download.position, reply.payload))
     download.size = reply.size
@@ -80,14 +80,14 @@ def is_next_slice(reply: FetchSnapshotReply, download: Download, *, length: int)
 
 
 def give_up(core: Replica) -> None:
-    """From the beginning, after a pause; a longer one each time, for it may be the leader's own file that is of no use."""
+    """Start again after a pause, a longer one each time: the leader's own file may be damaged."""
     core.download = None
     core.fetch_due_ms = core.now_ms + core.backoff_ms()
     core.bad_downloads += 1
 
 
 def finish(core: Replica, install: SnapshotInstall) -> None:
-    """The driver has replaced the log by the snapshot, or found it damaged."""
+    """The driver has replaced the log with the snapshot, or found the snapshot damaged."""
     role = core.role
     assert isinstance(role, Follower), f"{role} loads a snapshot"
     if install.is_damaged:

@@ -1,8 +1,8 @@
-"""The rules of elections: who may have my vote, what a replica is when it starts, how long to wait.
+"""The rules of elections: who may get this replica's vote, its role after a start, how long to wait.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: a standard vote goes to one replica per epoch and only to a log at least as complete as the voter's own.
-Read next:  core.py, which sends what these rules decide.
+Read next:  campaign.py, which applies these rules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset
 
 
 def is_up_to_date(*, last_epoch: Epoch, end_offset: Offset, my_last_epoch: Epoch, my_end_offset: Offset) -> bool:
-    """Whether a log is at least as complete as mine: the later last epoch wins, then the length (Raft 5.4.1)."""
+    """Whether a log is at least as complete as this replica's: the later last epoch wins, then the length (Raft 5.4.1)."""
     return (last_epoch, end_offset) >= (my_last_epoch, my_end_offset)
 
 
@@ -36,12 +36,12 @@ def may_grant(
     last_epoch: Epoch,
     end_offset: Offset,
 ) -> bool:
-    """Whether to grant a well-formed request of my own epoch (KIP-595, KIP-996).
+    """Whether to grant a well-formed request of this replica's own epoch (KIP-595, KIP-996).
 
-    A follower that has fetched refuses pre-votes: its leader is alive, and the asker has merely lost sight of it.
+    A follower that has fetched refuses pre-votes: its leader is alive, and only the sender has lost contact.
 
-    Who has my vote gets it again, if its log still deserves it: a candidate may run with records that it has not flushed, crash,
-    and stand in the same epoch without them. (Kafka's flushes before it does anything else, and need not look again.)
+    The candidate that has the vote gets it again if its log is still complete enough: it may run with records that it has not
+    flushed, crash, and run again in the same epoch without them. (Kafka's flushes before anything else, so it need not check.)
     """
     up_to_date = is_up_to_date(
         last_epoch=request.last_epoch,
@@ -65,7 +65,7 @@ def may_grant(
 
 
 class Start(Enum):
-    """What a replica is after a restart."""
+    """The role of a replica after a restart."""
 
     UNATTACHED = "unattached"
     CANDIDATE = "candidate"
@@ -76,9 +76,9 @@ class Start(Enum):
 def start_after_restart(
     state: HardState, *, last_epoch: Epoch, me: ReplicaKey, voters: VoterSet, may_campaign: bool
 ) -> Start:
-    """What the saved state makes of me. Who was leader is Resigned, never leader again in that epoch.
+    """The role that follows from the saved state. A former leader is Resigned, and never leads that epoch again.
 
-    One that may not campaign (it was removed) only looks for the new leader; its recorded vote still binds it.
+    A replica that may not campaign (it was removed) only looks for the new leader; its recorded vote still binds it.
     """
     if last_epoch > state.epoch:
         return Start.UNATTACHED
@@ -92,19 +92,19 @@ def start_after_restart(
 
 
 def election_delay_ms(*, election_timeout_ms: int, draw: float) -> int:
-    """A wait in [timeout, 2 × timeout); draw is uniform in [0, 1)."""
+    """A delay in [timeout, 2 × timeout); draw is uniform in [0, 1)."""
     return election_timeout_ms + int(draw * election_timeout_ms)
 
 
 def lost_leader_delay_ms(*, election_timeout_ms: int, draw: float) -> int:
-    """A wait in [timeout / 4, timeout) for a voter whose leader is known to be gone, so that rarely two run at once."""
+    """A delay in [timeout / 4, timeout) for a voter whose leader is known to be gone, so that two rarely run at once."""
     return int((0.25 + 0.75 * draw) * election_timeout_ms)
 
 
 def handover_delay_ms(successors: tuple[ReplicaKey, ...], me: ReplicaKey, *, delay_ms_max: int) -> int:
-    """How long a voter waits before it runs for the place of a leader that resigned (KIP-595).
+    """How long a voter waits before it runs to succeed a leader that resigned (KIP-595).
 
-    The best successor runs at once; each further one waits twice as long as the one before, at most delay_ms_max.
+    The best successor runs at once; each next one waits twice as long as the one before, at most delay_ms_max.
     """
     if me not in successors:
         return delay_ms_max

@@ -1,7 +1,7 @@
-"""Which epoch wrote which part of the log: the leader-epoch cache as the consensus rules need it.
+"""Which epoch wrote which part of the log: the leader-epoch cache that the consensus rules need.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
-Invariants: epochs and start offsets both ascend strictly; an epoch that wrote nothing is not in it.
+Invariants: epochs and start offsets both increase strictly; an epoch that wrote nothing is not in it.
 Read next:  replication.py, which compares two histories.
 """
 
@@ -15,19 +15,19 @@ from barnabas_quorum.raft.messages import EpochStart
 from barnabas_wire.kafka.ids import Epoch, Offset
 
 RECOVERY_EPOCH_GAP = 1_000_000
-"""So far above every known epoch a recovered quorum begins. A voter raises its epoch at most once per election time-out, and
-with pre-votes only when it can win: lost voters cannot have come this far, so no (epoch, offset) names two records."""
+"""A recovered quorum begins this far above every known epoch. A voter raises its epoch at most once per election time-out, and
+with pre-votes only when it can win: lost voters cannot have reached it, so no (epoch, offset) names two records."""
 
 
 def is_before_recovery(last_epoch: Epoch, *, known: Epoch) -> bool:
-    """Whether a log that ends in `last_epoch` lacks the recovery of the quorum that led to an epoch known elsewhere."""
+    """Whether a log that ends in `last_epoch` lacks the quorum recovery behind an epoch that is known elsewhere."""
     return known - last_epoch >= RECOVERY_EPOCH_GAP
 
 
 class EpochHistory:
-    """Epochs with their first offsets, ascending. Epoch 0 wrote nothing: it stands for the empty log.
+    """Epochs with their first offsets, ascending. Epoch 0 wrote nothing: it represents the empty log.
 
-    What lies before the log's start is in a snapshot; of it only the last epoch is known, and where it ended at the latest.
+    Of the part before the log's start, which is in a snapshot, only the last epoch is known, and an upper bound of its end.
     """
 
     __slots__ = ("_epochs", "_start_epoch", "_start_offset", "_starts", "last_epoch")
@@ -39,7 +39,7 @@ class EpochHistory:
         start_offset: Offset = Offset(0),  # noqa: B008 - an int
         start_epoch: Epoch = Epoch(0),  # noqa: B008 - an int
     ) -> None:
-        """`start_epoch` is that of the record before start_offset, the log's first; 0 when there is none."""
+        """`start_epoch` is the epoch of the record before start_offset, the log's first; 0 when there is none."""
         self._epochs: list[Epoch] = []
         self._starts: list[Offset] = []
         self._start_offset = start_offset
@@ -52,7 +52,7 @@ class EpochHistory:
             self.forget_before(start_offset, start_epoch)
 
     def assign(self, epoch: Epoch, start_offset: Offset) -> None:
-        """Records from start_offset on are of this epoch; nothing happens when the epoch is already the last."""
+        """Records from start_offset on have this epoch; does nothing when the epoch is already the last."""
         if epoch == self.last_epoch and self._epochs:
             return
         assert epoch >= self.last_epoch or not self._epochs, f"epoch {epoch} after {self.last_epoch}"
@@ -91,7 +91,7 @@ class EpochHistory:
         self.last_epoch = self._epochs[-1] if self._epochs else epoch
 
     def recovered_epoch(self) -> Epoch:
-        """In which the last recovery of the quorum was written that this log shows; 0 when it shows none."""
+        """The epoch of the last recovery of the quorum that this log shows; 0 when it shows none."""
         epochs = [self._start_epoch, *self._epochs]
         jumps = (epoch for before, epoch in pairwise(epochs) if is_before_recovery(before, known=epoch))
         return max(jumps, default=Epoch(0))

@@ -1,8 +1,8 @@
-"""The follower's side: it fetches, appends, cuts what the leader does not have, and looks for a leader when it has none.
+"""The follower's side: it fetches, appends, truncates what the leader lacks, and looks for a leader when it has none.
 
 May touch:  the Replica it is given.  Must not touch: asyncio, clock, random generators, log, network.
-Invariants: a fetch leaves only when the whole log is flushed, because the fetch is the acknowledgement; one is in flight.
-Read next:  replication.py, the rules; downloading.py, when the leader has no records for us but a snapshot.
+Invariants: a fetch leaves only when the whole log is flushed, because it is the acknowledgement; at most one is in flight.
+Read next:  replication.py, the rules; downloading.py, when the leader has a snapshot instead of the records.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from barnabas_quorum.raft.voters import ReplicaKey
 from barnabas_wire.kafka.ids import Offset
 
 LEADER_LOST_FAILURES = 4
-"""So many failed fetches in a row, with a growing wait between them, and the leader's address counts as dead."""
+"""After this many failed fetches in a row, with growing waits between them, the leader's address counts as dead."""
 
 
 def maybe_fetch(core: Replica) -> None:
-    """Fetch when nothing is in flight, the time has come, and the whole log is durable: a fetch acknowledges it."""
+    """Fetch when nothing is in flight, a fetch is due, and the whole log is durable: the fetch acknowledges it."""
     role = core.role
     if (
         core.fetch_correlation != 0
@@ -54,8 +54,8 @@ def maybe_fetch(core: Replica) -> None:
 
 
 def fetch_target(core: Replica) -> ReplicaKey | None:
-    """The leader; every other time after it failed, and when there is none, the voters and bootstrap servers in turn:
-    one of them may know it."""
+    """The leader; without one, and every other time after it failed, the voters and bootstrap servers in turn: one of them may
+    know it."""
     role = core.role
     if isinstance(role, Follower) and core.fetch_failures % 2 == 0:
         return role.leader
@@ -69,7 +69,7 @@ def fetch_target(core: Replica) -> ReplicaKey | None:
 
 
 def on_fetch_reply(core: Replica, reply: FetchReply) -> None:
-    """Take what the leader gave, or learn who leads."""
+    """Take the leader's records, or learn who leads."""
     if is_answer(core, reply):
         role = core.role
         assert isinstance(role, Follower), "only a follower takes records"
@@ -77,7 +77,7 @@ def on_fetch_reply(core: Replica, reply: FetchReply) -> None:
 
 
 def is_answer(core: Replica, reply: FetchReply | FetchSnapshotReply) -> bool:
-    """Whether this is the leader's good answer to the request in flight; anything else is dealt with here."""
+    """Whether this is the leader's good answer to the request in flight; handles anything else."""
     if reply.correlation != core.fetch_correlation:
         if reply.epoch > core.epoch:
             core.observe(reply.epoch, reply.leader_id, reply.leader)
@@ -96,7 +96,7 @@ def is_answer(core: Replica, reply: FetchReply | FetchSnapshotReply) -> bool:
         fetch_failed(core)
         if reply.source == role.leader:
             if reply.error is ReplyError.NOT_LEADER_OR_FOLLOWER:
-                # It led this epoch and does not any more: it never will again, so do not wait for the fetch timer.
+                # It led this epoch and has stopped: it never will again, so do not wait for the fetch timer.
                 core.mark_leader_lost(role)
             elif core.download is not None and reply.error in downloading.DROPPING_ERRORS:
                 downloading.give_up(core)
@@ -105,7 +105,7 @@ def is_answer(core: Replica, reply: FetchReply | FetchSnapshotReply) -> bool:
 
 
 def hear_leader(core: Replica, role: Follower) -> None:
-    """The leader has given something of use: it counts as alive for another fetch timeout."""
+    """The leader sent a useful answer: it counts as alive for another fetch timeout."""
     role.fetch_deadline_ms = core.now_ms + core.timing.fetch_timeout_ms
     role.has_fetched = True
     role.is_leader_lost = False
@@ -114,10 +114,10 @@ def hear_leader(core: Replica, role: Follower) -> None:
 
 
 def take_fetched(core: Replica, role: Follower, reply: FetchReply) -> None:
-    """Append, cut, or begin to download a snapshot; then the leader's high watermark counts as far as the log goes.
+    """Append, truncate, or begin to download a snapshot; then the leader's high watermark counts up to the log's end.
 
-    Damaged records count as no answer. On their way it happens once; but a leader whose disk gives back other bytes than it was
-    given has nothing else for anybody, and to go on following it would be to commit nothing ever again.
+    Damaged records count as no answer. Damage in transit happens once. But a leader whose disk returns wrong bytes can send
+    nothing else to anyone, and a quorum that keeps following it would never commit again.
     """
     has_records = reply.snapshot_id is None and reply.diverging is None and reply.end_offset > reply.base_offset
     if has_records and not replication.is_continuation(
@@ -148,7 +148,7 @@ def take_fetched(core: Replica, role: Follower, reply: FetchReply) -> None:
 
 
 def on_unreachable(core: Replica, failure: Unreachable) -> None:
-    """Ask again after a pause; a download goes on where it was."""
+    """Ask again after a pause; a download continues where it was."""
     if failure.correlation == core.fetch_correlation:
         fetch_failed(core)
         return

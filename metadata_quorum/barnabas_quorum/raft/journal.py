@@ -1,8 +1,8 @@
-"""The disk as the quorum needs it: hard state, log and snapshots, with the moment of durability in the caller's hand.
+"""The disk that the quorum needs: hard state, log and snapshots; the caller decides when to make them durable.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, files (an implementation brings them).
-Invariants: save_hard_state, truncate, freeze and install are durable on return; append is not, until a flush begun after
-            it returned. The log begins where its oldest snapshot ends, or at 0; so nothing below its start is ever missed.
+Invariants: save_hard_state, truncate, freeze and install are durable on return; append is not, until a flush that began
+            after it returned. The log begins where its oldest snapshot ends, or at 0; so nothing is missing below its start.
 Read next:  ../driver/node.py, which drives it; broker/node/metadata_log.py, which keeps it on disk.
 """
 
@@ -21,7 +21,7 @@ INITIAL_HARD_STATE = HardState(Epoch(0), NO_BROKER, None)
 
 
 class StoredBatch(NamedTuple):
-    """One v2 batch of the metadata log with its place."""
+    """One v2 batch of the metadata log with its offsets and epoch."""
 
     base_offset: Offset
     end_offset: Offset
@@ -48,26 +48,26 @@ class RaftLog(Protocol):
         ...
 
     def epoch_starts(self) -> Sequence[EpochStart]:
-        """All epochs in the log, ascending; where it begins at a snapshot, the first entry is that snapshot's epoch, at
-        the snapshot's end or before."""
+        """All epochs in the log, ascending; if it begins at a snapshot, the first entry is that snapshot's epoch, at the
+        snapshot's end or before."""
         ...
 
     def voter_sets(self) -> Sequence[tuple[Offset, VoterSet]]:
-        """Every voter set in the log, at the offset of its record, ascending; before them that of the newest snapshot, at
-        one before its end. As they were found on opening."""
+        """Every voter set in the log at the offset of its record, ascending; before them the newest snapshot's, at the offset
+        before its end. As found on opening."""
         ...
 
     def snapshots(self) -> Sequence[SnapshotId]:
-        """The whole snapshots, ascending; the bootstrap checkpoint (0-0) is none."""
+        """The complete snapshots, ascending; without the bootstrap checkpoint (0-0)."""
         ...
 
     @property
     def lost_end(self) -> LogEnd | None:
-        """Where the log ended before its disk damaged it, while it is not as far again (damage.py); None when it is whole."""
+        """Where the log ended before its disk damaged it, until it reaches that far again (damage.py); None if undamaged."""
         ...
 
     def note_regained(self) -> None:
-        """It is as far again: `lost_end` is None from now on, durably with the next flush."""
+        """The log reaches that far again: `lost_end` is None from now on, durably with the next flush."""
         ...
 
     async def save_hard_state(self, state: HardState) -> None:
@@ -79,12 +79,12 @@ class RaftLog(Protocol):
         ...
 
     async def written(self) -> None:
-        """Returns once all that was appended is written: at once, or when a full disk has room again."""
+        """Return once everything appended is written: at once, or when a full disk has room again."""
         ...
 
     async def when_there_is_room(self, work: Callable[[], None]) -> None:
-        """Do what writes to the page cache; again when there is room, where it finds none. Raises what `work` raises for any
-        other reason."""
+        """Run `work`, which writes to the page cache; if the disk is full, again when there is room. Raises what `work` raises
+        for any other reason."""
         ...
 
     async def truncate_to(self, offset: Offset) -> None:
@@ -92,19 +92,19 @@ class RaftLog(Protocol):
         ...
 
     async def flush(self) -> Offset:
-        """Make everything appended before this call durable; returns the end offset that now is."""
+        """Make everything appended before this call durable; returns the durable end offset."""
         ...
 
     async def settle(self) -> None:
-        """In a quiet moment: note durably how far the log is flushed, so that damage to its last records is known for it."""
+        """In a quiet moment, note durably how far the log is flushed, so that damage to its last records can be detected."""
         ...
 
     def read(self, offset: Offset, *, end_offset: Offset, bytes_max: int) -> Sequence[StoredBatch]:
-        """Whole batches from the one that holds offset, below end_offset; at least one if there is one."""
+        """Whole batches from the one that contains offset, below end_offset; at least one if there is one."""
         ...
 
     def write_snapshot_part(self, snapshot_id: SnapshotId, position: int, data: bytes) -> None:
-        """Write bytes of an unfinished snapshot at `position`, which is its end or lies before it. Not durable."""
+        """Write bytes of an unfinished snapshot at `position`, which is at or before its end. Not durable."""
         ...
 
     def drop_snapshot_part(self, snapshot_id: SnapshotId) -> None:
@@ -112,31 +112,30 @@ class RaftLog(Protocol):
         ...
 
     async def freeze_snapshot(self, snapshot_id: SnapshotId) -> VoterSet | None:
-        """Make an unfinished snapshot whole; durable on return. Its end must not lie beyond what is flushed. Returns its
-        voter set.
+        """Complete an unfinished snapshot; durable on return. Its end must not exceed what is flushed. Returns its voter set.
 
-        Raises KafkaError CORRUPT_MESSAGE when it is not whole: the part is gone then.
+        Raises KafkaError CORRUPT_MESSAGE, and drops the part, when it is not complete.
         """
         ...
 
     async def drop_snapshot(self, snapshot_id: SnapshotId) -> None:
-        """Delete a whole snapshot that is not the log's beginning."""
+        """Delete a complete snapshot at which the log does not begin."""
         ...
 
     async def install_snapshot(self, snapshot_id: SnapshotId) -> VoterSet | None:
         """Freeze a downloaded snapshot, then drop the whole log and restart it empty at the snapshot's end; durable on
         return. Returns its voter set. Never called while a flush is in flight.
 
-        Raises as freeze_snapshot does: the log was left alone then.
+        Raises as freeze_snapshot does; the log is unchanged then.
         """
         ...
 
     def read_snapshot(self, snapshot_id: SnapshotId, position: int, bytes_max: int) -> tuple[int, bytes]:
-        """(size of the whole snapshot, bytes at `position`). Raises FileNotFoundError when there is none of that id."""
+        """(size of the whole snapshot, bytes at `position`). Raises FileNotFoundError for an unknown id."""
         ...
 
     def snapshot_files(self) -> Sequence[SnapshotFile]:
-        """The same snapshots with their sizes and ages."""
+        """The complete snapshots with their sizes and ages."""
         ...
 
     @property
@@ -145,11 +144,11 @@ class RaftLog(Protocol):
         ...
 
     async def prove_snapshot(self, snapshot_id: SnapshotId) -> None:
-        """Read all of a snapshot. Raises DamagedSnapshot, or FileNotFoundError, when the disk does not give it back."""
+        """Read all of a snapshot to check it. Raises DamagedSnapshot, or FileNotFoundError, when that fails."""
         ...
 
     async def delete_before(self, snapshot_id: SnapshotId) -> None:
-        """The log begins at this snapshot's end from now on: older snapshots and whole segments below it go."""
+        """The log begins at this snapshot's end from now on: delete older snapshots and whole segments below it."""
         ...
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The leader's side: it serves fetches, counts what is durable, keeps its majority in sight, changes the voter set, resigns.
+"""The leader's side: it serves fetches, counts what is durable, checks its majority, changes the voter set, resigns.
 
 May touch:  the Replica it is given.  Must not touch: asyncio, clock, random generators, log, network.
 Invariants: the leader's own end counts only when flushed, and only while it is a voter; the high watermark moves under
@@ -31,7 +31,7 @@ from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 
 
 def become_leader(core: Replica, candidate: Candidate) -> None:
-    """Open the epoch with a LeaderChange record; write a bootstrap voter set into the log, so that all learn it."""
+    """Open the epoch with a LeaderChange record; write a bootstrap voter set into the log, so that all replicas learn it."""
     now_ms = core.now_ms
     core.leader_id = core.me.id
     core.hard_state_changed = True
@@ -53,7 +53,7 @@ def become_leader(core: Replica, candidate: Candidate) -> None:
 
 
 def resign(core: Replica, leader: Leader) -> None:
-    """Give up, and tell the voters who of them should follow: who has most of the log."""
+    """Resign, and name the voters that should succeed: those with most of the log first."""
     ordered = sorted(leader.voters.items(), key=lambda item: item[1].end_offset, reverse=True)
     successors = tuple(key for key, _ in ordered)
     deadline_ms = core.election_deadline_ms() if core.may_campaign else core.now_ms + core.timing.election_timeout_ms
@@ -63,7 +63,7 @@ def resign(core: Replica, leader: Leader) -> None:
 
 
 def send_begin_quorum_epoch(core: Replica, leader: Leader) -> None:
-    """To every voter whose time has come; a voter that fetches knows its leader already."""
+    """Send it to every voter that is due; a voter that fetches knows its leader already."""
     for key, replica in leader.voters.items():
         if replica.begin_due_ms <= core.now_ms:
             replica.begin_due_ms = core.now_ms + core.timing.fetch_timeout_ms // 2
@@ -73,7 +73,7 @@ def send_begin_quorum_epoch(core: Replica, leader: Leader) -> None:
 
 
 def send_end_quorum_epoch(core: Replica, resigned: Resigned) -> None:
-    """To every voter that has not acknowledged it and whose time has come."""
+    """Send it to every voter that has not acknowledged it and is due."""
     for key, due_ms in resigned.resend_ms.items():
         if due_ms <= core.now_ms:
             resigned.resend_ms[key] = core.now_ms + core.timing.request_timeout_ms
@@ -107,7 +107,7 @@ def tick(core: Replica, role: Leader) -> None:
 
 
 def check_quorum_deadline_ms(core: Replica, role: Leader) -> int:
-    """When the leader must resign if no voter is heard from until then; a fetch of a snapshot counts too."""
+    """When the leader must resign unless it hears from voters before; a fetch of a snapshot counts too."""
     needed = replication.others_needed(majority=core.voters.majority, is_voter=core.is_voter)
     if needed == 0:
         return NEVER_MS
@@ -118,7 +118,7 @@ def check_quorum_deadline_ms(core: Replica, role: Leader) -> int:
 
 
 def deadline_ms(role: Leader) -> int:
-    """When tick has something to do next."""
+    """When tick is due next."""
     deadline = role.check_quorum_deadline_ms
     for replica in role.voters.values():
         deadline = min(deadline, replica.parked_until_ms, replica.begin_due_ms)
@@ -133,9 +133,9 @@ def deadline_ms(role: Leader) -> int:
 def refused(core: Replica, request: FetchRequest | FetchSnapshotRequest) -> ReplyError:
     """Why a well-formed fetch is not served; NONE when it is.
 
-    A leader gives way to whoever is ahead of it, as Raft's does (5.1) and Kafka's does not. An observer has the higher epoch from
-    a voter that could win an election; were that voter lost before anybody else heard of it, the observer could fetch from nobody
-    until an election that nothing brings about. No replica raises an epoch by itself without a majority's pre-votes.
+    A leader yields to a replica with a higher epoch, as in Raft (5.1) and unlike Kafka. An observer has the higher epoch from a
+    voter that could win an election. If that voter is lost before any other replica learns of the epoch, the observer could
+    fetch from nobody, and no election would follow. No replica raises an epoch without a majority's pre-votes.
     """
     if request.epoch < core.epoch:
         return ReplyError.FENCED_LEADER_EPOCH
@@ -149,7 +149,7 @@ def refused(core: Replica, request: FetchRequest | FetchSnapshotRequest) -> Repl
 
 
 def on_fetch_request(core: Replica, request: FetchRequest) -> None:
-    """Serve, or say why not."""
+    """Serve, or return the reason for not serving."""
     role = core.role
     if request.fetch_offset < 0 or not 0 <= request.last_epoch <= request.epoch:
         core.answer_fetch(request, ReplyError.INVALID_REQUEST)
@@ -162,7 +162,7 @@ def on_fetch_request(core: Replica, request: FetchRequest) -> None:
 
 
 def serve_fetch(core: Replica, role: Leader, request: FetchRequest) -> None:
-    """Take the acknowledgement in the fetch, then answer it, or park it when there is nothing new."""
+    """Count the acknowledgement in the fetch, then answer it, or park it when there is nothing new."""
     offset = request.fetch_offset
     snapshot_id = snapshots.needed(
         core.snapshots, log_start=core.log_start, fetch_offset=offset, last_epoch=request.last_epoch
@@ -200,7 +200,7 @@ def serve_fetch(core: Replica, role: Leader, request: FetchRequest) -> None:
 
 
 def heard_from(core: Replica, role: Leader, source: ReplicaKey) -> ReplicaProgress:
-    """The progress of a replica that asks for something; an unknown one is an observer from now on."""
+    """The progress of a replica that sent a request; an unknown one is an observer from now on."""
     replica = role.voters.get(source)
     if replica is not None:
         replica.begin_due_ms = core.now_ms + core.timing.fetch_timeout_ms // 2
@@ -212,7 +212,7 @@ def heard_from(core: Replica, role: Leader, source: ReplicaKey) -> ReplicaProgre
 
 
 def on_fetch_snapshot_request(core: Replica, request: FetchSnapshotRequest) -> None:
-    """Serve one bounded slice. It acknowledges no record, but it shows that the follower lives and is busy."""
+    """Serve one bounded slice. It acknowledges no record, but shows that the follower is alive and busy."""
     role = core.role
     bytes_max = 0
     if request.position < 0 or request.bytes_max <= 0:
@@ -246,8 +246,8 @@ def on_fetch_snapshot_request(core: Replica, request: FetchSnapshotRequest) -> N
 
 
 def answer_all_parked(core: Replica, role: Leader) -> None:
-    """The log or the high watermark has grown: a parked fetch may have its answer now. Done once per ready, so that
-    a follower gets all batches of one round in one reply, and the high watermark at once (KIP-1166)."""
+    """The log or the high watermark has grown: answer parked fetches. Done once per ready, so that a follower gets all batches
+    of one round in one reply, and the high watermark at once (KIP-1166)."""
     urgent = min(core.high_watermark, role.urgent_end)
     for replica in (*role.voters.values(), *role.observers.values()):
         parked = replica.parked
@@ -256,7 +256,7 @@ def answer_all_parked(core: Replica, role: Leader) -> None:
 
 
 def answer_parked(core: Replica, replica: ReplicaProgress) -> None:
-    """With whatever there is now."""
+    """Answer with whatever there is now."""
     request = replica.parked
     assert request is not None, "nothing is parked"
     replica.parked = None
@@ -286,7 +286,7 @@ def advance_high_watermark(core: Replica, role: Leader) -> None:
 
 
 def change_voters(core: Replica, role: Leader, change: VoterChange) -> VoterRefusal | None:
-    """Begin a change, or say why not (KIP-853)."""
+    """Begin a change, or return the reason for refusing it (KIP-853)."""
     refused = membership.may_begin(
         has_pending=role.pending is not None,
         high_watermark=core.high_watermark,
@@ -316,7 +316,7 @@ def _is_caught_up(core: Replica, role: Leader, key: ReplicaKey) -> bool:
 
 
 def write_voters(core: Replica, role: Leader, voters: VoterSet, *, writes_version: bool) -> None:
-    """Append a voter set; it counts from now on. Who was voter and is not any more becomes an observer."""
+    """Append a voter set; it counts from now on. A former voter becomes an observer."""
     core.append(Offset(core.end_offset + (2 if writes_version else 1)), Voters(voters, writes_version))
     role.urgent_end = core.end_offset
     core.voter_history.append(Offset(core.end_offset - 1), voters)
@@ -340,7 +340,7 @@ def write_voters(core: Replica, role: Leader, voters: VoterSet, *, writes_versio
 
 
 def settle_voters(core: Replica, role: Leader) -> None:
-    """The last set is committed: tell who waits for it; a leader that is no voter any more has done its duty."""
+    """The last set is committed: report it to the waiting caller; a leader that is no longer a voter resigns."""
     if core.high_watermark <= core.voter_history.last_offset:
         return
     if role.pending is not None:

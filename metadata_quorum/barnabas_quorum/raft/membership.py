@@ -1,9 +1,9 @@
-"""The rules of changing the voter set, one voter at a time (KIP-853, Raft thesis 4.1).
+"""The rules of changing the voter set, one voter at a time (KIP-853, Raft dissertation 4.1).
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: two consecutive sets differ by one voter, so any two of their majorities meet; the next change begins only
             when the last one is committed, and only after this epoch has committed something; the set is never empty;
-            whom an operator removed comes back only when an operator adds it.
+            a replica that an operator removed comes back only when an operator adds it.
 Read next:  leading.py, which writes what these rules allow.
 """
 
@@ -22,8 +22,8 @@ def may_begin(
 ) -> VoterRefusal | None:
     """Whether any change may begin now: this epoch has committed a record, and no other change is under way.
 
-    Without the first, a leader that was deposed long ago could undo a change it has not heard of (the bug of the Raft
-    thesis, found in 2015): its own epoch's first commit proves that it has the newest committed set.
+    Without the first, a leader that was deposed long ago could undo a change that it does not know (the bug in the Raft
+    dissertation, found in 2015): its own epoch's first commit proves that it has the newest committed set.
     """
     if high_watermark <= epoch_start:
         return VoterRefusal(
@@ -34,14 +34,14 @@ def may_begin(
     if has_pending or high_watermark <= last_voters_offset:
         return VoterRefusal(
             ReplyError.REQUEST_TIMED_OUT,
-            "another change of the voter set is not committed yet; try again when it is",
+            "another change of the voter set is not committed yet; try again later",
             is_passing=True,
         )
     return None
 
 
 def is_caught_up(progress: ReplicaProgress | None, *, now_ms: int, silence_ms_max: int) -> bool:
-    """Whether a replica had reached the leader's end lately, so that as a voter it would hold up no commit."""
+    """Whether a replica reached the leader's end recently, so that it would not delay commits as a voter."""
     return (
         progress is not None
         and progress.last_caught_up_ms >= 0
@@ -55,8 +55,8 @@ def refusal(
     """Whether this change may be made to this set.
 
     Args:
-        is_caught_up: of the replica that ADD names.
-        is_joiner_caught_up: of the one that asks for itself.
+        is_caught_up: whether the replica that ADD names is.
+        is_joiner_caught_up: whether the replica that asks for itself is.
     """
     if change.kind is VoterChangeKind.UPGRADE:
         return None
@@ -78,7 +78,7 @@ def refusal(
                 return _not_found(key)
             if len(voters) == 1:
                 return VoterRefusal(
-                    ReplyError.INVALID_REQUEST, f"{key} is the last voter; add another one before it is removed"
+                    ReplyError.INVALID_REQUEST, f"{key} is the last voter; add another one before you remove it"
                 )
         case VoterChangeKind.UPDATE:
             if key not in voters:
@@ -102,7 +102,7 @@ def _add_refusal(key: ReplicaKey, *, voters: VoterSet, is_caught_up: bool) -> Vo
 def _joiner_refusal(
     joiner: ReplicaKey, change: VoterChange, *, voters: VoterSet, is_caught_up: bool
 ) -> VoterRefusal | None:
-    """Who asks for itself may add itself, or remove what its node voted with before its disk was replaced."""
+    """A replica may ask to add itself, or to remove the directory with which its node voted before its disk was replaced."""
     if joiner in voters.removed:
         return VoterRefusal(
             ReplyError.INVALID_REQUEST, f"{joiner} was removed and does not join by itself; add it as an operator"
@@ -118,15 +118,16 @@ def _joiner_refusal(
 
 def _not_found(key: ReplicaKey) -> VoterRefusal:
     return VoterRefusal(
-        ReplyError.VOTER_NOT_FOUND, f"{key} is no voter; the quorum's description lists voters with their directories"
+        ReplyError.VOTER_NOT_FOUND,
+        f"{key} is not a voter; the quorum's description lists voters with their directories",
     )
 
 
 def may_campaign(me: ReplicaKey, sets: Sequence[tuple[Offset, VoterSet]], *, high_watermark: Offset) -> bool:
     """Whether a replica may run for election: it votes, or its removal is not known to be committed.
 
-    A removed leader can be the only one that holds its own removal, while the others cannot elect without it: so it must
-    be able to win (without a vote of its own), commit the removal, and go (Raft thesis 4.2.2).
+    A removed leader can be the only replica that has its own removal, while the others cannot elect without it: so it must be
+    able to win (without voting for itself), commit the removal, and resign (Raft dissertation 4.2.2).
 
     Args:
         sets: the voter sets of its log with their offsets, ascending.
@@ -151,10 +152,10 @@ def changed(voters: VoterSet, change: VoterChange) -> VoterSet:
 
 
 def auto_join(me: Voter, *, voters: VoterSet, is_caught_up: bool) -> VoterChange | None:
-    """What an observer controller asks of the leader in order to become a voter by itself; None when nothing.
+    """The request of an observer controller to the leader to become a voter by itself, or None.
 
-    First the removal of the directory its node voted with before (a replaced disk), then the addition. Never when this
-    very replica was removed: it would undo what an operator did. The correlation is left to the caller.
+    First the removal of the directory with which its node voted before (a replaced disk), then the addition. Never when this
+    very replica was removed: it would undo what an operator did. The caller sets the correlation.
     """
     if not is_caught_up or voters.kraft_version < 1 or me.key in voters or me.key in voters.removed:
         return None
@@ -165,7 +166,7 @@ def auto_join(me: Voter, *, voters: VoterSet, is_caught_up: bool) -> VoterChange
 
 
 def own_update(me: Voter, *, voters: VoterSet) -> VoterChange | None:
-    """What a voter asks of the leader when the set knows it by another address; None when that is right."""
+    """The request of a voter to the leader when the set has another address for it; None when the address is right."""
     known = voters.by_id(me.key.id)
     if voters.kraft_version < 1 or known is None or known.key != me.key or known == me:
         return None

@@ -1,11 +1,11 @@
-"""What goes into the core and what comes out of it: requests, replies, and Ready.
+"""The core's input and output: requests, replies, and Ready.
 
 May touch:  nothing.                  Must not touch: asyncio, clock, log, network.
-Invariants: data only; the core copies `correlation` of a request into its reply and reads no meaning into it; records
-            pass through as an opaque payload, the core looks at offsets and epochs alone.
+Invariants: data only; the core copies the `correlation` of a request into its reply without interpreting it; records are an
+            opaque payload, the core reads only offsets and epochs.
 Read next:  core.py.
 
-Plain slots classes, not frozen ones: a simulated hour makes a million of them, and freezing costs 3.5 times (measured).
+Plain slots classes, not frozen ones: a simulated hour creates a million of them, and freezing costs 3.5 times (measured).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
 
 
 class ReplyError(IntEnum):
-    """What a replica may answer; the numbers are Kafka's error codes."""
+    """The errors of a reply; the numbers are Kafka's error codes."""
 
     NONE = 0
     NOT_LEADER_OR_FOLLOWER = 6
@@ -46,14 +46,14 @@ class HardState(NamedTuple):
 
 
 class LeaderAndEpoch(NamedTuple):
-    """Who leads the quorum; None while nobody is known to."""
+    """The leader of the quorum; None while it is unknown."""
 
     leader_id: BrokerId | None
     epoch: Epoch
 
 
 class CommittedBatch(NamedTuple):
-    """One committed batch of metadata records, as its listener gets it."""
+    """One committed batch of metadata records, as the listener gets it."""
 
     base_offset: Offset
     epoch: Epoch
@@ -90,7 +90,7 @@ class SnapshotId(NamedTuple):
 
 @dataclass(slots=True)
 class VoteRequest:
-    """Vote, or pre-vote (KIP-996): may I lead? A pre-vote carries the epoch the sender has, not the next one."""
+    """Vote or pre-vote (KIP-996). A pre-vote carries the sender's present epoch, not the next one."""
 
     correlation: int
     source: ReplicaKey
@@ -104,7 +104,7 @@ class VoteRequest:
 
 @dataclass(slots=True)
 class VoteReply:
-    """Answer to VoteRequest; `is_pre_vote` repeats the request's."""
+    """Reply to VoteRequest; `is_pre_vote` repeats the request's."""
 
     correlation: int
     source: ReplicaKey
@@ -120,7 +120,7 @@ class VoteReply:
 
 @dataclass(slots=True)
 class BeginQuorumEpochRequest:
-    """The new leader makes itself known."""
+    """The new leader announces itself."""
 
     correlation: int
     source: ReplicaKey
@@ -132,7 +132,7 @@ class BeginQuorumEpochRequest:
 
 @dataclass(slots=True)
 class BeginQuorumEpochReply:
-    """Answer to BeginQuorumEpochRequest."""
+    """Reply to BeginQuorumEpochRequest."""
 
     correlation: int
     source: ReplicaKey
@@ -146,7 +146,7 @@ class BeginQuorumEpochReply:
 
 @dataclass(slots=True)
 class EndQuorumEpochRequest:
-    """The leader resigns; `successors` are ordered by how much of the log they have, best first."""
+    """The leader resigns; the `successors` with most of the log come first."""
 
     correlation: int
     source: ReplicaKey
@@ -157,7 +157,7 @@ class EndQuorumEpochRequest:
 
 @dataclass(slots=True)
 class EndQuorumEpochReply:
-    """Answer to EndQuorumEpochRequest."""
+    """Reply to EndQuorumEpochRequest."""
 
     correlation: int
     source: ReplicaKey
@@ -171,7 +171,7 @@ class EndQuorumEpochReply:
 
 @dataclass(slots=True)
 class FetchRequest:
-    """Give me what follows, and: all below `fetch_offset` is durable here (the acknowledgement of KRaft)."""
+    """Ask for the records from `fetch_offset` on, and acknowledge all below it as durable here (as in KRaft)."""
 
     correlation: int
     source: ReplicaKey
@@ -181,17 +181,17 @@ class FetchRequest:
     last_epoch: Epoch
     """Epoch of the record before fetch_offset, 0 when there is none."""
     high_watermark: Offset
-    """The high watermark the sender knows; the leader answers at once when it has a higher one (KIP-1166)."""
+    """The sender's high watermark; the leader answers at once when it has a higher one (KIP-1166)."""
     wait_ms_max: int
 
 
 @dataclass(slots=True)
 class FetchReply:
-    """Answer to FetchRequest.
+    """Reply to FetchRequest.
 
-    The leader's core fills `base_offset` and `end_offset` with the range that may be read; the driver reads whole
-    batches from it, sets `payload`, `epochs` and the `end_offset` really read. The follower's core looks at the
-    numbers and hands `payload` on in Ready.appends.
+    The leader's core fills `base_offset` and `end_offset` with the range that may be read; the driver reads whole batches from
+    it, sets `payload`, `epochs` and the `end_offset` really read. The follower's core reads the numbers and passes `payload`
+    on in Ready.appends.
     """
 
     correlation: int
@@ -204,21 +204,21 @@ class FetchReply:
     base_offset: Offset
     end_offset: Offset
     diverging: EpochStart | None = None
-    """The largest epoch not above the asked one, and its *end* offset at the leader; None when the logs agree."""
+    """The largest epoch not above the requested one, and its *end* offset at the leader; None when the logs agree."""
     epochs: tuple[EpochStart, ...] = ()
     """Every change of epoch inside the payload; the first entry is at base_offset."""
     payload: Any = None
     snapshot_id: SnapshotId | None = None
-    """What the asker wants is only in this snapshot; there are no records then."""
+    """The requested records are only in this snapshot; the reply has no records then."""
     voter_sets: tuple[tuple[Offset, VoterSet], ...] = ()
-    """Every Voters control record inside the payload with its own offset; filled by the driver, as epochs is."""
+    """Every Voters control record inside the payload with its offset; set by the driver, like epochs."""
     leader: Voter | None = None
     """The leader with its address, once known: the asker may have a voter set without it."""
 
 
 @dataclass(slots=True)
 class FetchSnapshotRequest:
-    """Give me a slice of a snapshot (KIP-630). Acknowledges nothing, but shows that the sender lives."""
+    """Ask for a slice of a snapshot (KIP-630). Acknowledges nothing, but shows that the sender is alive."""
 
     correlation: int
     source: ReplicaKey
@@ -226,17 +226,17 @@ class FetchSnapshotRequest:
     epoch: Epoch
     snapshot_id: SnapshotId
     position: int
-    """Byte in the file."""
+    """Byte position in the file."""
     bytes_max: int
 
 
 @dataclass(slots=True)
 class FetchSnapshotReply:
-    """Answer to FetchSnapshotRequest.
+    """Reply to FetchSnapshotRequest.
 
-    The leader's core answers whether the slice may be read and how much of it (`bytes_max`). The driver reads it and sets
+    The leader's core decides whether the slice may be read and how much of it (`bytes_max`). The driver reads it and sets
     `size` and `payload`; `error` becomes POSITION_OUT_OF_RANGE when position is not below the size, SNAPSHOT_NOT_FOUND
-    when the file has just gone.
+    when the file has just been deleted.
     """
 
     correlation: int
@@ -247,10 +247,10 @@ class FetchSnapshotReply:
     error: ReplyError
     snapshot_id: SnapshotId
     size: int
-    """Of the whole file, bytes."""
+    """Size of the whole file in bytes."""
     position: int
     payload: Any = b""
-    """Bytes. The core looks at their length alone."""
+    """Bytes. The core reads only their length."""
     bytes_max: int = 0
     """Not on the wire: how much the leader's driver may read."""
     leader: Voter | None = None
@@ -263,7 +263,7 @@ Reply = VoteReply | BeginQuorumEpochReply | EndQuorumEpochReply | FetchReply | F
 
 @dataclass(slots=True)
 class Unreachable:
-    """Told by the driver: this request got no answer (connection refused, time-out)."""
+    """Reported by the driver: this request got no answer (connection refused, time-out)."""
 
     correlation: int
     peer: ReplicaKey
@@ -275,32 +275,32 @@ Message = Request | Reply | Unreachable
 
 
 class VoterChangeKind(Enum):
-    """What may be asked of the voter set, one at a time (KIP-853)."""
+    """The kinds of change to the voter set, one at a time (KIP-853)."""
 
     ADD = "add"
     REMOVE = "remove"
     UPDATE = "update"
     """Another address of the same replica."""
     UPGRADE = "upgrade"
-    """From kraft.version 0 to 1: the set itself stays. Never done unasked."""
+    """From kraft.version 0 to 1: the set itself stays. Only on request."""
 
 
 class VoterChange(NamedTuple):
-    """A wish to change the voter set, to the leader."""
+    """A request to the leader to change the voter set."""
 
     kind: VoterChangeKind
     voter: Voter
-    """REMOVE looks at its key alone, UPGRADE at nothing."""
+    """REMOVE uses only its key, UPGRADE nothing."""
     correlation: int
     """Comes back in the VoterChangeResult."""
     joiner: ReplicaKey | None = None
-    """The observer that asks for itself (auto-join); None when an operator asks. Whom an operator has removed does not
+    """The observer that asks for itself (auto-join); None when an operator asks. A replica that an operator has removed does not
     come back by itself."""
 
 
 class VoterRefusal(NamedTuple):
-    """Why a change of the voter set is not begun; the reason names the rule and the way out. `is_passing`: nothing is wrong
-    with the change, and what stands in its way goes by itself in a working quorum."""
+    """Why a change of the voter set was refused; the reason names the rule and the remedy. `is_passing`: the change itself is
+    valid, and in a working quorum the obstacle passes by itself."""
 
     error: ReplyError
     reason: str
@@ -309,8 +309,8 @@ class VoterRefusal(NamedTuple):
 
 class VoterChangeResult(NamedTuple):
     """How a change that was begun has ended: NONE when it is committed under the new set. REQUEST_TIMED_OUT when
-    leadership was lost meanwhile: the change may still commit, or be undone. (Kafka says NOT_LEADER_OR_FOLLOWER here, which
-    cannot be told from a change that was never begun and may safely be asked for again.)"""
+    leadership was lost meanwhile: the change may still commit, or be undone. (Kafka returns NOT_LEADER_OR_FOLLOWER here, as
+    for a change that was never begun and may safely be requested again.)"""
 
     correlation: int
     error: ReplyError
@@ -321,7 +321,7 @@ class VoterChangeResult(NamedTuple):
 
 
 class LeaderChange(NamedTuple):
-    """Payload of the control record that opens an epoch; the driver makes a control batch of it (KIP-595)."""
+    """Payload of the control record that opens an epoch; the driver turns it into a control batch (KIP-595)."""
 
     leader: ReplicaKey
     voters: tuple[ReplicaKey, ...]
@@ -329,9 +329,9 @@ class LeaderChange(NamedTuple):
 
 
 class Voters(NamedTuple):
-    """Payload of a change of the voter set; the driver makes one control batch of it (KIP-853).
+    """Payload of a change of the voter set; the driver turns it into one control batch (KIP-853).
 
-    One Voters record; when `writes_version`, a KRaftVersion record goes before it, and the append is two offsets long.
+    One Voters record; with `writes_version`, a KRaftVersion record precedes it, and the append is two offsets long.
     The set counts from the offset of the Voters record, which is the last of the append.
     """
 
@@ -341,7 +341,7 @@ class Voters(NamedTuple):
 
 @dataclass(slots=True)
 class Append:
-    """Write this at the end of the log. The payload is what was proposed, fetched, a LeaderChange, or a Voters."""
+    """Write this at the end of the log. The payload is a proposed or fetched one, a LeaderChange, or a Voters."""
 
     base_offset: Offset
     end_offset: Offset
@@ -350,7 +350,7 @@ class Append:
 
 
 class SnapshotPart(NamedTuple):
-    """Write this into the snapshot being downloaded. Position 0 begins it anew, whatever was there."""
+    """Write this into the snapshot being downloaded. Position 0 starts it again, whatever was there."""
 
     snapshot_id: SnapshotId
     position: int
@@ -361,14 +361,14 @@ class SnapshotPart(NamedTuple):
 class SnapshotInstall:
     """The download is complete: freeze it, then drop the whole log and restart it empty at the snapshot's end.
 
-    The driver fills in what it found before it calls advance(), which only then changes what the core knows.
+    The driver fills in what it found before it calls advance(); only then does the core's state change.
     """
 
     snapshot_id: SnapshotId
     voters: VoterSet | None = None
-    """The voter set in the snapshot; None when it holds none (kraft.version 0)."""
+    """The voter set in the snapshot; None when it has none (kraft.version 0)."""
     is_damaged: bool = False
-    """The file is not a whole snapshot: it is thrown away, the log was left alone. The core downloads it again."""
+    """The file is not a complete snapshot: the driver deletes it and leaves the log unchanged. The core downloads it again."""
 
 
 @dataclass(slots=True)
@@ -376,10 +376,9 @@ class Ready:
     """What the driver must do now, in the order of these numbers, before it calls advance().
 
     1. `hard_state` is saved and flushed. 2. `truncate_to` is done and flushed. 3. `snapshot_parts` are written. 4. `install`
-    is done, durable, and filled in. 5. `appends` are written, and a flush is started, whose end is told by core.flushed().
-    6. `send` goes out; it need not wait for the flush of 5, because the core speaks of a record's durability only after
-    flushed(). 7. Whoever waits for `finished` is answered. Then what the core's `high_watermark` passed may go to the
-    listener.
+    is done, durable, and filled in. 5. `appends` are written, and a flush starts; core.flushed() reports its end. 6. `send`
+    goes out; it need not wait for the flush of 5, because the core acknowledges a record only after flushed(). 7. The callers
+    that wait for `finished` get their answers. Then what the core's `high_watermark` passed may go to the listener.
     """
 
     hard_state: HardState | None = None

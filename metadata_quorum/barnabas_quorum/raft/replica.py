@@ -1,8 +1,8 @@
-"""The state of one replica, and the few steps by which it may change. Everything else in this room decides or speaks.
+"""The state of one replica, and the few steps that may change it. Everything else in this room decides or sends.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, random generators, log, network.
 Invariants: the epoch never falls; the vote lives here and not in a role, so that no change of role can forget it; the
-            voter set that counts is the last one in the log, and a cut brings the former one back.
+            voter set that counts is the last one in the log, and a truncation brings the former one back.
 Read next:  core.py (the cycle), then campaign.py, leading.py, following.py, downloading.py: the steps of each side, as
             functions of the replica.
 """
@@ -73,7 +73,7 @@ class Timing(Protocol):
 
 
 class Replica:
-    """What a replica of the metadata log knows, and what it has to say and to write before the next event."""
+    """What a replica of the metadata log knows, and what it has to send and to write before the next event."""
 
     __slots__ = (
         "appends",
@@ -133,22 +133,22 @@ class Replica:
         lost_end: LogEnd | None = None,
         own_endpoint: Voter | None = None,
     ) -> None:
-        """Start from what the disk holds.
+        """Start from what is on disk.
 
         Args:
             timing: the timers.
-            voters: the set before any Voters record: of the bootstrap checkpoint, or VoterSet.unknown().
+            voters: the set before any Voters record: from the bootstrap checkpoint, or VoterSet.unknown().
             hard_state, epoch_starts, end_offset, log_start: as the journal loaded them; all of it is durable.
             draw: uniform in [0, 1), for timers and the choice of a peer; the driver's, never a global one.
             now_ms: monotonic ms.
-            first_correlation: correlations start above it; needed where a reply to an earlier life could still arrive.
+            first_correlation: correlations start above it; needed where a reply to an earlier incarnation could still arrive.
             snapshots: the frozen ones, ascending, without 0-0. They agree with the log (snapshots.restart_point).
             voter_sets: the Voters records in the log with their offsets, ascending; before them, at log_start - 1, the
                 set of the snapshot at the log's start.
-            bootstrap: whom to ask for a leader besides the voters (controller.quorum.bootstrap.servers).
-            lost_end: where the log ended before its disk damaged it (damage.lost_end); None when it is whole.
-            own_endpoint: where this replica is reached, which it tells as leader whatever the voter set says: it may have moved
-                while it was down, and be the only one that can lead. None: the voter set knows.
+            bootstrap: servers to ask for a leader besides the voters (controller.quorum.bootstrap.servers).
+            lost_end: where the log ended before its disk damaged it (damage.lost_end); None when it is undamaged.
+            own_endpoint: this replica's address, which it announces as leader whatever the voter set says: it may have moved
+                while it was down, and be the only one that can lead. None: use the voter set's.
         """
         self.timing = timing
         self.draw = draw
@@ -162,7 +162,7 @@ class Replica:
         self.bootstrap = tuple(bootstrap)
         self.epoch = hard_state.epoch
         self.leader_id = hard_state.leader_id
-        """The leader of this epoch once known, also when it is lost or (this replica itself) resigned; -1 before."""
+        """The leader of this epoch once known, even if it is lost or is this replica and has resigned; -1 before."""
         self.voted = hard_state.voted
         self.log_start = log_start
         self.snapshots = list(snapshots)
@@ -178,9 +178,9 @@ class Replica:
         self.flushed_end = end_offset
         """Everything below is durable on this disk."""
         self.lost_end = lost_end
-        """How far the log reached before its disk damaged it, until it is as far again; None when nothing is missing."""
+        """How far the log reached before its disk damaged it, until it reaches that far again; None when nothing is missing."""
         self.high_watermark = snapshots[-1].end_offset if snapshots else Offset(0)
-        """Everything below is committed. A restart forgets it but for what a snapshot holds; the leader tells it again."""
+        """Everything below is committed. After a restart it is the snapshot's end until the leader sends it again."""
 
         self.hard_state_changed = False
         self.has_news = False
@@ -192,18 +192,18 @@ class Replica:
         self.install: SnapshotInstall | None = None
         self.download: Download | None = None
         self.bad_downloads = 0
-        """Given up since the last that was installed, or since this role began."""
+        """Downloads given up since the last installed one, or since this role began."""
         self.finished: list[VoterChangeResult] = []
         self.in_flight: Ready | None = None
-        """What the driver is doing; no event may come meanwhile."""
+        """What the driver is doing; no event may arrive meanwhile."""
         self.correlation = first_correlation
         self.fetch_correlation = 0
-        """Of the fetch in flight, of records or of a snapshot; 0 when there is none."""
+        """The correlation of the fetch in flight, of records or of a snapshot; 0 when there is none."""
         self.fetch_due_ms = now_ms
-        """When to fetch; while a fetch is in flight, when to give it up."""
+        """When to fetch; while a fetch is in flight, when to abandon it."""
         self.fetch_failures = 0
         self.asked = int(draw() * len(self.voters))
-        """Counts fetches that look for a leader, so that each goes to another voter; begins anywhere."""
+        """Counts fetches that look for a leader, so that each goes to another voter; starts at random."""
         self.role: Role = self._first_role(hard_state)
 
     def _first_role(self, state: HardState) -> Role:
@@ -238,13 +238,13 @@ class Replica:
 
     @property
     def is_sole_voter(self) -> bool:
-        """Whether an election needs nobody else."""
+        """Whether an election needs no other voter."""
         return self.is_voter and self.voters.majority == 1
 
     @property
     def may_campaign(self) -> bool:
-        """Whether this replica may run for election: not while it lacks what it has acknowledged, nor, knowing an epoch of a
-        recovered quorum, while its log does not reach the recovery: it names the former voters, and they would elect each other."""
+        """Whether this replica may run for election: not while it lacks acknowledged records; nor, if it knows an epoch of a
+        recovered quorum, while its log ends before the recovery: there it names the former voters, which would elect each other."""
         if self.lost_end is not None or is_before_recovery(self.history.last_epoch, known=self.epoch):
             return False
         return self.is_voter or membership.may_campaign(
@@ -253,28 +253,27 @@ class Replica:
 
     @property
     def vote_end(self) -> LogEnd:
-        """The end of the log that a candidate's is compared with: of the whole one, also when its disk has damaged it."""
+        """The log end to compare with a candidate's: that of the undamaged log, even if the disk has damaged it."""
         end = LogEnd(self.history.last_epoch, self.end_offset)
         return end if self.lost_end is None or self.lost_end < end else self.lost_end
 
     @property
     def live_leader_id(self) -> BrokerId:
-        """The leader of this epoch for whoever asks; -1 when unknown, or when it is me and I have resigned."""
+        """The leader of this epoch for replies; -1 when unknown, or when it is this replica and it has resigned."""
         if self.leader_id == self.me.id and self.role.__class__ is not Leader:
             return NO_BROKER
         return self.leader_id
 
     @property
     def leader_endpoint(self) -> Voter | None:
-        """The live leader with its address, when that is known here."""
+        """The live leader with its address, when known."""
         role = self.role
         if isinstance(role, Leader):
             return role.endpoint
         return role.endpoint if isinstance(role, Follower) else None
 
     def endpoint_of(self, key: ReplicaKey) -> Voter | None:
-        """The address for a message to this replica: it may be the leader, a voter of this or a former set, a bootstrap
-        server."""
+        """The address for a message to a replica: the leader, a voter of this or a former set, or a bootstrap server."""
         endpoint = self.leader_endpoint
         if endpoint is not None and endpoint.key == key:
             return endpoint
@@ -304,7 +303,7 @@ class Replica:
                     )
                 )
         elif self.snapshot_parts:
-            # Only a follower installs. What was not written yet has to be fetched again, if this leader comes back.
+            # Only a follower installs. It fetches unwritten parts again if this leader comes back.
             self.install = None
             self.snapshot_parts = []
             self.download = None
@@ -313,16 +312,16 @@ class Replica:
         self.fetch_failures = self.bad_downloads = 0
 
     def enter_epoch(self, epoch: Epoch, *, leader_id: BrokerId, voted: ReplicaKey | None) -> None:
-        """The only place that raises the epoch; a new epoch has no vote yet but the one given."""
+        """The only place that raises the epoch; a new epoch has no vote except the given one."""
         assert epoch > self.epoch, f"epoch {epoch} after {self.epoch}"
         self.epoch, self.leader_id, self.voted = epoch, leader_id, voted
         self.hard_state_changed = True
         self.download = None
 
     def become_unattached(self, epoch: Epoch) -> None:
-        """Of a higher epoch, whose leader is not known."""
-        # Whoever waits for an election goes on waiting for it: a replica that can never win must not, by raising its
-        # epoch again and again, keep the others from running.
+        """Enter a higher epoch whose leader is not known."""
+        # A replica that waits for an election keeps its deadline: a replica that can never win must not keep the others from
+        # running by raising its epoch again and again.
         role = self.role
         match role:
             case Unattached() | Prospective() | Candidate() | Resigned() if role.election_deadline_ms > self.now_ms:
@@ -333,7 +332,7 @@ class Replica:
         self.become(Unattached(deadline_ms))
 
     def become_follower(self, leader: Voter) -> None:
-        """Of the present epoch. The vote of this epoch stays."""
+        """Follow the leader of the present epoch. The vote of this epoch stays."""
         key = leader.key
         assert key.id != self.me.id, "nobody follows itself"
         assert self.leader_id in (NO_BROKER, key.id), f"epoch {self.epoch} led by {self.leader_id} and {key.id}"
@@ -343,8 +342,8 @@ class Replica:
         self.become(Follower(key, self.now_ms + self.timing.fetch_timeout_ms, endpoint=leader))
 
     def observe(self, epoch: Epoch, leader_id: BrokerId, endpoint: Voter | None) -> None:
-        """A peer knows a higher epoch, or the leader of this one. The endpoint may be one that no voter set here holds:
-        a replica that lags behind has not heard of the newest voters."""
+        """A peer knows a higher epoch, or the leader of this one. The endpoint may be in no voter set of this replica: one that
+        lags behind does not know the newest voters."""
         leader = endpoint if endpoint is not None else self.voters.by_id(leader_id)
         if leader is not None and leader.key.id == self.me.id:
             leader = None
@@ -361,7 +360,7 @@ class Replica:
         """Run for election soon instead of after the fetch timer. Pre-vote makes a wrong guess harmless."""
         if not role.is_leader_lost and self.may_campaign:
             role.is_leader_lost = True
-            # Never at once: one that cannot win comes back here after each refusal, a round trip later.
+            # Never at once: a replica that cannot win returns here after each refusal, a round trip later.
             delay_ms = election.lost_leader_delay_ms(
                 election_timeout_ms=self.timing.election_timeout_ms, draw=self.draw()
             )
@@ -370,7 +369,7 @@ class Replica:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def append(self, end_offset: Offset, payload: Any) -> None:
-        """As leader: write at the log's end."""
+        """Append at the log's end, as leader."""
         base_offset = self.end_offset
         self.history.assign(self.epoch, base_offset)
         self.end_offset = end_offset
@@ -378,9 +377,9 @@ class Replica:
         self.has_news = True
 
     def truncate(self, offset: Offset) -> None:
-        """Cut what no leader will ever commit; the voter set of the shorter log counts again."""
-        assert offset >= self.high_watermark, f"told to cut to {offset}, below the high watermark {self.high_watermark}"
-        assert offset < self.end_offset, f"told to cut to {offset}, the log ends at {self.end_offset}"
+        """Truncate what no leader will ever commit; the voter set of the shorter log counts again."""
+        assert offset >= self.high_watermark, f"truncation to {offset}, below the high watermark {self.high_watermark}"
+        assert offset < self.end_offset, f"truncation to {offset}, the log ends at {self.end_offset}"
         assert self.flushed_end == self.end_offset and not self.appends, "a cut meets a flush in flight"
         self.history.truncate_to(offset)
         self.end_offset = offset
@@ -396,7 +395,7 @@ class Replica:
         self.is_voter = self.me in self.voters
 
     def note_regained(self) -> None:
-        """The flushed log has grown: once it is as far as before the damage, this replica may be elected again."""
+        """The flushed log has grown: once it reaches as far as before the damage, this replica may be elected again."""
         if self.lost_end is None or LogEnd(self.history.last_epoch, self.flushed_end) < self.lost_end:
             return
         self.lost_end = None
@@ -407,7 +406,7 @@ class Replica:
     # --- drawn, counted, answered -------------------------------------------------------------------------------------
 
     def election_deadline_ms(self) -> int:
-        """When to run for election, drawn anew; at once for the only voter, never for an observer."""
+        """When to run for election, drawn each time; at once for the only voter, never for an observer."""
         if not self.may_campaign:
             return NEVER_MS
         if self.is_sole_voter:
@@ -417,18 +416,18 @@ class Replica:
         )
 
     def new_tally(self) -> Tally:
-        """My own vote if I have one, and everybody else to be asked now."""
+        """A tally with this replica's own vote, if it is a voter, and all other voters due now."""
         return Tally(
             {self.me} if self.is_voter else set(), set(), dict.fromkeys(self.voters.others(self.me), self.now_ms)
         )
 
     def backoff_ms(self) -> int:
-        """Longer with every fetch that failed since the last one that did not, and with every download."""
+        """Longer with every fetch that failed since the last success, and with every download."""
         failures = self.fetch_failures + self.bad_downloads
         return self.timing.retry_backoff_ms << min(failures, RETRY_BACKOFF_DOUBLINGS_MAX)
 
     def next_correlation(self) -> int:
-        """A number no request of this life has had."""
+        """A number that no request of this incarnation has had."""
         self.correlation += 1
         return self.correlation
 
@@ -439,11 +438,11 @@ class Replica:
         diverging: EpochStart | None = None,
         snapshot_id: SnapshotId | None = None,
     ) -> None:
-        """Reply with all that is written when there is neither an error nor anything to settle first."""
+        """Reply with all written records unless there is an error or a divergence or snapshot to settle first."""
         offset = request.fetch_offset
         has_records = error is ReplyError.NONE and diverging is None and snapshot_id is None
         role = self.role
-        is_told = not isinstance(role, Leader) or request.last_epoch > role.recovered_epoch or not role.recovered_epoch
+        may_know = not isinstance(role, Leader) or request.last_epoch > role.recovered_epoch or not role.recovered_epoch
         self.outbox.append(
             FetchReply(
                 request.correlation,
@@ -452,7 +451,7 @@ class Replica:
                 self.epoch,
                 self.live_leader_id,
                 error,
-                self.high_watermark if is_told else Offset(0),
+                self.high_watermark if may_know else Offset(0),
                 offset,
                 self.end_offset if has_records else offset,
                 diverging,

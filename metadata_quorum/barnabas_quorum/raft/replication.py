@@ -1,8 +1,8 @@
-"""The rules of replication: what is committed, and where two logs part.
+"""The rules of replication: what is committed, and where two logs diverge.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: the high watermark never falls; it first moves past the start of the leader's own epoch, never onto it,
-            so records of an older epoch commit only together with one of this (Raft 5.4.2, figure 8).
+            so records of an older epoch commit only together with one of this epoch (Raft 5.4.2, figure 8).
 Read next:  core.py.
 """
 
@@ -21,8 +21,8 @@ def next_high_watermark(
     """The new high watermark of a leader, or the old one.
 
     Args:
-        durable_ends: what each voter, the leader among them, has on disk.
-        majority: how many voters make one.
+        durable_ends: the end offset that each voter, the leader among them, has on disk.
+        majority: the number of voters in a majority.
         epoch_start: where the leader's epoch begins.
         high_watermark: the present one.
     """
@@ -38,15 +38,15 @@ def others_needed(*, majority: int, is_voter: bool) -> int:
 
 
 def heard_from_majority_ms(last_fetches_ms: Sequence[int], *, needed: int) -> int:
-    """Since when the leader has heard of enough voters: the least recent of the `needed` it heard from last."""
+    """Since when the leader has heard from enough voters: the oldest of the `needed` latest fetches."""
     return sorted(last_fetches_ms, reverse=True)[needed - 1]
 
 
 def divergence(history: EpochHistory, *, log_end: Offset, fetch_offset: Offset, last_epoch: Epoch) -> EpochStart | None:
-    """Where the leader's log parts from that of a replica which holds `last_epoch` up to `fetch_offset`.
+    """Where the leader's log diverges from that of a replica which has `last_epoch` up to `fetch_offset`.
 
     None when the replica's log is a prefix of the leader's; else the largest epoch not above last_epoch that the leader
-    has, and its end there. Whoever needs a snapshot (snapshots.needed) is not asked about.
+    has, and its end there. Not for a replica that needs a snapshot (snapshots.needed).
     """
     if fetch_offset == 0:
         return None
@@ -57,13 +57,13 @@ def divergence(history: EpochHistory, *, log_end: Offset, fetch_offset: Offset, 
 
 
 def truncation_offset(history: EpochHistory, *, log_end: Offset, diverging: EpochStart) -> Offset:
-    """Where a follower cuts its log after the leader named the end of an epoch; it may take several rounds."""
+    """Where a follower truncates its log after the leader named the end of an epoch; it may take several rounds."""
     mine = history.end_of(diverging.epoch, log_end=log_end)
     return min(diverging.start_offset, mine.start_offset)
 
 
 def is_continuation(reply: FetchReply, *, log_end: Offset, last_epoch: Epoch, epoch: Epoch) -> bool:
-    """Whether fetched records may be appended: they join the log's end, epochs ascend, none is above my own."""
+    """Whether fetched records may be appended: they start at the log's end, and epochs ascend up to `epoch`."""
     if reply.base_offset != log_end or not reply.epochs or reply.epochs[0].start_offset != log_end:
         return False
     previous = EpochStart(last_epoch, Offset(-1))

@@ -1,9 +1,9 @@
-"""What a replica can be, one class each, and the table of legal changes.
+"""The roles of a replica, one class each, and the table of legal changes.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: only Prospective becomes Candidate (KIP-996), only Candidate becomes Leader, a Leader leaves by Resigned or
-            by a higher epoch. The epoch, its leader and the vote are not here but in the core's hard state: so no
-            change of role within an epoch can forget a vote (the bug fixed in Kafka 4.0).
+            by a higher epoch. The epoch, its leader and the vote are in the core's hard state and not here, so no change of
+            role within an epoch can forget a vote (the bug fixed in Kafka 4.0).
 Read next:  election.py.
 """
 
@@ -16,13 +16,13 @@ from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
 
 NEVER_MS = 1 << 62
-"""A deadline that does not come."""
+"""A deadline that never comes."""
 NO_RECOVERY = Epoch(0)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Votes of one election. `resend_ms` holds the voters that have not answered, and when to ask them again."""
+    """Votes of one election. `resend_ms` has the voters that have not answered, and when to ask them again."""
 
     granted: set[ReplicaKey]
     rejected: set[ReplicaKey]
@@ -38,7 +38,7 @@ class Unattached:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks for pre-votes in its present epoch before it dares to raise it."""
+    """Asks for pre-votes in its present epoch before it raises it."""
 
     election_deadline_ms: int
     tally: Tally
@@ -54,14 +54,14 @@ class Candidate:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot on its way from the leader of this epoch, also while that leader is out of sight. It never goes on with
-    another leader, whose file may differ in its bytes."""
+    """A snapshot being downloaded from the leader of this epoch, even while that leader is unreachable. It never continues
+    with another leader, whose file may have different bytes."""
 
     snapshot_id: SnapshotId
     position: int = 0
-    """Bytes that have come."""
+    """Bytes received."""
     size: int = -1
-    """Of the whole file, as the first slice said; -1 before it."""
+    """Size of the whole file according to the first slice; -1 before it."""
 
 
 @dataclass(slots=True)
@@ -70,15 +70,15 @@ class Follower:
 
     leader: ReplicaKey
     fetch_deadline_ms: int
-    """Without a successful fetch until then the leader counts as lost."""
+    """The leader counts as lost unless a fetch succeeds before."""
     has_fetched: bool = False
-    """Whether a fetch from this leader succeeded in this epoch; then a pre-vote is refused."""
+    """Whether a fetch from this leader succeeded in this epoch; then this replica refuses pre-votes."""
     is_leader_lost: bool = False
-    """The leader resigned or its address is dead: a pre-vote is granted again. A hint only; a fetch takes it back."""
+    """The leader resigned or its address is dead: grant pre-votes again. Only a hint; a successful fetch clears it."""
     endpoint: Voter | None = None
-    """The leader with its address, which the voter set here need not hold."""
+    """The leader with its address, which need not be in this replica's voter set."""
     is_caught_up: bool = False
-    """Whether the last fetch left nothing committed out."""
+    """Whether the last fetch returned everything committed."""
 
 
 @dataclass(slots=True)
@@ -86,14 +86,14 @@ class ReplicaProgress:
     """One replica as the leader knows it; times in ms, -1 before the first."""
 
     end_offset: Offset
-    """Everything below is durable there, as its last fetch said."""
+    """Everything below is durable there, according to its last fetch."""
     last_fetch_ms: int
     last_caught_up_ms: int
     end_offset_at_last_fetch: Offset
-    """The leader's own end when that fetch came, also one that diverged or asked for a snapshot: who has reached it by the
-    next one was caught up then."""
+    """The leader's end when that fetch arrived, even one that diverged or asked for a snapshot: a replica that reaches it by the
+    next fetch was caught up then."""
     parked: FetchRequest | None = None
-    """A fetch with nothing to answer yet."""
+    """A fetch that waits because there is nothing to answer yet."""
     parked_until_ms: int = NEVER_MS
     begin_due_ms: int = NEVER_MS
     """When BeginQuorumEpoch is sent (again), unless it fetches before; voters only."""
@@ -102,7 +102,7 @@ class ReplicaProgress:
 
 @dataclass(slots=True)
 class Leader:
-    """Writes the log of its epoch and counts who has it."""
+    """Writes the log of its epoch and counts the replicas that have it."""
 
     epoch_start: Offset
     """Only records from here on commit by count (Raft 5.4.2); the first is the LeaderChange record."""
@@ -111,14 +111,14 @@ class Leader:
     """The other voters."""
     observers: dict[ReplicaKey, ReplicaProgress] = field(default_factory=dict)
     endpoint: Voter | None = None
-    """This replica with its address, also while it is being removed from the voter set."""
+    """This replica with its address, even while it is being removed from the voter set."""
     pending: VoterChange | None = None
-    """The change of the voter set that somebody waits for."""
+    """The change of the voter set that a caller waits for."""
     recovered_epoch: Epoch = NO_RECOVERY
-    """Of the last recovery of the quorum in its log. What lies below may have been decided otherwise by voters that were lost, and
-    what makes that harmless stands right behind: nobody is told that the one is committed before it has the other."""
+    """The offset of the last quorum recovery in its log. Lost voters may have decided otherwise about what lies below; the
+    records right behind make that harmless. So no replica learns that the former is committed before it has the latter."""
     urgent_end: Offset = NO_OFFSET
-    """Up to here commits are told to the replicas at once, beyond with the next answer that they get anyway."""
+    """The replicas learn of commits up to here at once, of later ones with the next answer that they get anyway."""
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Resigned:
 
     election_deadline_ms: int
     successors: tuple[ReplicaKey, ...]
-    """Best first; the order tells each voter how long to wait before it runs."""
+    """Best first; the order determines how long each voter waits before it runs."""
     resend_ms: dict[ReplicaKey, int]
     """The voters that have not acknowledged EndQuorumEpoch."""
 

@@ -1,11 +1,11 @@
-"""The rules of snapshots: who needs one, which may be taken, when the log may lose its beginning.
+"""The rules of snapshots: which replica needs one, which may be taken, when the log's beginning may be deleted.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, files, network.
-Invariants: a snapshot holds committed records only; once the log does not begin at 0 there is a snapshot that ends where
-            it begins, and it is the oldest one.
+Invariants: a snapshot contains committed records only; once the log does not begin at 0, the oldest snapshot ends where it
+            begins.
 Read next:  downloading.py.
 
-The bootstrap checkpoint 0-0 is no snapshot in this sense: it is never listed, never sent (KIP-853).
+The bootstrap checkpoint 0-0 is not a snapshot in this sense: it is never listed and never sent (KIP-853).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def needed(
     """The snapshot that a replica must have before it can fetch at `fetch_offset`, whose log ends in `last_epoch`.
 
     None when it can be served from the log. An empty replica gets a snapshot whenever there is one: it is cheaper than
-    the log (KIP-630; KIP-853 for the empty replica). The latest is given, so that the least is left to fetch.
+    the log (KIP-630; KIP-853 for the empty replica). It gets the latest one, which leaves the least to fetch.
     """
     if not snapshots:
         return None
@@ -46,24 +46,26 @@ def refusal(
     log_start: Offset,
     high_watermark: Offset,
 ) -> str | None:
-    """Why this snapshot may not be taken (or, just taken, not be kept); None when it may (KIP-630)."""
+    """Why this snapshot must not be taken (or, if just taken, not kept); None when it may (KIP-630)."""
     end_offset, epoch = snapshot_id
     if end_offset > high_watermark:
-        return f"snapshot {snapshot_id} holds records that are not committed (the high watermark is {high_watermark})"
+        return (
+            f"snapshot {snapshot_id} contains records that are not committed (the high watermark is {high_watermark})"
+        )
     if end_offset < log_start or end_offset == 0:
         return f"snapshot {snapshot_id} ends before the log's start {log_start}"
     if snapshot_id in snapshots:
-        return f"snapshot {snapshot_id} is there already"
+        return f"snapshot {snapshot_id} already exists"
     if history.epoch_before(end_offset) != epoch:
         return f"snapshot {snapshot_id} names an epoch that did not write offset {end_offset - 1}"
     if epoch < (recovered := history.recovered_epoch()):
-        # Whoever begins with it would have the uncertain end of the survivor's log without the gap behind it.
+        # A replica that begins with it would have the uncertain end of the survivor's log without the gap behind it.
         return f"snapshot {snapshot_id} ends before the quorum was recovered, in epoch {recovered}"
     return None
 
 
 class SnapshotFile(NamedTuple):
-    """A snapshot as cleaning sees it."""
+    """A snapshot, with what cleaning needs to know."""
 
     snapshot_id: SnapshotId
     size_bytes: int
@@ -74,13 +76,13 @@ class SnapshotFile(NamedTuple):
 def next_log_start(
     files: Sequence[SnapshotFile], *, log_bytes: int, now_ms: int, bytes_max: int, age_ms_max: int
 ) -> SnapshotId | None:
-    """The snapshot at which the log may begin, so that older snapshots go; None when all may stay (KIP-630).
+    """The snapshot at which the log may begin, so that older snapshots can be deleted; None when all may stay (KIP-630).
 
-    One step: the driver asks again after it has obeyed. The newest snapshot always stays.
+    One step at a time: the driver calls it again after each deletion. The newest snapshot always stays.
 
     Args:
-        files: ascending; `log_bytes` the log's size beside them; `now_ms` wall clock.
-        bytes_max, age_ms_max: the retention (metadata.max.retention.bytes, .ms); negative is without limit.
+        files: ascending; `log_bytes` is the size of the log beside them; `now_ms` is wall clock.
+        bytes_max, age_ms_max: the retention (metadata.max.retention.bytes, .ms); negative means no limit.
     """
     if len(files) < 2:
         return None
@@ -93,14 +95,14 @@ def next_log_start(
 def restart_point(
     snapshots: Sequence[SnapshotId], *, epoch_starts: Sequence[EpochStart], log_start: Offset, end_offset: Offset
 ) -> SnapshotId | None:
-    """The snapshot at which the log must be restarted empty when the disk is opened; None when log and snapshots agree.
+    """The snapshot at which the log must restart empty when the disk is opened; None when log and snapshots agree.
 
-    A crash may come after a download was frozen and before the log was restarted. A snapshot is committed, so a log that
-    ends before it or has another epoch there is stale or divergent, however high its own epochs are.
+    A crash may come between freezing a download and restarting the log. A snapshot is committed, so a log that ends before it
+    or has another epoch there is stale or divergent, however high its own epochs are.
 
     Args:
         snapshots: frozen ones on the disk, ascending, without 0-0.
-        epoch_starts, log_start, end_offset: of the log as it was found.
+        epoch_starts, log_start, end_offset: the log's, as found.
     """
     if not snapshots:
         return None

@@ -1,4 +1,4 @@
-"""Who votes: replicas by (id, directory id), their endpoints, and the arithmetic of a majority.
+"""The voters: replicas by (id, directory id), their endpoints, and the arithmetic of a majority.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, log, network.
 Invariants: a voter set is immutable; a wiped disk has a new directory id and so is another replica (KIP-853).
@@ -14,7 +14,7 @@ from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, Offset, Uuid
 
 
 class ReplicaKey(NamedTuple):
-    """One replica of the metadata log: the node, and the disk it keeps the log on."""
+    """One replica of the metadata log: the node, and the disk with its log."""
 
     id: BrokerId
     directory_id: Uuid
@@ -40,11 +40,11 @@ class Voter(NamedTuple):
 
 
 REMOVED_MAX = 1000
-"""So many removed replicas a voter set remembers, the newest; each is the act of an operator or a lost disk."""
+"""The most removed replicas that a voter set remembers, the newest; an operator or a lost disk removed each."""
 
 
 class VoterSet:
-    """The voters, by id and by key; equal when they hold the same voters and remember the same removals."""
+    """The voters, by id and by key; equal when they have the same voters and remember the same removals."""
 
     __slots__ = ("_by_id", "keys", "kraft_version", "majority", "removed", "voters")
 
@@ -61,7 +61,7 @@ class VoterSet:
             raise ValueError("a quorum needs at least one voter")
         self._by_id = {voter.key.id: voter for voter in ordered}
         if len(self._by_id) != len(ordered):
-            raise ValueError("a voter id occurs twice")
+            raise ValueError("the set contains a voter id twice")
         self.voters = ordered
         self.keys = tuple(voter.key for voter in ordered)
         self.majority = len(ordered) // 2 + 1
@@ -70,7 +70,7 @@ class VoterSet:
 
     @classmethod
     def unknown(cls) -> VoterSet:
-        """What a replica has that was formatted without voters, until it finds a leader: no voters, kraft.version 0."""
+        """The set of a replica formatted without voters, until it finds a leader: no voters, kraft.version 0."""
         made = cls.__new__(cls)
         made._by_id, made.voters, made.keys = {}, (), ()
         made.majority, made.kraft_version, made.removed = 1, 0, ()
@@ -80,7 +80,7 @@ class VoterSet:
     def parse(cls, text: str) -> VoterSet:
         """Read `id@host:port:directory-id,…` (the form of `storage format --initial-controllers`).
 
-        Raises ValueError that names the faulty part. IPv6 hosts stand in square brackets.
+        Raises ValueError that names the faulty part. IPv6 hosts are in square brackets.
         """
         return cls([_parse_voter(part.strip()) for part in text.split(",") if part.strip()], kraft_version=1)
 
@@ -119,13 +119,13 @@ class VoterSet:
         return tuple(other for other in self.keys if other != key)
 
     def with_voter(self, voter: Voter) -> VoterSet:
-        """This set and one more, or one at another address; if it was removed once, that is forgotten."""
+        """This set with one more voter, or one at a new address; forgets an earlier removal of it."""
         kept = [other for other in self.voters if other.key.id != voter.key.id]
         removed = [key for key in self.removed if key != voter.key]
         return VoterSet([*kept, voter], kraft_version=self.kraft_version, removed=removed)
 
     def without_voter(self, key: ReplicaKey) -> VoterSet:
-        """This set but for one, which is remembered as removed. Raises ValueError when none would be left."""
+        """This set without one voter, remembered as removed. Raises ValueError when none would be left."""
         kept = [other for other in self.voters if other.key != key]
         removed = [other for other in self.removed if other != key]
         return VoterSet(kept, kraft_version=self.kraft_version, removed=[*removed, key][-REMOVED_MAX:])
@@ -136,10 +136,10 @@ class VoterSet:
 
 
 class VoterHistory:
-    """Which voter set counts from which offset on, so that cutting the log brings the former one back.
+    """Which voter set counts from which offset on, so that truncating the log brings the former one back.
 
-    The last set counts, committed or not (KIP-853). An entry stands at the offset of its Voters record; the set that was
-    there before any record (bootstrap, static configuration) stands at -1. A snapshot's set stands before its end.
+    The last set counts, committed or not (KIP-853). An entry has the offset of its Voters record; the set before any record
+    (bootstrap, static configuration) has offset -1. A snapshot's set has the offset before its end.
     """
 
     __slots__ = ("_entries",)
@@ -174,12 +174,12 @@ class VoterHistory:
             self._entries.pop()
 
     def forget_before(self, offset: Offset) -> None:
-        """The log begins at offset now: of the earlier sets only the last is kept."""
+        """The log begins at offset now: keep only the last of the earlier sets."""
         first = max((i for i, (at, _) in enumerate(self._entries) if at < offset), default=0)
         del self._entries[:first]
 
     def restart(self, offset: Offset, voters: VoterSet | None) -> None:
-        """The log was replaced by a snapshot that ends at offset and holds this set (None: it holds none)."""
+        """A snapshot that ends at offset replaced the log; `voters` is its set, None if it has none."""
         self._entries = [self._entries[0]] if voters is None else [(Offset(offset - 1), voters)]
 
     def entries(self) -> tuple[tuple[Offset, VoterSet], ...]:
