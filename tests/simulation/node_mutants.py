@@ -562,7 +562,10 @@ def _repaired_replica_keeps_the_producers_it_had_read(patch: pytest.MonkeyPatch)
 
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
-    """A planted bug. test_seed: where the tests begin to search; None leaves it to `make sim-mutants`."""
+    """A planted bug.
+
+    test_seed: where the tests begin to search: at a seed that found it when this was written. None leaves it to `make sim-mutants`.
+    """
 
     bug: str
     plant: Plant
@@ -573,29 +576,29 @@ MUTANTS = (
     NodeMutant(
         "clients are served before the broker is unfenced", _clients_are_served_before_the_broker_is_unfenced, 7000
     ),
-    NodeMutant("an earlier life's registration opens the gate", _registration_of_an_earlier_life_opens_the_gate, 7000),
-    NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, 7020),
-    NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, 7000),
+    NodeMutant("an earlier life's registration opens the gate", _registration_of_an_earlier_life_opens_the_gate, 7001),
+    NodeMutant("a late controller gives no time back", _late_controller_gives_no_time_back, 7028),
+    NodeMutant("anybody may join the ISR, its end unchecked", _anybody_may_join_the_isr, 7005),
     NodeMutant("a replaced disk is taken for the old one", _replaced_disk_is_taken_for_the_old_one),
     NodeMutant("a fetch of an earlier life counts (KIP-903)", _fetch_of_an_earlier_life_counts),
     NodeMutant("HW counts what the leader has not flushed", _leader_counts_what_it_has_not_flushed, 7000),
     NodeMutant("a follower fetches on before its flush", _follower_fetches_on_before_its_flush, 7000),
-    NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, 7000),
+    NodeMutant("a leader takes a fetch ahead for flushed", _leader_takes_the_fetch_offset_for_flushed, 7003),
     NodeMutant("a flush tells before it is done", _flush_tells_before_it_is_done),
     NodeMutant("acks=all is answered by the leader alone", _acks_all_is_answered_by_the_leader_alone, 7000),
     NodeMutant("a joiner counts only once the controller agreed", _joiner_counts_only_when_the_controller_agreed),
     NodeMutant("a leaver counts no more before it agreed", _leaver_stops_counting_before_the_controller_agreed),
     NodeMutant("the HW passes below min ISR", _high_watermark_passes_below_min_isr),
-    NodeMutant("a leader never tells a follower to truncate", _leader_never_tells_a_follower_to_truncate, 7000),
+    NodeMutant("a leader never tells a follower to truncate", _leader_never_tells_a_follower_to_truncate, 7002),
     NodeMutant("a follower does not truncate when told", _follower_does_not_truncate),
     NodeMutant("a follower truncates to its HW (KIP-101)", _follower_truncates_to_its_high_watermark, 7000),
     NodeMutant("leader epochs stay when the log is cut", _epochs_stay_when_the_log_is_cut),
     NodeMutant("producer state stays when the log is cut", _producers_stay_when_the_log_is_cut),
-    NodeMutant("a restart forgets producers", _duplicates_are_forgotten_by_a_restart, 7000),
+    NodeMutant("a restart forgets producers", _duplicates_are_forgotten_by_a_restart, 7006),
     NodeMutant("duplicates are not looked for", _duplicates_are_not_looked_for),
-    NodeMutant("a new leader takes its log for committed", _new_leader_takes_its_whole_log_for_committed, 7000),
+    NodeMutant("a new leader takes its log for committed", _new_leader_takes_its_whole_log_for_committed, 7003),
     NodeMutant("a new leader names an older end (KIP-207)", _new_leader_names_an_older_end),
-    NodeMutant("the HW checkpoint is ahead", _high_watermark_checkpoint_is_ahead, 7000),
+    NodeMutant("the HW checkpoint is ahead", _high_watermark_checkpoint_is_ahead, 7005),
     NodeMutant("a topic made again takes the old checkpoints", _topic_made_again_takes_the_old_checkpoints),
     NodeMutant("a topic made again takes the old log", _log_of_a_deleted_topic_is_taken_over),
     NodeMutant("a follower's HW passes its log", _follower_takes_the_leaders_high_watermark_unclamped),

@@ -18,7 +18,7 @@ from tests.simulation.raft_simulator import NEVER_US, Figures, Simulation, Swarm
 from tests.simulation.side_by_side import CORES, chosen, drop, processes, telling
 
 FIRST_SEED = 1
-SEEDS = 100
+SEEDS = 50
 STEPS = 5_000
 
 
