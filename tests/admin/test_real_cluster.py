@@ -121,7 +121,7 @@ def test_acls_users_and_quotas_are_kept_shown_and_deleted(commands: Cli) -> None
     commands.run("quota", "set", "producer_byte_rate=1000", "--user", "alice")
     expected = [{"entity": {"user": "alice"}, "quotas": {"producer_byte_rate": 1000.0}}]
     assert commands.json("quota", "list")["quotas"] == expected
-    assert b"known are" in commands.run("quota", "set", "producer_bite_rate=1", "--user", "alice", status=1).stderr
+    assert b"the keys are" in commands.run("quota", "set", "producer_bite_rate=1", "--user", "alice", status=1).stderr
     commands.run("quota", "set", "producer_byte_rate=", "--user", "alice")
     assert commands.json("quota", "list")["quotas"] == []
 
