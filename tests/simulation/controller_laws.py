@@ -31,10 +31,10 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from barnabas_quorum.image.metadata import MetadataImage
-from barnabas_quorum.raft.messages import VoteReply
-from barnabas_quorum.raft.voters import VoterSet
+from barnabas_quorum.raft.messages import HardState, VoteReply
+from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_quorum.records import ReplicaFault
-from barnabas_wire.kafka.ids import BrokerId, Offset, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from tests.simulation.partition_model import LawBroken
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class ControllerLaws:
         self._partition_epochs: dict[tuple[Uuid, int, int], bytes] = {}
         self._leaders_of_partitions: dict[tuple[Uuid, int, int], BrokerId] = {}
         self._broker_epochs: dict[tuple[int, bool], dict[Uuid, int]] = {}
+        self._promised: dict[ReplicaKey, tuple[Epoch, ReplicaKey | None]] = {}
+        """Epoch and vote that each replica has last answered with."""
         self._producer_blocks: list[tuple[int, int]] = []
         """(first id, one past the last) of every block that was handed out, in order."""
         self.newest: MetadataImage = MetadataImage.EMPTY
@@ -92,12 +94,37 @@ class ControllerLaws:
                 self._high_watermarks[key] = now
                 self._check_voters(node, now)
 
+    def on_opened(self, node: ControllerNode, state: HardState) -> None:
+        """R2, R3: a start reads the epoch and the vote with which the replica has answered. (A quorum that is recovered begins in
+        an epoch of its own, and who rejoins it begins anew.)"""
+        epoch, voted = self._promised.get(node.member.key, (state.epoch, None))
+        if (
+            self._checks_mechanisms
+            and self._run.recovery is None
+            and (state.epoch < epoch or (state.epoch == epoch and voted not in (None, state.voted)))
+        ):
+            raise LawBroken(
+                "R2 epoch and vote outlive a restart", f"node {node.id} reads {state}, it said {epoch}, {voted}"
+            )
+
     def on_quorum_reply(self, node: ControllerNode, reply: Any) -> None:
-        """R3, of what a replica is about to say."""
+        """R1, R3, of what a replica is about to say."""
         if not self._checks_mechanisms or not node.is_up:
             return
         saved = node.quorum._log.hard_state
         is_vote = isinstance(reply, VoteReply) and reply.is_granted and not reply.is_pre_vote
+        if self._run.recovery is None:
+            key = node.member.key  # another once its disk is replaced
+            epoch, voted = self._promised.get(key, (reply.epoch, None))
+            if reply.epoch < epoch:
+                raise LawBroken(
+                    "R2 the epoch of a replica never falls, over a restart neither", f"{reply} after {epoch}"
+                )
+            if reply.epoch > epoch:
+                voted = None
+            if is_vote and voted not in (None, reply.target):
+                raise LawBroken("R1 a replica votes once in an epoch, over a restart too", f"{reply} after {voted}")
+            self._promised[key] = (max(epoch, reply.epoch), reply.target if is_vote else voted)
         if saved.epoch < reply.epoch or (is_vote and saved.epoch == reply.epoch and saved.voted != reply.target):
             raise LawBroken("R3 epochs and votes are on the disk before they are told", f"{reply} with {saved}")
 

@@ -205,6 +205,8 @@ class ControllerNode:
         log, was_former = await open_log(directory, open_it=open_it, open_disk=lambda: disk)
         if was_former:
             self.forget_log()
+        else:
+            run.laws.on_opened(self, log.hard_state)
         ended: asyncio.Future[None] = loop.create_future()
 
         def note(found: Incarnation) -> None:
