@@ -2,7 +2,7 @@
 
 May touch:  hosted partitions, loop timers.          Must not touch: sockets, metadata, appends.
 Invariants: a fetch is answered at most once, never after its Cancel; file ranges that are not sent are released here.
-Read next:  partition.py `fetch`, purgatory.py, throttle.py.
+Read next:  reads.py (what one partition gives), purgatory.py, throttle.py.
 
 Not obvious:
 - The HW travels to followers with the next data. Where nothing follows, it is pushed HIGH_WATERMARK_PUSH_MS after it moved by
@@ -67,7 +67,8 @@ class Fetches:
         The returned Cancel forgets it (connection gone). Ranges in the outcomes are the receiver's to release.
         """
         replica_id = request.replica_id
-        if replica_id >= 0:
+        is_follower = replica_id >= 0
+        if is_follower:
             if self._is_from_earlier_life(request):
                 respond([self._refuse_earlier_life(request, topic, number) for topic, _, number, *_ in partitions])
                 return _nothing
@@ -83,7 +84,8 @@ class Fetches:
         """`fetch` of one partition: the usual poll of a consumer, flat, since its price is our own steps."""
         topic, _, number, _, _, _, _, _, _ = spec
         partition = self._hosted.partitions.get((topic, number))
-        if partition is None or request.replica_id >= 0:
+        is_follower = request.replica_id >= 0
+        if partition is None or is_follower:
             return self.fetch(request, (spec,), respond)
         bytes_max = self._config.fetch_bytes_max
         if request.max_bytes < bytes_max:
@@ -93,7 +95,11 @@ class Fetches:
         )
         size_bytes = outcome.size_bytes
         if size_bytes < request.min_bytes and request.max_wait_ms > 0:
-            if outcome.error is None and outcome.diverging_epoch is None and outcome.preferred_read_replica < 0:
+            if (
+                outcome.error is None
+                and outcome.diverging_epoch is None
+                and outcome.preferred_read_replica == NO_BROKER
+            ):
                 _release([outcome])
                 return self._park(request, (spec,), respond)
         elif size_bytes:
@@ -120,10 +126,11 @@ class Fetches:
         """Read all partitions: outcomes, bytes found, and whether one of them cannot wait (error, divergence)."""
         get = self._hosted.partitions.get
         replica_id = request.replica_id
+        is_follower = replica_id >= 0
         limit = request.max_bytes
         now_ms = 0
         is_throttled = False
-        if replica_id >= 0:
+        if is_follower:
             now_ms = int(self._loop.time() * 1000)
             throttle = self._throttle
             is_throttled = throttle.is_on and throttle.ready_at_ms(now_ms) > now_ms
@@ -176,18 +183,19 @@ class Fetches:
         self._answer(parked.request.replica_id, outcomes, parked.respond)
 
     def _answer(self, replica_id: BrokerId, outcomes: list[FetchOutcome], respond: RespondFetch) -> None:
+        is_consumer = replica_id < 0
         total_bytes = 0
         throttled_bytes = 0
         get = self._hosted.partitions.get
         for outcome in outcomes:
             size_bytes = outcome.size_bytes
-            if outcome.error is not None or (not size_bytes and replica_id < 0):
+            if outcome.error is not None or (not size_bytes and is_consumer):
                 continue
             partition = get((outcome.topic, outcome.partition))
             if partition is None:
                 continue
             total_bytes += size_bytes
-            if replica_id < 0:
+            if is_consumer:
                 partition.traffic.bytes_out += size_bytes
                 continue
             partition.sent_high_watermarks[replica_id] = outcome.high_watermark
@@ -195,10 +203,10 @@ class Fetches:
                 throttled_bytes += size_bytes
         if throttled_bytes:
             self._throttle.take(throttled_bytes, self._now_ms())
-        if replica_id >= 0:
-            self._stats.follower_fetched_bytes += total_bytes
-        else:
+        if is_consumer:
             self._stats.fetched_bytes += total_bytes
+        else:
+            self._stats.follower_fetched_bytes += total_bytes
         respond(outcomes)
 
     def _is_throttled(self, partition: Partition, replica_id: BrokerId) -> bool:
