@@ -107,7 +107,7 @@ def fetch_from(
             parts, size_bytes, _, _ = log.read(
                 offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due
             )
-            if is_repeat:
+            if is_repeat and parts:  # none: the answers before this one filled what the whole may bring
                 _note_repeat(partition, request.replica_id, offset)
         marks = (high_watermark, high_watermark, log_start)
         return new_tuple(

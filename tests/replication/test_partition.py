@@ -632,4 +632,7 @@ def test_a_follower_that_asks_again_for_what_it_was_sent_makes_its_leader_look_a
     for flushed in (1, 1, 1, 1, 1, 1, 1, 2, 3):
         bench.fetch(2, 4, flushed=flushed)
     assert bench.host.suspected == [0], "one whose flush is slow was not sent the same again"
+    for _ in range(SUSPECT_REPEATS + 1):
+        assert not bench.fetch(2, 3, bytes_left=1).size_bytes
+    assert bench.host.suspected == [0], "one whose batch had no room in the answer was not sent it"
     bench.close()

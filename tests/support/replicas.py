@@ -191,8 +191,9 @@ class PartitionBench:
         leader_epoch: int = -1,
         broker_epoch: int | None = None,
         flushed: int = -1,
+        bytes_left: int | None = None,
     ) -> FetchOutcome:
-        """One fetch of a follower (or a consumer: replica -1)."""
+        """One fetch of a follower (or a consumer: replica -1); bytes_left: what earlier partitions left of the whole answer."""
         request = FetchSpec(
             replica_id=BrokerId(replica),
             replica_epoch=self.host.epochs.get(replica, -1) if broker_epoch is None else broker_epoch,
@@ -211,8 +212,8 @@ class PartitionBench:
             self.partition,
             spec,
             request,
-            bytes_max=1 << 20,
-            is_one_batch_due=True,
+            bytes_max=1 << 20 if bytes_left is None else bytes_left,
+            is_one_batch_due=bytes_left is None,
             is_first_look=True,
             now_ms=self.host.time_ms,
         )
