@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from barnabas_log import checkpoints
+from barnabas_log import checkpoints, repair, retiring
 from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
@@ -581,7 +581,7 @@ class LogManager:
         directory = self._homes.get(log)
         if directory is None or directory.error is not None:
             return False
-        file = log.replace_damaged(damage, batches)
+        file = repair.replace_damaged(log, damage, batches)
         try:
             await self._disk.flush([file])
         except OSError as error:
@@ -615,7 +615,7 @@ class LogManager:
             return False
         for base_offset in state.unread:
             directory.scrub.request(log, base_offset)
-        return not state.unread and log.adopt_producers(state, cuts=cuts)
+        return not state.unread and repair.adopt_producers(log, state, cuts=cuts)
 
     def scrub_stats(self) -> dict[str, ScrubStats]:
         """Counters of the scrub by directory path."""
@@ -633,7 +633,7 @@ class LogManager:
 
     def _retire(self, log: UnifiedLog) -> None:
         try:
-            self.stats.segments_retired += log.apply_retention(self._clock_ms())
+            self.stats.segments_retired += retiring.apply_retention(log, self._clock_ms())
         except (StorageFailed, OutOfDescriptors):
             return  # the log has told its listener, or is looked at again next time
         removals = log.take_removals()

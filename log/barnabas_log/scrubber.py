@@ -28,16 +28,18 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from barnabas_log import repair
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
 from barnabas_log.offset_index import OffsetIndex
 from barnabas_log.recovery import rebuild_segment
+from barnabas_log.repair import CheckableSegment
 from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange, SegmentCheck, SegmentName, is_time_index_sound, pause_s, plan_pass
 from barnabas_log.segment import REPAIR_SUFFIX, LogSegment
 from barnabas_log.time_index import TimeIndex
-from barnabas_log.unified_log import CheckableSegment, UnifiedLog
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -112,7 +114,7 @@ class Scrubber:
 
         Raises OSError.
         """
-        checkable = log.checkable(base_offset)
+        checkable = repair.checkable(log, base_offset)
         if checkable is None:
             return False
         job = _Job(self._disk, checkable)
@@ -135,7 +137,7 @@ class Scrubber:
                         took_s=loop.time() - began_s,
                     )
                 )
-        if not log.is_unchanged(checkable):
+        if not repair.is_unchanged(log, checkable):
             return False
         await self._take_in(log, checkable, job)
         return True
@@ -149,17 +151,17 @@ class Scrubber:
                 logger.error("%s: damaged in %s: %s", log.topic_partition, checkable.path, damage)
             await self.save()
             self._on_damage(log)
-        if not job.is_index_sound and not job.damages and log.is_unchanged(checkable):
+        if not job.is_index_sound and not job.damages and repair.is_unchanged(log, checkable):
             await self._rebuild_indexes(log, checkable)
 
     async def _rebuild_indexes(self, log: UnifiedLog, checkable: CheckableSegment) -> None:
         logger.warning("%s: an index of %s is damaged, making it again", log.topic_partition, checkable.path)
         await self._disk.run(_write_indexes, self._disk, log, checkable)
-        if not log.is_unchanged(checkable):
+        if not repair.is_unchanged(log, checkable):
             return
         for path in (checkable.index_path, checkable.time_index_path):
             self._disk.rename(path + REPAIR_SUFFIX, path)
-        log.reload_indexes(checkable.facts.base_offset)
+        repair.reload_indexes(log, checkable.facts.base_offset)
         self.stats.indexes_rebuilt += 1
 
     # -- the pass --------------------------------------------------------------------------------------------------
@@ -266,7 +268,7 @@ class Scrubber:
             logger.error("%s cannot be read (%s): scrubbing from the beginning", self._path, error)
 
     def _restore(self, log: UnifiedLog, damage: DamagedRange) -> None:
-        checkable = log.checkable(damage.segment)
+        checkable = repair.checkable(log, damage.segment)
         if checkable is None:
             return
         known = [each for each in log.damage if each.segment == damage.segment]

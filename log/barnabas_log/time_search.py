@@ -2,7 +2,7 @@
 
 May touch:  the held files and copied indexes it was given.   Must not touch: the log, which goes on meanwhile.
 Invariants: it sees the log as it was when the search was made, and later appends perhaps; its files stay open until `close`.
-Read next:  unified_log.py search_by_time, which picks the segments on the loop.
+Read next:  segment.py, which searches one segment.
 
 Opening a batch decompresses it (up to the bound of iterate_records), and what is old is read from the disk: on the loop one
 request held up every connection for as long as both take.
@@ -10,9 +10,12 @@ request held up every connection for as long as both take.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
+from barnabas_log.errors import NoRoom
 from barnabas_log.segment import LogSegment
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
 
 
@@ -67,3 +70,32 @@ class TimeSearch:
             segment.close_indexes()
             segment.file.release()
         self._segments = ()
+
+
+def search_by_time(log: UnifiedLog, timestamp_ms: int | None) -> TimeSearch:
+    """A search for the first record at or after the time, None: for the greatest time. To be run off the loop, then closed.
+
+    Only the segment of the log start may turn out not to have what its greatest time promises; the next that promises it
+    surely does. Raises StorageFailed or OutOfDescriptors.
+    """
+    with contextlib.suppress(NoRoom):
+        log.write_pending()
+    start, segments = log.log_start_offset, log.segments
+    chosen: list[LogSegment] = []
+    first = segments.floor(start)
+    try:
+        wanted_ms = timestamp_ms
+        if wanted_ms is None:
+            wanted_ms = max((each.max_timestamp[0] for each in segments if each.base_offset >= start), default=0)
+        for segment in segments:
+            if segment.base_offset < start and segment is not first:
+                continue
+            is_sure = segment.base_offset >= start
+            if segment.max_timestamp[0] >= wanted_ms or (timestamp_ms is None and not is_sure):
+                chosen.append(segment.freeze())
+                if is_sure:
+                    break
+    except OSError as error:
+        TimeSearch(chosen, log_start_offset=start).close()
+        raise log.failed_by(error) from error
+    return TimeSearch(chosen, log_start_offset=start)

@@ -57,13 +57,10 @@ from barnabas_log.recovery import (
     note_producer,
     rebuild_segment,
     recover_log,
-    replay_producers,
 )
-from barnabas_log.retention import SegmentFacts, deletable_count
 from barnabas_log.room import is_no_room
-from barnabas_log.scrub import CheckFacts, DamagedRange
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, BatchPlace, LogSegment, segment_path
-from barnabas_log.time_search import TimeSearch
+from barnabas_log.scrub import DamagedRange
+from barnabas_log.segment import BatchPlace, LogSegment
 from barnabas_log.validator import check_is_one_batch, check_producer_batch
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
@@ -127,18 +124,6 @@ class LogRead(NamedTuple):
     """Of the first batch, which holds the asked offset; the asked offset when there is nothing."""
     next_offset: Offset
     """Where to read on: the offset after the last batch, or the asked offset when there is nothing."""
-
-
-class CheckableSegment(NamedTuple):
-    """A segment as it is at one moment, for a check of its bytes elsewhere."""
-
-    facts: CheckFacts
-    path: str
-    index_path: str
-    time_index_path: str
-    segment: LogSegment
-    cuts: int
-    """Truncations of the log until then."""
 
 
 class LogListener(Protocol):
@@ -219,15 +204,15 @@ class UnifiedLog:
         """Offset that the next record gets."""
         self.durability = Durability(disk, directory, end_offset=recovered.log_end_offset, is_new=is_new)
         self.high_watermark = min(max(high_watermark, recovered.log_start_offset), recovered.log_end_offset)
-        self._disk = disk
-        self._segments = recovered.segments
-        self._active = recovered.segments.active
+        self.disk = disk
+        self.segments = recovered.segments
+        self.active = recovered.segments.active
         self._latest_epoch = self.leader_epochs.latest
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._pending: list[Buffer] = []
         self._pending_bytes = 0
         self._failure: OSError | None = None
-        self._is_closed = False
+        self.is_closed = False
         self._removals: list[tuple[int, str]] = []
         self.is_retention_owed = False
         """Whether the next flush lets go of more than the last retention could."""
@@ -317,7 +302,7 @@ class UnifiedLog:
             if leader_epoch < self._latest_epoch:
                 raise InvariantViolated(f"{self.directory}: append in epoch {leader_epoch} after {self._latest_epoch}")
             self.assign_epoch_start(leader_epoch, self.log_end_offset)
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         if is_internal:
             return self._append_internal(batches, leader_epoch, now_ms)
         header = check_is_one_batch(batches)
@@ -375,12 +360,12 @@ class UnifiedLog:
         """Put a run at the end: segments, producers, log end, file. `position`: where in the buffer it begins."""
         headers, done = run.headers, 0
         while True:
-            active = self._active
+            active = self.active
             size_before = active.size_bytes
             try:
-                taken = active.add_batches(headers, done, config=self.config, now_ms=self._now_ms)
+                taken = active.add_batches(headers, done, config=self.config, now_ms=self.now_ms)
             except OSError as error:  # as in _assign
-                raise self._fail(error) from error
+                raise self.failed_by(error) from error
             if taken > done:
                 if run.has_producers:
                     for header in headers[done:taken]:
@@ -392,7 +377,7 @@ class UnifiedLog:
                 position, done = stop, taken
             if done == len(headers):
                 return
-            self._roll(self._now_ms)
+            self.roll(self.now_ms)
 
     def _write_or_keep(self, batches: memoryview) -> None:
         """Write what ends at the log end from where it lies; where the listener holds it back, keep a copy."""
@@ -438,7 +423,7 @@ class UnifiedLog:
     def _write(self, parts: Sequence[Buffer]) -> None:
         """Write all that is not written yet. Raises StorageFailed; OutOfDescriptors before anything is written, NoRoom with
         nothing of it left in the file."""
-        active = self._active
+        active = self.active
         size_bytes = active.file.size_bytes
         try:
             active.file.append(parts)
@@ -493,15 +478,15 @@ class UnifiedLog:
             body = bytes(changed)
             crc = crc32c(body)
         last_offset: Offset = base_offset + delta  # type: ignore[assignment]  # a cast per batch would be a call
-        active = self._active
+        active = self.active
         try:
             is_over = active.should_roll(
                 config, size_bytes=size, last_offset=last_offset, max_timestamp_ms=max_time_ms, now_ms=now_ms
             )
         except OSError as error:  # when its records begin is read once, from its file
-            raise self._fail(error) from error
+            raise self.failed_by(error) from error
         if is_over:
-            active = self._roll(now_ms)
+            active = self.roll(now_ms)
         active.add_batch(last_offset, max_time_ms, size)
         if producer_id >= 0:
             stamped = (base_offset, length, leader_epoch, MAGIC, crc, attributes, delta, base_time_ms, max_time_ms)
@@ -518,7 +503,7 @@ class UnifiedLog:
                 self.write_pending()
         return new_tuple(AppendResult, (base_offset, last_offset, max_time_ms, append_time_ms, count, size, False))
 
-    def _roll(self, now_ms: int, *, is_due: bool = False) -> LogSegment:
+    def roll(self, now_ms: int, *, is_due: bool = False) -> LogSegment:
         """Close the active segment and start one at the log end; the old one waits for the next flush round.
 
         While the name of the active one is not durable it takes more instead, up to twice its size, unless the roll is due
@@ -527,7 +512,7 @@ class UnifiedLog:
         later segment behind what was cut. (Else a later segment whose predecessor's name is lost follows nothing: recovery
         removes it.) Returns the active segment.
         """
-        old, durability = self._active, self.durability
+        old, durability = self.active, self.durability
         is_flushing = False
         if durability.unnamed:
             is_flushing = old.is_outgrowing or self.listener.begin_flush(self)
@@ -537,19 +522,19 @@ class UnifiedLog:
         self.write_pending(is_forced=True)
         unnamed = durability.unnamed
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
             if unnamed and not (is_flushing and unnamed < UNNAMED_SEGMENTS_MAX and durability.is_cut_flushed):
                 durability.sync_names()
             # In this order: each of the first three may find no room, and is then done again by the next try.
             old.finish()
             self._write_producer_snapshot()
-            active = LogSegment.create(self._disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
+            active = LogSegment.create(self.disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
             old.become_inactive()
         except OSError as error:
             raise self._refuse(error) from error
         old.is_outgrowing = False
-        self._segments.add(active)
-        self._active = active
+        self.segments.add(active)
+        self.active = active
         durability.add_segment(old)
         self.listener.on_segment_rolled(self)
         return active
@@ -558,13 +543,13 @@ class UnifiedLog:
         """Producer state at the log end; durable with the next flush, torn by a crash before it (the CRC tells)."""
         self.producers.end_offset = self.log_end_offset
         path = snapshot_path(self.directory, self.log_end_offset)
-        file = self._disk.open(path, create=True)
+        file = self.disk.open(path, create=True)
         try:
             file.truncate(0)
             file.append([self.producers.encode()])
         except OSError:
             file.close()
-            self._disk.remove(path)
+            self.disk.remove(path)
             raise
         self.durability.add_file(file)
 
@@ -572,9 +557,10 @@ class UnifiedLog:
         """For what can be tried again as it is: want of room is no failure there."""
         if is_no_room(error) and self.listener.on_no_room(self, error):
             return NoRoom(f"{self.directory}: {error}")
-        return self._fail(error)
+        return self.failed_by(error)
 
-    def _fail(self, error: OSError) -> KafkaError:
+    def failed_by(self, error: OSError) -> KafkaError:
+        """What to raise for an error of the disk: the log fails by it, unless only descriptors are wanting."""
         if is_out_of_descriptors(error):
             return OutOfDescriptors(f"{self.directory}: {error}")
         self.fail(error)
@@ -605,10 +591,10 @@ class UnifiedLog:
         if self.damage:
             end = self._end_before_damage(offset, end)
         try:
-            segment = self._active
+            segment = self.active
             if offset < segment.base_offset:
-                segment = self._segments.floor(offset)
-                segment_end = self._segments.end_offset(segment, log_end_offset=self.log_end_offset)
+                segment = self.segments.floor(offset)
+                segment_end = self.segments.end_offset(segment, log_end_offset=self.log_end_offset)
             else:
                 segment_end = durability.written_end_offset
             file = segment.file
@@ -635,7 +621,7 @@ class UnifiedLog:
             file.acquire()
             return new_tuple(LogRead, ((new_tuple(FileRange, (file, position, size)),), size, base_offset, next_offset))
         except OSError as error:
-            raise self._fail(error) from error
+            raise self.failed_by(error) from error
 
     def _end_before_damage(self, offset: Offset, end: Offset) -> Offset:
         for damage in self.damage:
@@ -644,38 +630,6 @@ class UnifiedLog:
             if offset < damage.end_offset:
                 raise CorruptBatch(f"{self.topic_partition}: {damage} cannot be read here")
         return end
-
-    def search_by_time(self, timestamp_ms: int | None) -> TimeSearch:
-        """A search for the first record at or after the time, None: for the greatest time. To be run off the loop, then closed.
-
-        Only the segment of the log start may turn out not to have what its greatest time promises; the next that promises it
-        surely does. Raises StorageFailed or OutOfDescriptors.
-        """
-        with contextlib.suppress(NoRoom):
-            self.write_pending()
-        start, segments = self.log_start_offset, self._segments
-        chosen: list[LogSegment] = []
-        first = segments.floor(start)
-        try:
-            wanted_ms = timestamp_ms
-            if wanted_ms is None:
-                wanted_ms = max((each.max_timestamp[0] for each in segments if each.base_offset >= start), default=0)
-            for segment in segments:
-                if segment.base_offset < start and segment is not first:
-                    continue
-                is_sure = segment.base_offset >= start
-                if segment.max_timestamp[0] >= wanted_ms or (timestamp_ms is None and not is_sure):
-                    chosen.append(segment.freeze())
-                    if is_sure:
-                        break
-        except OSError as error:
-            TimeSearch(chosen, log_start_offset=start).close()
-            raise self._fail(error) from error
-        return TimeSearch(chosen, log_start_offset=start)
-
-    def failed_search(self, error: OSError) -> KafkaError:
-        """What to raise when a search met an error of the disk: the log fails as by a read of its own."""
-        return self._fail(error)
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 
@@ -726,12 +680,12 @@ class UnifiedLog:
                 return
         lowered = offset < self.flushed_end_offset
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
-            for segment in self._segments.take_from(offset):
-                self._retire(segment)
-            active = self._segments.active
-            if active is not self._active:
-                self._active = active
+            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            for segment in self.segments.take_from(offset):
+                self.retire(segment)
+            active = self.segments.active
+            if active is not self.active:
+                self.active = active
                 self.durability.forget_segment(active)
                 self._load_indexes(active)
             place = active.find(offset)
@@ -741,25 +695,25 @@ class UnifiedLog:
             active.truncate_to(place)
             self.durability.note_cut()
             self._end_at(place.base_offset)
-            self._remove_snapshots_after(place.base_offset)
+            self.remove_snapshots_after(place.base_offset)
             if not self.producers.truncate_to(place.base_offset):
                 self.producers = load_producers(
-                    self._disk, self.directory, list(self._segments), end_offset=place.base_offset
+                    self.disk, self.directory, list(self.segments), end_offset=place.base_offset
                 )
         except OSError as error:
-            raise self._fail(error) from error
+            raise self.failed_by(error) from error
         if lowered:
             self.listener.on_recovery_point_lowered(self)
 
     def _cut_unwritten(self) -> None:
         """End where the file ends: what was queued is dropped."""
-        active, end = self._active, self.written_end_offset
+        active, end = self.active, self.written_end_offset
         try:
             active.truncate_to(BatchPlace(active.file.size_bytes, end))
             if not self.producers.truncate_to(end):
-                self.producers = load_producers(self._disk, self.directory, list(self._segments), end_offset=end)
+                self.producers = load_producers(self.disk, self.directory, list(self.segments), end_offset=end)
         except OSError as error:
-            raise self._fail(error) from error
+            raise self.failed_by(error) from error
         self.durability.note_cut()
         self._end_at(end)
 
@@ -771,25 +725,25 @@ class UnifiedLog:
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
         except OSError as error:
-            raise self._fail(error) from error
+            raise self.failed_by(error) from error
         self._pending = []
         self._pending_bytes = 0
         try:
-            for segment in self._segments:
-                self._retire(segment)
-            self._remove_snapshots_after(NO_OFFSET)
-            active = LogSegment.create(self._disk, self.directory, offset, self.config, now_ms=self._now_ms)
+            for segment in self.segments:
+                self.retire(segment)
+            self.remove_snapshots_after(NO_OFFSET)
+            active = LogSegment.create(self.disk, self.directory, offset, self.config, now_ms=self.now_ms)
             self.leader_epochs.clear()
             # Before anything is appended: beside a higher epoch in the file, opening takes a lower one for a torn end.
             self.leader_epochs.save()
             # A power cut that kept the old names' going and lost the new one would make a log that begins at 0.
-            self._disk.sync_directory(self.directory)
+            self.disk.sync_directory(self.directory)
         except OSError as error:
-            raise self._fail(error) from error
-        self._segments.replace_all(active)
-        self._active = active
+            raise self.failed_by(error) from error
+        self.segments.replace_all(active)
+        self.active = active
         self.log_start_offset = offset
         self.damage = ()
         self.doubted_from = NO_OFFSET
@@ -810,53 +764,6 @@ class UnifiedLog:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
 
-    def apply_retention(self, now_ms: int) -> int:
-        """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed.
-
-        The newest segment whose name is durable stays until that of a later one is, or a power cut could take both: then
-        `is_retention_owed`, and a flush is asked for.
-        """
-        self.is_retention_owed = False
-        self._now_ms = max(self._now_ms, now_ms)
-        config = self.config
-        segments = self._segments
-        facts: list[SegmentFacts] = []
-        for number, segment in enumerate(segments):
-            end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
-            try:
-                newest_ms = segment.newest_ms(now_ms=now_ms)
-            except OSError as error:
-                raise self._fail(error) from error
-            facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, newest_ms))
-        count = deletable_count(
-            facts,
-            now_ms=now_ms,
-            retention_ms=config.retention_ms if config.is_retention_on else -1,
-            retention_bytes=config.retention_bytes if config.is_retention_on else -1,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-        )
-        if not count:
-            return 0
-        if count == len(segments):
-            self._roll(now_ms, is_due=True)
-        named = len(segments) - self.durability.unnamed
-        if count >= named:
-            self.is_retention_owed = True
-            self.listener.on_segment_rolled(self)
-            count = named - 1
-            if count <= 0:
-                return 0
-        try:
-            for segment in segments.take_oldest(count):
-                self._retire(segment, delay_ms=config.file_delete_delay_ms)
-        except OSError as error:
-            raise self._fail(error) from error
-        self.log_start_offset = max(self.log_start_offset, segments[0].base_offset)
-        self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self.damage = tuple(damage for damage in self.damage if damage.end_offset > self.log_start_offset)
-        return count
-
     def take_removals(self) -> list[tuple[int, str]]:
         """(after how many ms, path) of the files retired since the last call; the caller removes them, in a disk thread."""
         removals, self._removals = self._removals, []
@@ -865,11 +772,11 @@ class UnifiedLog:
     def update_config(self, config: LogConfig) -> None:
         """Obey new settings from the next append or retention on."""
         self.config = config
-        self._active.index_interval_bytes = config.index_interval_bytes
+        self.active.index_interval_bytes = config.index_interval_bytes
 
     def set_topic_id(self, topic_id: Uuid) -> None:
         """Write partition.metadata; it is durable with the next flush."""
-        file = self._disk.open(f"{self.directory}/{PARTITION_METADATA_FILE}", create=True)
+        file = self.disk.open(f"{self.directory}/{PARTITION_METADATA_FILE}", create=True)
         file.truncate(0)
         file.append([encode_partition_metadata(topic_id)])
         self.durability.add_file(file)
@@ -880,7 +787,8 @@ class UnifiedLog:
         """Forget idempotent producers silent for longer; returns how many."""
         return self.producers.expire(now_ms=now_ms, expiration_ms=expiration_ms)
 
-    def _retire(self, segment: LogSegment, *, delay_ms: int = 0) -> None:
+    def retire(self, segment: LogSegment, *, delay_ms: int = 0) -> None:
+        """Let a segment go: its files are renamed now and removed later, see take_removals."""
         self._removals.extend((delay_ms, path) for path in segment.mark_deleted())
         self.durability.forget_segment(segment)
         self.durability.note_names()
@@ -901,7 +809,7 @@ class UnifiedLog:
             self.doubted_from = NO_OFFSET
         if self.damage:
             self.damage = tuple(damage for damage in self.damage if damage.first_offset < offset)
-            self._active.damaged = tuple(damage for damage in self._active.damaged if damage.first_offset < offset)
+            self.active.damaged = tuple(damage for damage in self.active.damaged if damage.first_offset < offset)
         self._forget_empty_epochs()
 
     def _forget_empty_epochs(self) -> None:
@@ -910,36 +818,9 @@ class UnifiedLog:
 
     # -- damage ----------------------------------------------------------------------------------------------------
 
-    def checkable(self, base_offset: int) -> CheckableSegment | None:
-        """The segment with that base offset as a check must find it; None when it is gone or holds nothing."""
-        segment = self._segments.floor(Offset(base_offset))
-        if segment.base_offset != base_offset or self._failure is not None or self._is_closed:
-            return None
-        is_active = segment is self._active
-        end_offset = (
-            self.written_end_offset
-            if is_active
-            else self._segments.end_offset(segment, log_end_offset=self.log_end_offset)
-        )
-        if end_offset <= segment.base_offset:
-            return None
-        size_bytes, epochs = segment.file.size_bytes, self.leader_epochs.entries
-        facts = CheckFacts(segment.base_offset, end_offset, size_bytes, epochs, not is_active)
-        path, index_path, time_index_path = (
-            segment_path(self.directory, base_offset, suffix)
-            for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-        )
-        return CheckableSegment(facts, path, index_path, time_index_path, segment, self.durability.cuts)
-
-    def is_unchanged(self, checked: CheckableSegment) -> bool:
-        """Whether the segment still holds what it held then: nothing was cut off the log, and it is there."""
-        if self._failure is not None or self._is_closed or self.durability.cuts != checked.cuts:
-            return False
-        return self._segments.floor(checked.facts.base_offset) is checked.segment
-
     def set_damage(self, base_offset: int, damages: Sequence[DamagedRange]) -> bool:
         """Say what is damaged in one segment, and nothing else in it; returns whether that is news."""
-        segment = self._segments.floor(Offset(base_offset))
+        segment = self.segments.floor(Offset(base_offset))
         if segment.base_offset != base_offset:
             return False
         before = self.damage
@@ -952,84 +833,15 @@ class UnifiedLog:
         segment.boundaries.clear()
         return self.damage != before
 
-    def seal(self, base_offset: int) -> None:
-        """Roll if that segment is the active one: what is sealed takes no appends while it is repaired. Raises StorageFailed."""
-        if self._active.base_offset == base_offset:
-            self._roll(self._now_ms)
-
-    def segment_size(self, base_offset: int) -> int:
-        """Bytes of the file that the segment at `base_offset` has."""
-        return self._segments.floor(Offset(base_offset)).file.size_bytes
-
-    def replace_damaged(self, damage: DamagedRange, batches: Buffer) -> File:
-        """Put sound batches in the place of a damaged range of a sealed segment; returns the file, to be flushed by the caller.
-
-        batches: proved by the caller; as many bytes as were damaged, or any number where the segment ends with the range. What
-        a crash leaves half replaced is damaged still. Raises StorageFailed, InvariantViolated.
-        """
-        segment = self._segments.floor(damage.segment)
-        file = segment.file
-        is_tail = damage.stop >= file.size_bytes
-        if damage not in self.damage or segment is self._active or segment.base_offset != damage.segment:
-            raise InvariantViolated(f"{self.directory}: {damage} is not there to be replaced")
-        if not is_tail and len(batches) != damage.stop - damage.position:
-            raise InvariantViolated(
-                f"{self.directory}: {len(batches)} bytes for the {damage.stop - damage.position} of {damage}"
-            )
-        try:
-            file.overwrite(damage.position, batches)
-            if is_tail and file.size_bytes > damage.position + len(batches):
-                file.truncate(damage.position + len(batches))
-        except OSError as error:
-            raise self._fail(error) from error
-        segment.size_bytes = file.size_bytes
-        position = 0
-        while position < len(batches):
-            header = read_header(batches, position)
-            self.leader_epochs.learn(header.partition_leader_epoch, header.base_offset)
-            position += header.size_bytes
-        return file
-
     def doubt_producers(self, offset: Offset) -> None:
         """Batches from `offset` on may have been damaged when the producer state was read from them."""
         self.doubted_from = offset if self.doubted_from == NO_OFFSET else min(self.doubted_from, offset)
 
-    def adopt_producers(self, state: ProducerState, *, cuts: int) -> bool:
-        """Take a producer state that was read anew from the undamaged log, and add the batches since `state.end_offset`.
-
-        cuts: `durability.cuts` when the reading began. Returns False, and changes nothing, where the log was cut since, is damaged
-        or cannot be read to its end. Raises StorageFailed.
-        """
-        if self._failure is not None or self._is_closed or self.damage or cuts != self.durability.cuts:
-            return False
-        try:
-            self.write_pending(is_forced=True)
-        except NoRoom:
-            return False
-        try:
-            replay_producers(state, list(self._segments), end_offset=self.log_end_offset)
-            if state.unread:
-                return False
-            self._remove_snapshots_after(self.doubted_from)
-        except OSError as error:
-            raise self._fail(error) from error
-        state.date_by_records()
-        self.producers = state
-        self.doubted_from = NO_OFFSET
-        return True
-
-    def _remove_snapshots_after(self, offset: Offset) -> None:
-        for snapshot_offset in list_snapshots(self._disk, self.directory):
+    def remove_snapshots_after(self, offset: Offset) -> None:
+        """Remove the producer snapshots taken above that offset."""
+        for snapshot_offset in list_snapshots(self.disk, self.directory):
             if snapshot_offset > offset:
-                self._disk.remove(snapshot_path(self.directory, snapshot_offset))
-
-    def reload_indexes(self, base_offset: int) -> None:
-        """The index files of a sealed segment were replaced: look them up anew."""
-        segment = self._segments.floor(Offset(base_offset))
-        if segment.base_offset == base_offset and segment is not self._active:
-            segment.offset_index.reload()
-            segment.time_index.reload()
-            segment.boundaries.clear()
+                self.disk.remove(snapshot_path(self.directory, snapshot_offset))
 
     # -- durability ------------------------------------------------------------------------------------------------
 
@@ -1057,14 +869,14 @@ class UnifiedLog:
         with contextlib.suppress(NoRoom):  # what is written can be flushed
             self.write_pending(is_forced=True)
         try:
-            self._disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
-            return self.durability.begin_round(self._active)
+            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            return self.durability.begin_round(self.active)
         except OSError as error:
-            raise self._fail(error) from error
+            raise self.failed_by(error) from error
 
     def mark_flushed(self, offset: Offset) -> None:
         """Say that the files of the last dirty_files are durable, and so all below `offset`, their written end then."""
-        self._active.is_outgrowing = False
+        self.active.is_outgrowing = False
         self.durability.end_round(offset)
 
     def fail(self, error: OSError) -> None:
@@ -1080,15 +892,15 @@ class UnifiedLog:
 
     def close(self) -> None:
         """Write and flush everything, blocking, and let go of the files; a failed log only lets go."""
-        if self._is_closed:
+        if self.is_closed:
             return
         try:
             if self._failure is None:
                 self.write_pending(is_forced=True)
-                self._active.finish()
-                for file in (*self.dirty_files(), self._active.offset_index.file, self._active.time_index.file):
+                self.active.finish()
+                for file in (*self.dirty_files(), self.active.offset_index.file, self.active.time_index.file):
                     file.sync()
-                self._disk.write_file_atomically(
+                self.disk.write_file_atomically(
                     snapshot_path(self.directory, self.log_end_offset), self._final_producer_snapshot()
                 )
                 self.leader_epochs.save()
@@ -1098,20 +910,20 @@ class UnifiedLog:
 
     def release_files(self) -> None:
         """Let go of the files and write nothing: of a log that is being deleted, or has failed."""
-        self._is_closed = True
+        self.is_closed = True
         self.durability.release()
-        for segment in self._segments:
+        for segment in self.segments:
             segment.close()
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all segments, what is queued included."""
-        return self._segments.size_bytes
+        return self.segments.size_bytes
 
     @property
     def segment_count(self) -> int:
         """Segments, the active one included."""
-        return len(self._segments)
+        return len(self.segments)
 
     @property
     def producer_count(self) -> int:
@@ -1121,7 +933,7 @@ class UnifiedLog:
     @property
     def base_offsets(self) -> list[Offset]:
         """Base offsets of the segments, rising."""
-        return [segment.base_offset for segment in self._segments]
+        return [segment.base_offset for segment in self.segments]
 
     def _final_producer_snapshot(self) -> bytes:
         self.producers.end_offset = self.log_end_offset

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from barnabas_log.time_search import search_by_time
 from barnabas_replication.errors import OffsetNotAvailable
 from barnabas_replication.partition import Partition
 from barnabas_replication.requests import ListedOffset
@@ -63,9 +64,9 @@ async def list_offset_by_time(
         try:
             found = await _search(partition, timestamp_ms, run_blocking)
         except OSError as error:
-            raise partition.log.failed_search(error) from error
+            raise partition.log.failed_by(error) from error
     except OSError as error:
-        raise partition.log.failed_search(error) from error
+        raise partition.log.failed_by(error) from error
     partition.check_leader(current_leader_epoch)
     if partition.leader_epoch != led_epoch:
         raise partition.not_leader()
@@ -80,7 +81,7 @@ async def list_offset_by_time(
 
 async def _search(partition: Partition, timestamp_ms: int, run_blocking: RunBlocking) -> tuple[Offset, int] | None:
     is_greatest = timestamp_ms == MAX_TIMESTAMP
-    search = partition.log.search_by_time(None if is_greatest else timestamp_ms)
+    search = search_by_time(partition.log, None if is_greatest else timestamp_ms)
     try:
         found: tuple[Offset, int] | None = await (
             run_blocking(search.of_greatest) if is_greatest else run_blocking(search.first_at, timestamp_ms)

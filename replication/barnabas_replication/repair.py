@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from barnabas_log import repair as log_repair
 from barnabas_log.errors import StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_log.scrub import DamagedRange
@@ -262,7 +263,7 @@ class Repairs:
         try:
             if log.base_offsets[-1] == damage.segment:
                 # What grows is not repaired; and where the damage ends is known for certain when it does not.
-                log.seal(damage.segment)
+                log_repair.seal(log, damage.segment)
                 await self._logs.check(log, damage.segment)
                 self._is_due.set()
                 return
@@ -271,7 +272,7 @@ class Repairs:
             if not is_same or partition.is_leader or damage not in log.damage:
                 return  # looked at anew, with what is true then
             is_tail = len(batches) != damage.stop - damage.position
-            if is_tail and damage.stop < log.segment_size(damage.segment):
+            if is_tail and damage.stop < log_repair.segment_size(log, damage.segment):
                 raise DoesNotFit(f"{len(batches)} bytes for the {damage.stop - damage.position} of {damage}")
             if await self._logs.replace_damaged(log, damage, batches):
                 logger.warning("%s: repaired %s from broker %d", name, damage, partition.leader_id)

@@ -86,7 +86,7 @@ def test_a_run_is_one_write(disk: MemoryDisk) -> None:
     log = open_log(disk)
     log.append_as_follower(b"".join(batches(1, 1, 2)), leader_epoch=Epoch(2))
     assert log.written_end_offset == log.log_end_offset == 6
-    assert log._active.file.appends == 2  # type: ignore[attr-defined]  # one per epoch
+    assert log.active.file.appends == 2  # type: ignore[attr-defined]  # one per epoch
 
 
 def test_what_must_wait_for_a_flush_is_kept_as_a_copy(disk: MemoryDisk) -> None:

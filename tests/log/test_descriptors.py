@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from barnabas_log import flush as flush_rounds
+from barnabas_log import retiring
 from barnabas_log.descriptors import SPARE_DESCRIPTORS, is_out_of_descriptors
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import OutOfDescriptors
@@ -214,7 +215,7 @@ def draw_operation(random: Random, control: UnifiedLog) -> Callable[[UnifiedLog]
             case "retention":
                 log.update_high_watermark(offset)
                 log.delete_records_before(max(offset, log.log_start_offset))
-                log.apply_retention(NOW_MS)
+                retiring.apply_retention(log, NOW_MS)
             case "restart" if is_rare:
                 log.truncate_fully_and_start_at(Offset(1000))
             case _:

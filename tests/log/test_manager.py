@@ -781,7 +781,7 @@ async def with_rot(disk: MemoryDisk) -> tuple[Broker, bytes, int, int]:
     flush(log)
     assert log.segment_count >= 3
     base = log.base_offsets[1]
-    path = log._segments.floor(base).file.path
+    path = log.segments.floor(base).file.path
     whole = bytes(disk.names[path].content)
     at = [position for position, _ in iterate_batches(whole)][2]
     await broker.manager.close()

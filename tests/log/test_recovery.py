@@ -40,7 +40,7 @@ def fingerprint(log: UnifiedLog) -> tuple:
         log.leader_epochs.entries,
         producers,
         content(log),
-        [segment.max_timestamp for segment in log._segments],
+        [segment.max_timestamp for segment in log.segments],
     )
 
 
@@ -106,7 +106,7 @@ def test_only_segments_from_the_recovery_point_on_are_scanned() -> None:
     log = filled(disk)
     bases = log.base_offsets
     assert len(bases) > 2
-    sizes = [segment.size_bytes for segment in log._segments]
+    sizes = [segment.size_bytes for segment in log.segments]
     log.close()
     for point, scanned in ((bases[-1] + 1, sizes[-1:]), (bases[-1], sizes[-2:]), (bases[-2], sizes[-3:]), (0, sizes)):
         again = open_log(disk, recovery_point=Offset(point))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_log import retiring
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.retention import SegmentFacts, deletable_count
 from barnabas_wire.kafka.ids import Offset
@@ -102,7 +103,7 @@ def test_old_segments_are_renamed_and_then_given_up() -> None:
     fill(log, 60, timestamp_ms=NOW_MS - 5000)
     fill(log, 10, timestamp_ms=NOW_MS)
     bases, whole = log.base_offsets, content(log)
-    gone = log.apply_retention(NOW_MS)
+    gone = retiring.apply_retention(log, NOW_MS)
     assert 0 < gone < len(bases) and log.base_offsets == bases[gone:]
     assert log.log_start_offset == bases[gone] and log.leader_epochs.entries == ((0, bases[gone]),)
     assert whole.endswith(content(log))
@@ -111,16 +112,16 @@ def test_old_segments_are_renamed_and_then_given_up() -> None:
     removals = log.take_removals()
     assert {path for _, path in removals} == {f"{DIRECTORY}/{name}" for name in deleted}
     assert {delay for delay, _ in removals} == {70}
-    assert log.take_removals() == [] and log.apply_retention(NOW_MS) == 0
+    assert log.take_removals() == [] and retiring.apply_retention(log, NOW_MS) == 0
 
 
 def test_a_wholly_expired_log_goes_on_empty() -> None:
     log = open_log(MemoryDisk(), config=make_config(retention_ms=1000))
     fill(log, 30, timestamp_ms=NOW_MS - 5000)
-    assert log.apply_retention(NOW_MS) == 1
+    assert retiring.apply_retention(log, NOW_MS) == 1
     assert log.is_retention_owed, "the name of the segment that the log goes on in is not durable"
     flush(log)
-    assert log.apply_retention(NOW_MS) == 1
+    assert retiring.apply_retention(log, NOW_MS) == 1
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes, log.segment_count) == (60, 60, 0, 1)
     assert append(log) == 60
     assert batch_offsets(content(log)) == [(60, 60)]
@@ -130,7 +131,7 @@ def test_unreplicated_data_stays_however_old() -> None:
     log = open_log(MemoryDisk(), config=make_config(retention_ms=1, retention_bytes=0))
     fill(log, 60, timestamp_ms=5)
     log.high_watermark = Offset(50)
-    log.apply_retention(NOW_MS)
+    retiring.apply_retention(log, NOW_MS)
     assert log.log_start_offset <= 50 < log.base_offsets[1]
 
 
@@ -139,15 +140,15 @@ def test_undated_segments_count_from_their_last_append() -> None:
     for minute in range(3):
         append(log, make_batch(timestamp_ms=-1), now_ms=NOW_MS + minute * 60_000)
         log.update_high_watermark(log.log_end_offset)
-        assert log.apply_retention(NOW_MS + minute * 60_000 + 500) == 0
-    assert log.apply_retention(NOW_MS + 121_500) == 0
-    assert log.apply_retention(NOW_MS + 121_501) == 0
+        assert retiring.apply_retention(log, NOW_MS + minute * 60_000 + 500) == 0
+    assert retiring.apply_retention(log, NOW_MS + 121_500) == 0
+    assert retiring.apply_retention(log, NOW_MS + 121_501) == 0
     flush(log)
-    assert log.apply_retention(NOW_MS + 121_501) == 1
+    assert retiring.apply_retention(log, NOW_MS + 121_501) == 1
 
 
 def test_a_compacted_log_is_never_shortened_by_time_or_size() -> None:
     config = make_config(retention_ms=1, retention_bytes=0, cleanup_policy=CleanupPolicy.COMPACT)
     log = open_log(MemoryDisk(), config=config)
     fill(log, 60, timestamp_ms=5)
-    assert log.apply_retention(NOW_MS) == 0 and log.log_start_offset == 0
+    assert retiring.apply_retention(log, NOW_MS) == 0 and log.log_start_offset == 0

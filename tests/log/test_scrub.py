@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from barnabas_log import repair
 from barnabas_log.scrub import (
     CHUNK_BYTES,
     CheckFacts,
@@ -26,7 +27,7 @@ from tests.support.memory_disk import MemoryDisk
 
 def check(log: UnifiedLog, base_offset: int) -> SegmentCheck:
     """All of a segment."""
-    checkable = log.checkable(base_offset)
+    checkable = repair.checkable(log, base_offset)
     assert checkable is not None
     file = checkable.segment.file
     found = SegmentCheck(checkable.facts)
@@ -46,7 +47,7 @@ def filled(disk: MemoryDisk, *, batches: int = 8, segment_bytes: int = 4000, val
 def test_every_flipped_bit_is_found_and_nothing_else_is_given_up() -> None:
     disk = MemoryDisk()
     log = filled(disk)
-    data = disk.names[log._segments[0].file.path].content
+    data = disk.names[log.segments[0].file.path].content
     whole = bytes(data)
     batches = list(iterate_batches(whole))
     for position in range(len(whole)):
@@ -64,7 +65,7 @@ def test_zeroed_and_missing_bytes_are_one_range() -> None:
     rng = random.Random(4)
     disk = MemoryDisk()
     log = filled(disk, batches=12)
-    data = disk.names[log._segments[0].file.path].content
+    data = disk.names[log.segments[0].file.path].content
     whole = bytes(data)
     end = log.log_end_offset
     for _ in range(200):
@@ -88,7 +89,7 @@ def test_zeroed_and_missing_bytes_are_one_range() -> None:
 def test_a_batch_larger_than_a_chunk_is_checked_and_a_length_is_not_believed() -> None:
     disk = MemoryDisk()
     log = filled(disk, batches=3, segment_bytes=1 << 24, value=b"v" * (CHUNK_BYTES + 1000))
-    data = disk.names[log._segments[0].file.path].content
+    data = disk.names[log.segments[0].file.path].content
     found = check(log, 0)
     assert found.batches == 3 and not found.damages
     data[CHUNK_BYTES // 2] ^= 4
@@ -102,7 +103,7 @@ def test_an_index_that_says_something_else_is_found() -> None:
     disk = MemoryDisk()
     log = filled(disk, batches=60)
     base = log.base_offsets[0]
-    checkable = log.checkable(base)
+    checkable = repair.checkable(log, base)
     assert checkable is not None and checkable.facts.is_sealed
     raw = disk.read_file(checkable.index_path)
     entries = [
@@ -152,7 +153,7 @@ def damaged_log(disk: MemoryDisk) -> tuple[UnifiedLog, DamagedRange, bytes]:
     """A log with a batch damaged in its first segment, known to it; and its bytes before that."""
     log = filled(disk, batches=60)
     whole = content(log)
-    data = disk.names[log._segments[0].file.path].content
+    data = disk.names[log.segments[0].file.path].content
     _, (at, hit), *_ = iterate_batches(bytes(data))
     data[at + 5] ^= 64  # of its base offset, which no checksum covers
     (damage,) = check(log, 0).damages
@@ -185,8 +186,8 @@ def test_a_repair_puts_back_every_byte_and_a_wrong_size_is_refused() -> None:
     log, damage, whole = damaged_log(disk)
     good = whole[damage.position : damage.stop]
     with pytest.raises(InvariantViolated):
-        log.replace_damaged(damage, good + good)
-    log.replace_damaged(damage, good)
+        repair.replace_damaged(log, damage, good + good)
+    repair.replace_damaged(log, damage, good)
     assert not check(log, 0).damages
     log.set_damage(0, [])
     assert content(log) == whole
@@ -204,10 +205,10 @@ def test_truncation_into_damage_ends_the_log_before_it_and_forgets_it() -> None:
 def test_a_check_that_began_before_a_truncation_counts_for_nothing() -> None:
     disk = MemoryDisk()
     log = filled(disk, batches=60)
-    checked = [log.checkable(base) for base in log.base_offsets]
-    assert all(each is not None and log.is_unchanged(each) for each in checked)
+    checked = [repair.checkable(log, base) for base in log.base_offsets]
+    assert all(each is not None and repair.is_unchanged(log, each) for each in checked)
     log.truncate_to(Offset(log.log_end_offset - 1))
-    assert not any(each is not None and log.is_unchanged(each) for each in checked)
+    assert not any(each is not None and repair.is_unchanged(log, each) for each in checked)
 
 
 @pytest.mark.parametrize("is_clean_shutdown", [False, True])
@@ -219,7 +220,7 @@ def test_damage_below_what_was_flushed_costs_nothing_else(is_clean_shutdown: boo
         append(log, make_batch(3), epoch=2)
     whole, end = content(log), log.log_end_offset
     log.close()
-    data = disk.names[log._segments[0].file.path].content
+    data = disk.names[log.segments[0].file.path].content
     batches = list(iterate_batches(whole))
     for number in (4, 8):
         at, hit = batches[number]
@@ -246,14 +247,14 @@ def test_an_epoch_that_began_in_a_damaged_range_is_learned_from_its_repair() -> 
     whole, end = content(log), log.log_end_offset
     log.close()
     epochs = log.leader_epochs.entries
-    data = disk.names[log._segments[0].file.path].content
+    data = disk.names[log.segments[0].file.path].content
     at, _ = list(iterate_batches(whole))[3]
     data[at + 70] ^= 1
     found = open_log(disk, recovery_point=end, config=log.config)
     assert found.leader_epochs.entries == ((0, 0), (1, 8))
-    found.seal(0)
+    repair.seal(found, 0)
     (damage,) = found.damage
-    found.replace_damaged(damage, whole[damage.position : damage.stop])
+    repair.replace_damaged(found, damage, whole[damage.position : damage.stop])
     assert found.leader_epochs.entries == epochs == ((Epoch(0), 0), (Epoch(1), 6))
 
 

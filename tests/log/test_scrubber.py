@@ -52,7 +52,7 @@ class Bench:
         )
 
     def flip(self, base_offset: int, at: int) -> None:
-        content = self.disk.names[self.log._segments.floor(base_offset).file.path].content
+        content = self.disk.names[self.log.segments.floor(base_offset).file.path].content
         _, (position, _), *_ = iterate_batches(bytes(content))
         content[position + at] ^= 1
 
@@ -113,7 +113,7 @@ async def test_a_file_that_cannot_be_read_is_no_reason_not_to_start() -> None:
 async def test_a_damaged_index_is_made_again() -> None:
     bench = Bench()
     base = bench.log.base_offsets[0]
-    segment = bench.log._segments.floor(base)
+    segment = bench.log.segments.floor(base)
     for path, cut in ((segment.offset_index.path, 0), (segment.time_index.path, 1)):
         whole = bytes(bench.disk.names[path].content)
         content = bench.disk.names[path].content

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas_log import retiring
 from barnabas_log.config import TimestampType
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import (
@@ -97,7 +98,7 @@ class TestAppendAsLeader:
         for _ in range(5):
             log.append_as_leader(make_batch(), leader_epoch=Epoch(0), now_ms=NOW_MS)
         log.write_pending()
-        assert log._active.file.appends == 1  # type: ignore[attr-defined]
+        assert log.active.file.appends == 1  # type: ignore[attr-defined]
 
     def test_log_append_time_is_stamped_under_a_new_checksum(self, disk: MemoryDisk) -> None:
         log = open_log(disk, config=make_config(message_timestamp_type=TimestampType.LOG_APPEND_TIME))
@@ -289,7 +290,7 @@ class TestRead:
             end = data.draw(st.sampled_from([end for _, end, _ in stored]))
             minimum = data.draw(st.booleans())
             if data.draw(st.booleans()):
-                log._active.boundaries.clear()
+                log.active.boundaries.clear()
             read = log.read(Offset(offset), bytes_max=bytes_max, end=Offset(end), at_least_one_batch=minimum)
             got = batch_offsets(take(read))
             number = next(n for n, (_, batch_end, _) in enumerate(stored) if batch_end > offset)
@@ -342,14 +343,14 @@ class TestRead:
         log.update_config(make_config(segment_bytes=1 << 30))
         fill(log, 300)
         offset, scans = Offset(0), 0
-        scan = type(log._active).headers
+        scan = type(log.active).headers
 
         def counted(self, position=0):  # type: ignore[no-untyped-def]
             nonlocal scans
             scans += 1
             return scan(self, position)
 
-        monkeypatch.setattr(type(log._active), "headers", counted)
+        monkeypatch.setattr(type(log.active), "headers", counted)
         while offset < log.log_end_offset:
             read = log.read(offset, bytes_max=3000, end=log.log_end_offset, at_least_one_batch=True)
             take(read)
@@ -363,7 +364,7 @@ class TestRead:
         read = log.read(Offset(0), bytes_max=500, end=log.log_end_offset, at_least_one_batch=True)
         log.update_high_watermark(log.log_end_offset)
         log.delete_records_before(log.log_end_offset)
-        assert log.apply_retention(NOW_MS) > 1
+        assert retiring.apply_retention(log, NOW_MS) > 1
         for _, path in log.take_removals():
             disk.remove(path)
         assert batch_offsets(take(read))[0] == (0, 1)
@@ -375,7 +376,7 @@ class TestRoll:
     def test_by_size(self, log: UnifiedLog) -> None:
         fill(log, 60)
         assert log.segment_count > 2
-        assert all(segment.size_bytes <= 4000 for segment in log._segments)
+        assert all(segment.size_bytes <= 4000 for segment in log.segments)
         assert [base for base, _ in batch_offsets(content(log))] == list(range(0, 120, 2))
 
     def test_by_record_time(self, disk: MemoryDisk) -> None:
@@ -390,7 +391,7 @@ class TestRoll:
         log = open_log(disk, config=make_config(segment_bytes=1 << 30, segment_index_bytes=80, index_interval_bytes=0))
         fill(log, 20)
         assert log.segment_count > 1
-        assert all(len(segment.offset_index) <= 10 for segment in log._segments)
+        assert all(len(segment.offset_index) <= 10 for segment in log.segments)
 
     def test_by_an_offset_past_32_bits(self, log: UnifiedLog) -> None:
         append(log)
@@ -433,7 +434,7 @@ class TestTruncation:
         append(log, make_batch(2, timestamp_ms=10))
         log.truncate_to(append(log, make_batch(2, timestamp_ms=20)))
         append(log, make_batch(2, timestamp_ms=5))
-        assert log._active.time_index.greatest() == log._active.max_timestamp == (11, 1)
+        assert log.active.time_index.greatest() == log.active.max_timestamp == (11, 1)
 
     def test_a_truncated_log_opens_as_one_that_was_never_longer(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 60)
@@ -737,7 +738,7 @@ class TestDurability:
 
     def test_a_read_error_fails_the_storage(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 20)
-        log._active.boundaries.clear()
+        log.active.boundaries.clear()
         disk.fail_on = lambda operation, path: operation == "read"
         with pytest.raises(StorageFailed):
             log.read(Offset(11), bytes_max=300, end=log.log_end_offset, at_least_one_batch=True)
@@ -762,7 +763,7 @@ class TestDurability:
             log.update_high_watermark(log.log_end_offset)
             if round_number == 2:
                 log.delete_records_before(Offset(100))
-                log.apply_retention(NOW_MS)
+                retiring.apply_retention(log, NOW_MS)
                 log.truncate_to(Offset(log.log_end_offset - 50))
         assert sum(file.holders for file in opened) <= 3 * log.segment_count
         log.close()

@@ -79,7 +79,7 @@ async def marked_cluster(
 def rot(broker: MemoryBroker, offset: int, *, at: int = 70) -> Path:
     """Flip a bit of the batch that holds `offset`, on the disk alone."""
     log = broker.partition("t").log
-    segment = log._segments.floor(Offset(offset))
+    segment = log.segments.floor(Offset(offset))
     path = Path(segment.file.path)
     data = bytearray(path.read_bytes())
     for position, header in iterate_batches(bytes(data)):

@@ -452,7 +452,7 @@ class Invariants:
                 continue
             if any(damage.end_offset > partition.log.log_start_offset for damage in partition.log.damage):
                 return False
-            for segment in partition.log._segments:
+            for segment in partition.log.segments:
                 data = segment.file.read(0, segment.file.size_bytes)
                 for position, header in iterate_batches(data):
                     is_kept = header.next_offset > partition.log.log_start_offset
@@ -514,7 +514,7 @@ class Invariants:
         assert partition is not None, "unsettled() has looked"
         log_start = partition.log.log_start_offset
         batches: list[tuple[int, bytes]] = []
-        for segment in partition.log._segments:
+        for segment in partition.log.segments:
             data = segment.file.read(0, segment.file.size_bytes)
             batches += [
                 (header.base_offset, data[at : at + header.size_bytes])

@@ -36,7 +36,7 @@ import pytest
 
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
-from barnabas_log import batch_run, checkpoints, flush, recovery, retention, unified_log
+from barnabas_log import batch_run, checkpoints, flush, recovery, retention, retiring, unified_log
 from barnabas_log import manager as log_manager
 from barnabas_log.config import LogConfig
 from barnabas_log.errors import NoRoom
@@ -256,14 +256,14 @@ def _follower_takes_the_leaders_high_watermark_unclamped(patch: pytest.MonkeyPat
 
 
 def _rolled_segment_is_never_flushed(patch: pytest.MonkeyPatch) -> None:
-    original = UnifiedLog._roll
+    original = UnifiedLog.roll
 
     def roll(self: UnifiedLog, now_ms: int, **rest: Any) -> Any:
         active = original(self, now_ms, **rest)
         self.durability._segments.clear()
         return active
 
-    patch.setattr(UnifiedLog, "_roll", roll)
+    patch.setattr(UnifiedLog, "roll", roll)
 
 
 def _torn_tail_stays(patch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def _retention_passes_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     def deletable_count(facts: Any, **rest: Any) -> int:
         return original(facts, **{**rest, "high_watermark": facts[-1].end_offset})
 
-    patch.setattr(unified_log, "deletable_count", deletable_count)
+    patch.setattr(retiring, "deletable_count", deletable_count)
 
 
 def _loaded_logs_are_shortened_by_the_defaults(patch: pytest.MonkeyPatch) -> None:
@@ -414,7 +414,7 @@ def _failed_directory_leaves_no_isr(patch: pytest.MonkeyPatch) -> None:
 
 def _clean_stop_forgets_to_flush(patch: pytest.MonkeyPatch) -> None:
     def close(self: UnifiedLog) -> None:
-        if not self._is_closed:
+        if not self.is_closed:
             self.write_pending(is_forced=True)
             self.release_files()
 
@@ -504,7 +504,7 @@ def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
         oldest_ms = min(segment.largest_timestamp_ms for segment in facts)
         return original([segment._replace(largest_timestamp_ms=oldest_ms) for segment in facts], **rest)
 
-    patch.setattr(unified_log, "deletable_count", deletable_count)
+    patch.setattr(retiring, "deletable_count", deletable_count)
 
 
 def _silent_follower_keeps_its_place(patch: pytest.MonkeyPatch) -> None:

@@ -139,12 +139,12 @@ class FollowedLog:
 
     def _is_gone(self) -> bool:
         """Whether nothing is left of what was read here: by retention, or because the log was begun anew, perhaps at its end."""
-        return bool(self.ends) and self.log._segments[0].base_offset >= self.end
+        return bool(self.ends) and self.log.segments[0].base_offset >= self.end
 
     def catch_up(self) -> bool:
         """Read what is new; everything again if something was cut. Whether another segment was begun."""
         segment_base = self._segment_base
-        first = self.log._segments[0].base_offset
+        first = self.log.segments[0].base_offset
         if (
             self.log.written_end_offset < self.end
             or self.log.log_start_offset > self.end
@@ -166,7 +166,7 @@ class FollowedLog:
     def _read_all(self) -> None:
         self.ends, self.chains, self.keys = [], [], []
         self._segment_base, self._position = -1, 0
-        first: Offset = self.log._segments[0].base_offset
+        first: Offset = self.log.segments[0].base_offset
         self.start = self.end = first
         self._chain = self.model.chains.get(first)
         # One that is empty may begin within a batch, as DeleteRecords has it: it begins anew with the whole batch.
@@ -179,7 +179,7 @@ class FollowedLog:
         self._read_on()
 
     def _read_on(self) -> None:
-        segments = self.log._segments
+        segments = self.log.segments
         for number in range(len(segments)):
             segment = segments[number]
             if segment.base_offset < self._segment_base:

@@ -6,6 +6,7 @@ from typing import Any
 
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
+from barnabas_log.time_search import search_by_time
 from barnabas_log.unified_log import LogRead, UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import Record, build_batch, iterate_batches
@@ -81,21 +82,21 @@ def batch_offsets(data: bytes) -> list[tuple[int, int]]:
 
 def first_at(log: UnifiedLog, timestamp_ms: int) -> tuple[Offset, int] | None:
     """The first record at or after the time."""
-    search = log.search_by_time(timestamp_ms)
+    search = search_by_time(log, timestamp_ms)
     try:
         return search.first_at(timestamp_ms)
     except OSError as error:
-        raise log.failed_search(error) from error
+        raise log.failed_by(error) from error
     finally:
         search.close()
 
 
 def of_greatest_time(log: UnifiedLog) -> tuple[Offset, int] | None:
     """The first record with the greatest time."""
-    search = log.search_by_time(None)
+    search = search_by_time(log, None)
     try:
         return search.of_greatest()
     except OSError as error:
-        raise log.failed_search(error) from error
+        raise log.failed_by(error) from error
     finally:
         search.close()

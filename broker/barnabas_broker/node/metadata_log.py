@@ -45,6 +45,7 @@ from itertools import pairwise
 
 from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, Damage, FlushMarks, keep_damaged, scan_log
 from barnabas_broker.node.snapshot_files import SnapshotFiles
+from barnabas_log import retiring
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import NoRoom
@@ -502,7 +503,7 @@ class MetadataLog:
         log.update_high_watermark(snapshot_id.end_offset)
         log.delete_records_before(snapshot_id.end_offset)
         await self._snapshots.retire([each for each in self._snapshots.ids if each < snapshot_id])
-        log.apply_retention(0)
+        retiring.apply_retention(log, 0)
         await self._snapshots.flush_directory()
         await self._disk.run(self._remove_retired)
 

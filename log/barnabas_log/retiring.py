@@ -1,0 +1,59 @@
+"""The old segments of one log go: what retention.py allows, retired from the log.
+
+May touch:  the log it is given, on the loop that owns it.      Must not touch: asyncio, the files (their removal comes later).
+Invariants: the log start moves with the segments; the newest segment whose name is durable stays.
+Read next:  retention.py (which may go), manager.py (when).
+"""
+
+from __future__ import annotations
+
+from barnabas_log.retention import SegmentFacts, deletable_count
+from barnabas_log.unified_log import UnifiedLog
+
+
+def apply_retention(log: UnifiedLog, now_ms: int) -> int:
+    """Retire what time, size and log start allow; returns the number of segments. Raises StorageFailed.
+
+    The newest segment whose name is durable stays until that of a later one is, or a power cut could take both: then
+    `is_retention_owed`, and a flush is asked for.
+    """
+    log.is_retention_owed = False
+    log.now_ms = max(log.now_ms, now_ms)
+    config = log.config
+    segments = log.segments
+    facts: list[SegmentFacts] = []
+    for number, segment in enumerate(segments):
+        end_offset = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
+        try:
+            newest_ms = segment.newest_ms(now_ms=now_ms)
+        except OSError as error:
+            raise log.failed_by(error) from error
+        facts.append(SegmentFacts(segment.base_offset, end_offset, segment.size_bytes, newest_ms))
+    count = deletable_count(
+        facts,
+        now_ms=now_ms,
+        retention_ms=config.retention_ms if config.is_retention_on else -1,
+        retention_bytes=config.retention_bytes if config.is_retention_on else -1,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+    )
+    if not count:
+        return 0
+    if count == len(segments):
+        log.roll(now_ms, is_due=True)
+    named = len(segments) - log.durability.unnamed
+    if count >= named:
+        log.is_retention_owed = True
+        log.listener.on_segment_rolled(log)
+        count = named - 1
+        if count <= 0:
+            return 0
+    try:
+        for segment in segments.take_oldest(count):
+            log.retire(segment, delay_ms=config.file_delete_delay_ms)
+    except OSError as error:
+        raise log.failed_by(error) from error
+    log.log_start_offset = max(log.log_start_offset, segments[0].base_offset)
+    log.leader_epochs.truncate_from_start(log.log_start_offset)
+    log.damage = tuple(damage for damage in log.damage if damage.end_offset > log.log_start_offset)
+    return count
