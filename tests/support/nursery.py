@@ -123,7 +123,9 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         """See Popen."""
         if self.returncode is None:
-            if not select.select([self._descriptor], [], [], timeout)[0]:
+            waiting = select.poll()  # select(2) ends at descriptor 1,023, which a whole run in one process passes
+            waiting.register(self._descriptor, select.POLLIN)
+            if not waiting.poll(None if timeout is None else timeout * 1000):
                 raise subprocess.TimeoutExpired(f"barnabas-server of pid {self.pid}", timeout or 0.0)
             os.close(self._descriptor)
             self.returncode = self._status(self.pid)
