@@ -314,7 +314,7 @@ def parse_addresses(text: str) -> list[str]:
 def _is_reachable(channel: grpc.Channel, timeout_s: float) -> bool:
     """Whether a gRPC server answers; a refused connection ends the wait at once.
 
-    Any answer will do, also that there is no such method. Watching the state of the channel would tell as well, but then its
+    Any answer will do, also that there is no such method. Watching the state of the channel would do as well, but then its
     close takes gRPC 0.2 s, which every command would pay.
     """
     try:

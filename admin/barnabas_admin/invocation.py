@@ -59,7 +59,7 @@ class Invocation:
         }
 
     def bootstrap_servers(self) -> str:
-        """host:port,… of the Kafka listeners: as given, else as the admin service tells."""
+        """host:port,… of the Kafka listeners: as given, else as the admin service reports them."""
         if self._brokers:
             return self._brokers
         found = [
@@ -142,7 +142,7 @@ def confirm(what: str, *, typed: str, yes: bool) -> None:
 
     Args: `what` will happen, as a sentence without its full stop; `typed` is what must be typed at a terminal (the name of what
     goes); `yes` is --yes, with which nobody is asked. Where standard input is no terminal nobody can be asked: that is wrong
-    usage (status 2), told by a line that names --yes. Commands that only plan until they are told to act (`quorum recover`,
+    usage (status 2), with a line that names --yes. Commands that only plan unless they are asked to act (`quorum recover`,
     `topic reassign plan`, --dry) ask nothing: what they print is their work, and they end with 0.
 
     Raises UsageError, and AdminError when something else was typed.

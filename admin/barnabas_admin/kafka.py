@@ -59,13 +59,13 @@ def run_with_cluster(
 def unreachable(error: OSError, servers: str) -> AdminError:
     """The error of a connection to one of `servers`, in words for who types commands."""
     if isinstance(error, socket.gaierror):
-        told = f"no address is known for {servers}: {error.strerror}"
+        message = f"no address is known for {servers}: {error.strerror}"
     else:
-        found = re.search(r"\('([^']+)', (\d+)", str(error))  # asyncio tells the address in words alone
+        found = re.search(r"\('([^']+)', (\d+)", str(error))  # asyncio gives the address in words alone
         where = f"{found[1]}:{found[2]}" if found else servers
         refused = isinstance(error, ConnectionRefusedError)
-        told = f"no broker answers at {where}: {'connection refused' if refused else error}"
-    return AdminError(told, code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
+        message = f"no broker answers at {where}: {'connection refused' if refused else error}"
+    return AdminError(message, code=ErrorCode.NETWORK_EXCEPTION, hint=BROKERS_HINT)
 
 
 async def is_topic_known(client: ClusterClient, topic: str) -> bool:
@@ -100,7 +100,7 @@ def check(answer: Any) -> None:
 def partition_offsets(
     invocation: Invocation, wanted: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """(log start offset, high watermark) of each partition; empty, with a word on stderr, when the leaders do not tell."""
+    """(log start offset, high watermark) of each partition; empty, with a word on stderr, when the leaders do not answer."""
 
     async def work(client: ClusterClient) -> dict[tuple[str, int], tuple[int, int]]:
         partitions = [TopicPartition(topic, index) for topic, index in wanted]

@@ -283,7 +283,7 @@ class LocalCluster:
         return _http_get(self.nodes[node_id].metrics_port, path)
 
     def find_deaths(self) -> Iterator[NodeDeath]:
-        """Nodes that ended unasked since the last call, each told once."""
+        """Nodes that ended unasked since the last call, each reported once."""
         for node in self.nodes.values():
             if not node.is_expected_to_run or node.process is None:
                 continue

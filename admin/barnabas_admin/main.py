@@ -223,8 +223,8 @@ class _Root(LazyGroup):
 
             context = getattr(error, "ctx", None)
             hint = "" if context is None else f"`{context.command_path} --help`"
-            told = error.format_message() if isinstance(error, click.ClickException) else "interrupted"
-            print_error(AdminError(told, hint=hint), is_json=True)
+            message = error.format_message() if isinstance(error, click.ClickException) else "interrupted"
+            print_error(AdminError(message, hint=hint), is_json=True)
             status = getattr(error, "exit_code", 1)
         raise SystemExit(status)
 

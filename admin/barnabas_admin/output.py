@@ -61,7 +61,7 @@ _HINTS = {
     ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic's name is 1 to 249 of the letters A-Z and a-z, digits, '.', '_' and '-'",
     ErrorCode.MESSAGE_TOO_LARGE: "`barnabas topic alter TOPIC -c max.message.bytes=BYTES` lets larger ones in",
 }
-"""For errors that brokers tell without a hint."""
+"""For errors that brokers report without a hint."""
 
 
 def exit_code_of(code: ErrorCode) -> ExitCode:

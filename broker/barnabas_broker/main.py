@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None, *, open_disk: Callable[[], Real
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises wrong usage as what it is told as, in its sub-parsers too."""
+    """Raises wrong usage as the error that is reported, in its sub-parsers too."""
 
     def error(self, message: str) -> NoReturn:
         """See ArgumentParser.error, which prints the usage and ends the process."""

@@ -1,4 +1,4 @@
-"""The installed version of Barnabas, as metrics and `version` tell it.
+"""The installed version of Barnabas, as metrics and `version` report it.
 
 May touch:  the installed package's metadata.   Must not touch: everything else.
 Invariants: one version for the whole distribution.

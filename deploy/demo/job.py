@@ -181,19 +181,19 @@ def flights_without_weather(spark: SparkSession, bootstrap: str) -> list[dict[st
 
 
 def finish(query: StreamingQuery, name: str) -> None:
-    """Wait for an availableNow query and tell its micro-batches; raises its failure, or TimeoutError."""
+    """Wait for an availableNow query and print its micro-batches; raises its failure, or TimeoutError."""
     deadline = time.monotonic() + QUERY_TIMEOUT_S
-    told: set[int] = set()
+    reported: set[int] = set()
     rows = 0
     is_over = False
     while not is_over:
         is_over = bool(query.awaitTermination(0.2))  # type: ignore[arg-type]  # it takes fractions of a second
         for progress in query.recentProgress:
-            if progress["batchId"] not in told and progress["numInputRows"]:
-                told.add(progress["batchId"])
+            if progress["batchId"] not in reported and progress["numInputRows"]:
+                reported.add(progress["batchId"])
                 rows += progress["numInputRows"]
                 seconds = progress["durationMs"]["triggerExecution"] / 1000
-                say(f"{name}: micro-batch {len(told)}, {rows:,} rows so far, {seconds:.1f} s")
+                say(f"{name}: micro-batch {len(reported)}, {rows:,} rows so far, {seconds:.1f} s")
         if not is_over and time.monotonic() > deadline:
             query.stop()
             raise TimeoutError(f"{name} did not end within {QUERY_TIMEOUT_S} s")

@@ -84,8 +84,8 @@ class Node:
 
     def format(self, cluster_id: str, voters: str) -> None:
         """Write who this controller is and who votes."""
-        told = ["--cluster-id", cluster_id, "--initial-controllers", voters]
-        command = [*SERVER, "format", "-c", str(self.config), *told]
+        quorum = ["--cluster-id", cluster_id, "--initial-controllers", voters]
+        command = [*SERVER, "format", "-c", str(self.config), *quorum]
         subprocess.run(command, cwd=self.directory, check=True, stdout=subprocess.DEVNULL)
 
     def start(self) -> None:

@@ -52,7 +52,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 class Delivery:
-    """What the producer was told: where each record went, and how long a killed leader's partitions took nothing."""
+    """What the producer learned: where each record went, and how long a killed leader's partitions took nothing."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[tuple[str, int, int], tuple[bytes, bytes]] = {}
@@ -76,7 +76,7 @@ class Delivery:
         self.times.append(time.monotonic())
 
     def on_delivery_after_kill(self, error: Any, message: Delivered) -> None:
-        """The same for records handed over after the kill: the first one tells when its partition was back."""
+        """The same for records handed over after the kill: the first one shows when its partition was back."""
         self.on_delivery(error, message)
         if error is None and (message.topic(), message.partition()) in self.orphans:
             self.orphans.discard((message.topic(), message.partition()))
@@ -129,10 +129,10 @@ def check_java() -> None:
     fix = f"Install it, e.g. Debian's openjdk-{JAVA_MIN}-jre-headless, and run again"
     if shutil.which("java") is None:
         raise SystemExit(f"Spark needs Java {JAVA_MIN} or newer, and there is no `java` here. {fix}")
-    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', told)
+    printed = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', printed)
     if found is None or int(found.group(1)) < JAVA_MIN:
-        version = told.strip().partition("\n")[0] or "something that does not report its version"
+        version = printed.strip().partition("\n")[0] or "something that does not report its version"
         raise SystemExit(f"Spark needs Java {JAVA_MIN} or newer, and `java` here is {version}. {fix}")
 
 
@@ -181,7 +181,7 @@ def produce(nodes: Nodes) -> Delivery:
         "linger.ms": 20,
         "compression.type": "lz4",
         "queue.buffering.max.messages": 100_000,
-        "log_level": 0,  # it would tell every refused connection while a broker is down
+        "log_level": 0,  # it would print every refused connection while a broker is down
     }
     producer = Producer(settings)
     delivery = Delivery()
@@ -243,7 +243,7 @@ def find_leader(nodes: Nodes) -> tuple[Node, set[tuple[str, int]]]:
 
 
 def run_spark(nodes: Nodes) -> dict[str, Any]:
-    """The Spark job as a process of its own, its progress told; returns its results."""
+    """The Spark job as a process of its own, its progress printed; returns its results."""
     output = nodes.directory / "spark"
     output.mkdir()
     job = [sys.executable, str(Path(__file__).with_name("job.py")), nodes.bootstrap, str(output)]

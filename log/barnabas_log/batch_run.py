@@ -51,7 +51,7 @@ class BatchRun(NamedTuple):
 def read_run(view: memoryview, position: int, *, next_offset: Offset) -> BatchRun:
     """The longest run that begins at `position`, where the log goes on with `next_offset`.
 
-    It ends before the first batch that is not sound or of another epoch, so whoever reads on from there is told why.
+    It ends before the first batch that is not sound or of another epoch, so whoever reads on from there learns why.
     Raises CorruptBatch or InvalidBatch when not even the first batch is sound.
     """
     headers: list[HeaderFields] = []

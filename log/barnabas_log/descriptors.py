@@ -16,7 +16,7 @@ Not obvious:
     disk with a bound: the metadata log has few files and reads some in threads.
   - Spares are what a step that opens several files begins with (`ensure`), so that it does not stop halfway, and what the
     metadata log lives on when a part of the process that nobody bounds (gRPC) has taken the rest.
-  - fdatasync reports an earlier write-back error to a descriptor that was opened after it, as long as nobody was told of it and
+  - fdatasync reports an earlier write-back error to a descriptor that was opened after it, as long as it was reported to nobody and
     the kernel still has the inode: so a file that is closed between write and flush does not hide one in durable mode, where
     the flush follows at once.
 """

@@ -13,7 +13,7 @@ Not obvious:
   - A bare descriptor can be reused by another file after close: readers hold the File (acquire/release). A file that nobody
     beside its owner holds may be without a descriptor and opens itself again when it is used (descriptors.py).
   - acquire, release and close are called on the loop that owns the log, never from the disk's threads: no lock.
-  - Do not preallocate: measured 0-30 % on fdatasync, and a reader of zeros could not tell the end from a torn tail. Blocks
+  - Do not preallocate: measured 0-30 % on fdatasync, and a reader of zeros could not distinguish the end from a torn tail. Blocks
     reserved behind the end (fallocate, FALLOC_FL_KEEP_SIZE, 16 MiB at a time) take a quarter of the kernel's instructions per
     MB away on ext4 and no cycles: the same MB/s in 20 runs of each in turn, RF 3, 1 MiB batches, flushed and not.
   - Nor write past the page cache on followers, whom few read from (O_DIRECT for the whole blocks of what came, by the ring, the
@@ -229,7 +229,7 @@ class RealFile:
         descriptors: Descriptors,
         close_descriptor: Callable[[int], None] = os.close,
     ) -> None:
-        """flags: to open it again with. close_descriptor: told the descriptor when the last holder lets go."""
+        """flags: to open it again with. close_descriptor: gets the descriptor when the last holder lets go."""
         self.path = path
         self.size_bytes = size_bytes
         self._close_descriptor = close_descriptor
@@ -418,7 +418,7 @@ class _Flush:
             raise
 
     def sync(self, file: File) -> None:
-        """Make one of the files durable, in a thread; the last one tells the loop."""
+        """Make one of the files durable, in a thread; the last one wakes the loop."""
         try:
             file.sync()
         except OSError as error:

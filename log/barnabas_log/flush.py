@@ -12,7 +12,7 @@ has a round of its own the file system still commits them together (measured, RF
 dirty logs than rounds each round takes its share, so that hundreds of them do not become hundreds of wake-ups.
 
 Rounds are begun and ended by calls, not by a task: each wake-up of a task is a turn of the loop, and under load a turn takes
-as long as a flush. The next round begins before the news of the last is told: the disk never waits for callbacks. Nor does a round
+as long as a flush. The next round begins before the end of the last is reported: the disk never waits for callbacks. Nor does a round
 wait to become larger: 1 to 8 MiB more per log gave no more MB/s, with 16 KiB or 1 MiB batches, and rounds of a log 4, 8 or 15 ms
 apart gave 5, 11 and 25 % fewer with 16 KiB (measured, RF 3): what is in flight is bounded, so time is throughput.
 
@@ -145,7 +145,7 @@ class FlushRounds:
                 try:
                     files += log.dirty_files()
                 except StorageFailed:
-                    continue  # the log has told its listener, which fails the directory
+                    continue  # the log has informed its listener, which fails the directory
                 except OutOfDescriptors:
                     self._put_off([log], loop)
                     continue
@@ -205,7 +205,7 @@ class FlushRounds:
             try:
                 self._on_flushed(log)
             except Exception as bug:  # a bug of the listener must not end the flushes of all logs
-                context = {"message": f"told of the flush of {log.topic_partition}", "exception": bug}
+                context = {"message": f"in the callback of the flush of {log.topic_partition}", "exception": bug}
                 loop.call_exception_handler(context)
 
     def fail(self, error: OSError) -> None:

@@ -1,11 +1,11 @@
 """fdatasync begun from the loop, without a thread of ours: through the kernel's io_uring.
 
 May touch:  ctypes, three system calls, one eventfd.     Must not touch: File objects (disk.py keeps them open meanwhile).
-Invariants: every flush that was taken is told once, on the loop, later; at most ENTRIES in flight, so no ring overflows.
+Invariants: every flush that was taken is reported once, on the loop, later; at most ENTRIES in flight, so no ring overflows.
 Read next:  flush_workers.py, which makes the kernel's workers run in time; disk.py, which takes threads where the kernel or
             a sandbox refuses.
 
-Why: a thread needs the GIL to begin a flush and again to tell of its end, and a busy loop lets go of it only for system calls
+Why: a thread needs the GIL to begin a flush and again to report its end, and a busy loop lets go of it only for system calls
 that take long. Measured: 0.4 to 1 ms from the request to the fdatasync, as long as that itself takes, and the disk is idle
 meanwhile. The kernel's workers (threads of this process, named iou-wrk) need no GIL. Measured in turn with threads, durable, RF 3
 on a busy machine: more MB/s in 12 of 12 pairs (15 to 40 % by case), 5 to 10 % less CPU per MB with 16 KiB batches, none with 1 MiB.
@@ -73,7 +73,7 @@ class FlushRing:
         try:
             event = ctypes.c_int(self._event)
             self._call(_IO_URING_REGISTER, self._descriptor, _REGISTER_EVENTFD, ctypes.addressof(event), 1)
-            loop.add_reader(self._event, self._tell)
+            loop.add_reader(self._event, self._report_ended)
         except BaseException:
             os.close(self._event)
             os.close(self._descriptor)
@@ -96,7 +96,7 @@ class FlushRing:
         self._ended_head = self._read_word(self._ended_head_at)
 
     def fdatasync(self, descriptor: int, on_flushed: OnFlushed) -> bool:
-        """Begin one; `on_flushed` is told on the loop, later. False where there is no room: nothing was begun."""
+        """Begin one; `on_flushed` is called on the loop, later. False where there is no room: nothing was begun."""
         if not self._free:
             return False
         token = self._free.pop()
@@ -117,8 +117,8 @@ class FlushRing:
         self._workers.hasten(self.loop.time())
         return True
 
-    def _tell(self) -> None:
-        """The eventfd is readable: tell of every flush that ended."""
+    def _report_ended(self) -> None:
+        """The eventfd is readable: report every flush that ended."""
         try:  # no suppress(): it costs as much as the call
             os.eventfd_read(self._event)
         except BlockingIOError:
@@ -137,7 +137,7 @@ class FlushRing:
             on_flushed(None if result >= 0 else OSError(-result, os.strerror(-result)))
 
     def close(self) -> None:
-        """Let go; what is still in flight is told to nobody."""
+        """Let go; what is still in flight is reported to nobody."""
         if not self.loop.is_closed():
             self.loop.remove_reader(self._event)
         self._waiting.clear()

@@ -5,14 +5,14 @@ Invariants: a worker gets no more of the CPU than before, only sooner; where the
 Read next:  flush_ring.py, whose flushes they run.
 
 A flush of 2 MiB is 1 ms of the disk and 0.1 ms of CPU in four or five pieces (map blocks, write the journal, ask for the flush,
-tell of the end), and a worker sleeps between them. Woken on a busy machine it waited until the loop, or whoever else ran, had
+report the end), and a worker sleeps between them. Woken on a busy machine it waited until the loop, or whoever else ran, had
 had its slice of 1.4 ms, once or twice per flush (seen in traces: 1 to 2.7 ms from the disk's answer to the worker's next step),
 and the disk was idle meanwhile. The scheduler lets a woken thread interrupt one that asked for longer slices (EEVDF), and from
 Linux 6.12 on any thread may ask for a slice of its own; before that the request is taken and has no effect. Measured in turn
 on two busy cores, RF 1, 1 MiB batches, 4 MiB in flight: durable 0.72 of the page cache's MB/s without, 0.91 with; the mean
 flush 3.05 and 2.42 ms; CPU the same.
 
-At RF 3, saturated, with 1 MiB batches, no gain or loss is told from noise (turns within one cluster, beside 0.1 ms): slices of 0.7 ms
+At RF 3, saturated, with 1 MiB batches, no gain or loss is distinct from noise (turns within one cluster, beside 0.1 ms): slices of 0.7 ms
 1.04 +- 0.02 of the MB/s in 29 turns and 1.00 +- 0.016 in 47, of 1.2 ms 1.01 +- 0.014 in 47, the scheduler's own 1.03 +- 0.025 in
 29. Beside the scheduler's own, in 30: niceness 1.00 +- 0.02, SCHED_BATCH for the workers 0.99 +- 0.013, for the loop's thread as
 well 1.00 +- 0.014.

@@ -1,6 +1,6 @@
 """Where each leader epoch of a partition starts: what truncation after a leader change is decided on (KIP-101, KIP-279).
 
-May touch:  the checkpoint file, when told to.   Must not touch: clocks, the log.
+May touch:  the checkpoint file, when asked to.   Must not touch: clocks, the log.
 Invariants: epochs rise strictly and start offsets do not fall; an entry says that every record from its start offset to
             the next entry's was written by the leader of its epoch.
 Read next:  unified_log.py, which assigns on append and truncates; replication's truncation.py, which asks.

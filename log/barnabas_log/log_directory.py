@@ -129,7 +129,7 @@ class LogDirectory:
         try:
             free_bytes, total_bytes = await self._disk.run(self._measure)
         except OSError as error:
-            # Whether the disk works, appends and flushes will tell.
+            # Whether the disk works, appends and flushes will show.
             logger.debug("the free bytes of %s are not known: %s", self.path, error)
             return None
         marks = RoomMarks.of(stop=config.free_bytes_min, resume=config.free_bytes_resume, total_bytes=total_bytes)

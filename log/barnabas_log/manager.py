@@ -105,7 +105,7 @@ class LogManager:
     ) -> None:
         """
         Args:
-            default_config: of a log that was loaded, but for retention, until get_or_create tells its topic's settings.
+            default_config: of a log that was loaded, but for retention, until get_or_create brings its topic's settings.
             directory_ids: by path; a directory that cannot be read has none.
             offline: directories that have failed already, and are not to be touched.
         """
@@ -485,7 +485,7 @@ class LogManager:
     # -- room ------------------------------------------------------------------------------------------------------
 
     async def look_at_room(self) -> None:
-        """Look at the free bytes of every online directory, and tell whose logs may grow no more, or again."""
+        """Look at the free bytes of every online directory, and report whose logs may grow no more, or again."""
         for directory in self._directories:
             if directory.error is None:
                 await self._look_at_room(directory)
@@ -635,7 +635,7 @@ class LogManager:
         try:
             self.stats.segments_retired += retiring.apply_retention(log, self._clock_ms())
         except (StorageFailed, OutOfDescriptors):
-            return  # the log has told its listener, or is looked at again next time
+            return  # the log has informed its listener, or is looked at again next time
         removals = log.take_removals()
         if removals:
             self._removals.add(removals)
@@ -696,7 +696,7 @@ class LogManager:
                 except OSError as error:
                     if is_no_room(error) and not directory.has_room:
                         continue
-                    # A stale file costs a new leader time, not data: whether the disk works, appends and flushes will tell.
+                    # A stale file costs a new leader time, not data: whether the disk works, appends and flushes will show.
                     logger.error("high watermarks of %s could not be written: %s", directory.path, error)
 
     async def _expire_producers(self) -> None:

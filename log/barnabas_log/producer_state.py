@@ -2,7 +2,7 @@
 
 May touch:  the Disk it is given, for snapshots.   Must not touch: clocks, segments.
 Invariants: per (producer id, epoch) sequences have no gap and no repeat; the state is what replaying the log gives.
-Read next:  unified_log.py, which asks before an append and tells after it; recovery.py, which replays.
+Read next:  unified_log.py, which asks before an append and reports after it; recovery.py, which replays.
 
 Five is a constant of the protocol: a client has at most five requests in flight (KIP-98).
 
@@ -13,9 +13,9 @@ Layout of <offset>.snapshot, the state of the producers just before that offset 
     then per producer, 46 bytes: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32
     (last offset - first offset of that batch), timestamp i64, coordinator epoch i32 (-1), first offset of the current
     transaction i64 (-1).
-It holds only the newest batch of each producer, as Kafka's. A crash may leave a cut one: the CRC tells, an older serves.
+It holds only the newest batch of each producer, as Kafka's. A crash may leave a cut one: the CRC shows it, an older serves.
 
-Not obvious: after a restart from a snapshot a repeat of the batch before the newest is told as out of order, as in Kafka;
+Not obvious: after a restart from a snapshot a repeat of the batch before the newest is reported as out of order, as in Kafka;
 leadership has moved to a replica that knows all five by then.
 """
 

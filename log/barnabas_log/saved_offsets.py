@@ -103,7 +103,7 @@ class SavedOffsets:
                 if log.leader_epochs.is_dirty:
                     end = min(end, self.recovery_points.get(log.topic_partition, Offset(0)))
                 points[log.topic_partition] = min(end, log.durability.flushed_end_offset)
-            # As they are now: one that has risen since the ends were taken may be saved and told already.
+            # As they are now: one that has risen since the ends were taken may be saved and reported already.
             rising = self.rising_log_starts
             starts = {
                 log.topic_partition: start

@@ -2,7 +2,7 @@
 
 May touch:  asyncio, the Disk and logs it is given.   Must not touch: peers, metadata.
 Invariants: bytes are read and judged in the disk's threads, a finding counts only if the log was not cut meanwhile; what is
-            known to be damaged is on disk before anybody is told of it.
+            known to be damaged is on disk before anybody learns of it.
 Read next:  scrub.py, which judges; manager.py, which owns one of these per directory.
 
 A pass reads every byte of the directory's logs at log.scrub.bytes.per.second.max, sealed segments and the written part of the
@@ -94,7 +94,7 @@ class Scrubber:
         self._requested: dict[SegmentName, None] = {}
         self._is_asked = asyncio.Event()
         self._saved = self._encode()
-        """Nothing to tell, as long as there is no file."""
+        """Nothing to report, as long as there is no file."""
         self._saving = asyncio.Lock()
 
     # -- what is asked for -----------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Scrubber:
         return any(name[:2] == log.topic_partition for name in self._requested)
 
     async def check(self, log: UnifiedLog, base_offset: int, *, is_throttled: bool = False) -> bool:
-        """Check one segment and tell the log what of it is damaged. False when nothing can be said: it has gone, or was cut.
+        """Check one segment and report to the log what of it is damaged. False when nothing can be said: it has gone, or was cut.
 
         Raises OSError.
         """
@@ -213,7 +213,7 @@ class Scrubber:
         try:
             await self.check(log, name[2], is_throttled=is_throttled)
         except StorageFailed:
-            return  # the log has told its listener
+            return  # the log has informed its listener
         except OSError as error:
             if is_out_of_descriptors(error):
                 await asyncio.sleep(RETRY_S)

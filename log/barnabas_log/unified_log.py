@@ -127,7 +127,7 @@ class LogRead(NamedTuple):
 
 
 class LogListener(Protocol):
-    """What a log tells its manager; calls come on the loop that owns the log."""
+    """What a log reports to its manager; calls come on the loop that owns the log."""
 
     def may_write(self, log: UnifiedLog) -> bool:
         """Whether a write may go to the file now, or a flush that takes long stands in its way."""
@@ -540,7 +540,7 @@ class UnifiedLog:
         return active
 
     def _write_producer_snapshot(self) -> None:
-        """Producer state at the log end; durable with the next flush, torn by a crash before it (the CRC tells)."""
+        """Producer state at the log end; durable with the next flush, torn by a crash before it (the CRC shows it)."""
         self.producers.end_offset = self.log_end_offset
         path = snapshot_path(self.directory, self.log_end_offset)
         file = self.disk.open(path, create=True)

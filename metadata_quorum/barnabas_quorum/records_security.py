@@ -1,7 +1,7 @@
 """The typed records of who may do what and how much: ACLs, SCRAM credentials, delegation tokens, client quotas (KIP-631).
 
 May touch:  barnabas_wire.kafka.ids.  Must not touch: asyncio, clock, files, protobuf, image, controller.
-Invariants: as in records.py; and no secret shows in a repr, so that no log or dump tells one: what can be used to log in
+Invariants: as in records.py; and no secret shows in a repr, so that no log or dump shows one: what can be used to log in
             (salt, stored key, server key) is hidden there, and `redacted` replaces it by nothing.
 Read next:  records.py; image/acls.py, scram.py, tokens.py, quotas.py, which replay these.
 """

@@ -5,7 +5,7 @@ Invariants: what is answered as deleted is deleted on every live replica, and in
             and no kill brings it back; nothing above the high watermark is deleted.
 Read next:  partition.py; barnabas_log/manager.py, `raise_log_starts`.
 
-As in Kafka, a follower learns the leader's log start with a fetch answer and tells its own with a later fetch. Unlike Kafka's,
+As in Kafka, a follower learns the leader's log start with a fetch answer and reports its own with a later fetch. Unlike Kafka's,
 ours writes its checkpoint first: Kafka writes it once a minute, so records come back after a kill of all brokers.
 
 While a deletion waits, the followers' log starts, which the leader keeps anyway, are looked at now and then: a fetch costs no
@@ -62,7 +62,7 @@ def deletion_offset(partition: Partition, offset: Offset) -> Offset:
 
 
 def low_watermark(partition: Partition, is_live: Callable[[BrokerId], bool]) -> Offset:
-    """The lowest log start of the leader and those of its followers that live or may be elected, as their fetches told."""
+    """The lowest log start of the leader and those of its followers that live or may be elected, as their fetches reported."""
     starts = [
         replica.log_start_offset
         for replica in partition.remotes.values()

@@ -1,4 +1,4 @@
-"""What replication refuses, one class per Kafka error code that callers tell apart.
+"""What replication refuses, one class per Kafka error code that callers distinguish.
 
 May touch:  barnabas_wire.kafka.errors.            Must not touch: everything else.
 Invariants: the code sits on the class; messages are for people and name the partition.

@@ -229,7 +229,7 @@ class Fetches:
         return FetchOutcome(topic, topic_id, number, error)
 
     def on_high_watermark_advance(self, partition: Partition) -> None:
-        """A leader's HW moved: push it to followers that no data tells of it soon."""
+        """A leader's HW moved: push it to followers that no data brings it to soon."""
         if not self._to_push:
             self._loop.call_later(HIGH_WATERMARK_PUSH_MS / 1000, self._push_high_watermarks)
         self._to_push[partition] = None

@@ -39,7 +39,7 @@ _AWAIT_IMAGE = frozenset(
     }
 )
 """The controller is ahead of us, perhaps because it accepted this proposal in an earlier try whose answer was lost: so the
-proposal keeps counting until the image tells."""
+proposal keeps counting until the image shows it."""
 
 
 def shrink_isr(partition: Partition, *, now_ms: int) -> None:

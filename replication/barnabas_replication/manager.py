@@ -370,7 +370,7 @@ class ReplicaManager(LogManagerListener):
 
     def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
         """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted. The
-        controller is told where the cluster's metadata.version knows faults; a full directory stays a fault until it has room.
+        controller learns of it where the cluster's metadata.version knows faults; a full directory stays a fault until it has room.
 
         CORRUPT: reads of what is sound go on, and others lead where they can. NO_ROOM: appends are refused and a follower
         fetches no more, reads go on.

@@ -95,7 +95,7 @@ class PartitionHost(Protocol):
         ...
 
     def raise_log_start(self, partition: Partition, offset: Offset) -> None:
-        """Move the start of a follower's log up, once that is saved: what it tells its leader must not fall again."""
+        """Move the start of a follower's log up, once that is saved: what it reports to its leader must not fall again."""
         ...
 
     def on_high_watermark_advance(self, partition: Partition) -> None:
@@ -246,7 +246,7 @@ class Partition:
     # ------------------------------------------------------------------ leading and following
 
     def stop(self, error: KafkaError) -> None:
-        """This broker holds the partition no more: everybody who waits is told `error`."""
+        """This broker hosts the partition no more: everybody who waits gets `error`."""
         self.is_leader = False
         self.proposal = None
         self.remotes = {}

@@ -2,7 +2,7 @@
 
 May touch:  the partition and its log.   Must not touch: the network, the controller, clocks.
 Invariants: an error is part of the outcome; where a follower stands counts only from an incarnation that the image knows, and only
-            at the first look; nobody is told to cut a log by a leader that does not know the epoch asked for.
+            at the first look; a leader asks no follower to cut its log unless it knows the epoch asked for.
 Read next:  fetches.py, which parks what finds nothing; truncation.py for where histories part.
 """
 
@@ -56,7 +56,7 @@ def fetch_from(
     """Read for a consumer (up to the HW) or a follower (up to the LEO). Errors come back inside the outcome.
 
     bytes_max: what is left of the whole answer. is_one_batch_due: give one batch even if it is larger. is_first_look:
-    False when a parked fetch is looked at again; only the first look tells where the follower is.
+    False when a parked fetch is looked at again; only the first look says where the follower is.
     """
     _, topic_id, _, known_epoch, offset, asked_epoch, follower_start, partition_bytes_max, flushed = spec
     log = partition.log

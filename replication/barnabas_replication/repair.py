@@ -157,7 +157,7 @@ class _Patient:
         self.is_unrepairable = False
         self.failures = 0
         self.not_before_s = 0.0
-        self.told = ""
+        self.reported = ""
 
 
 class Repairs:
@@ -235,7 +235,7 @@ class Repairs:
             try:
                 follower_log.cut_before_damage(partition, damages[0].first_offset)
             except StorageFailed:
-                return  # the log has told its listener
+                return  # the log has informed its listener
             logger.warning("%s: cut at offset %d, before %s; it is fetched again", name, log.log_end_offset, damages[0])
         else:
             await self._refetch(name, partition, patient, damages[0])
@@ -245,15 +245,15 @@ class Repairs:
     ) -> None:
         ranges = "; ".join(map(str, damages))
         if partition.is_leader:
-            told = (
+            state = (
                 f"{ranges} cannot be read, and no other replica in sync is there to repair from: these offsets answer "
                 "CORRUPT_MESSAGE, all others are served; bring another replica back, or let consumers seek past them"
             )
         else:
-            told = f"{ranges} waits for a leader to repair from"
-        if told != patient.told:
-            patient.told = told
-            logger.error("%s: %s", name, told)
+            state = f"{ranges} waits for a leader to repair from"
+        if state != patient.reported:
+            patient.reported = state
+            logger.error("%s: %s", name, state)
 
     async def _refetch(
         self, name: TopicPartition, partition: Partition, patient: _Patient, damage: DamagedRange
@@ -284,7 +284,7 @@ class Repairs:
             patient.is_unrepairable = True
             logger.warning("%s: cannot be repaired in place, it will be cut and fetched again: %s", name, error)
         except StorageFailed:
-            return  # the log has told its listener
+            return  # the log has informed its listener
         except (KafkaError, OSError, TimeoutError) as error:
             pause_s = min(BACKOFF_S_MAX, LOOK_EVERY_S * 2**patient.failures)
             level = logging.WARNING if patient.failures in (0, 5) else logging.INFO

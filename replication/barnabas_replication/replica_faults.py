@@ -1,7 +1,7 @@
 """What is wrong with the replicas of this broker: corrupt, without room, or under suspicion.
 
 May touch:  hosted partitions, the pools of followers and appends, the log manager.     Must not touch: sockets, the disk, asyncio.
-Invariants: the cluster is told of a fault only where its metadata.version knows faults; a full directory stays a fault of its
+Invariants: the cluster learns of a fault only where its metadata.version knows faults; a full directory stays a fault of its
             replicas until it has room.
 Read next:  repair.py, which makes corrupt replicas whole; barnabas_log/room.py.
 """

@@ -19,7 +19,7 @@ UNKNOWN_BROKER_EPOCH = -1
 class RemoteReplica(NamedTuple):
     """One follower in the eyes of its leader. Built on every follower fetch, so a NamedTuple.
 
-    end_offset: its durable log end, as its last fetch told it (-1 unknown).
+    end_offset: its durable log end, as its last fetch reported it (-1 unknown).
     goal_offset, goal_ms: where the leader's log ended at one of its fetches, and when that was.
     broker_epoch: the one its last fetch carried (KIP-903).
     """
@@ -51,7 +51,7 @@ def replica_after_fetch(
     now_ms: int,
     broker_epoch: int,
 ) -> RemoteReplica:
-    """The follower after a fetch that told its durable end.
+    """The follower after a fetch that reported its durable end.
 
     It is caught up now when that is our end; and when it has come to where our end was at an earlier fetch, then it *was* at
     that time: a follower that is always a little behind a busy leader is in sync (KAFKA-1546). Kafka looks at the previous

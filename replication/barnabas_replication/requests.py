@@ -41,7 +41,7 @@ class AppendEntry(NamedTuple):
 class AppendOutcome(NamedTuple):
     """What became of one AppendEntry.
 
-    With an error, base_offset is -1 unless the records were written and may yet commit; log_start_offset is told when the log
+    With an error, base_offset is -1 unless the records were written and may yet commit; log_start_offset is given when the log
     judged what the records say.
     """
 

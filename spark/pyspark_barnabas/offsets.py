@@ -2,11 +2,11 @@
 
 May touch:  its arguments.            Must not touch: sockets, Spark, the clock.
 Invariants: offsets of a topic count only for the topic id they were read from; a limited end lies between start and latest,
-    and every partition that lags moves; what is lost is told once, in words.
+    and every partition that lags moves; what is lost is reported once, in words.
 Read next:  source.py.
 
 The JSON is that of Spark's Kafka source with the topic's id beside its offsets, {"flights":{"id":"q4vZ…","0":5}}. Names
-alone cannot tell a topic from another that was made under its name later: its offsets would be read into the middle of the
+alone cannot distinguish a topic from another that was made under its name later: its offsets would be read into the middle of the
 new one. A checkpoint without ids, as Spark's Kafka source writes it, is taken over as it is.
 """
 
@@ -82,15 +82,15 @@ def remade(then: Position, now_ids: Mapping[str, str]) -> set[str]:
 def losses(then: Position, now: Position) -> list[str]:
     """What a query that stood at `then` can no longer read, in words; `now` holds the ends of all partitions."""
     others = remade(then, now.topic_ids)
-    told = [f"topic {topic} was deleted and made again" for topic in sorted(others)]
+    losses = [f"topic {topic} was deleted and made again" for topic in sorted(others)]
     for key in sorted(then.offsets):
         if key.topic in others:
             continue
         if key not in now.offsets:
-            told.append(f"{key} is gone")
+            losses.append(f"{key} is gone")
         elif now.offsets[key] < then.offsets[key]:
-            told.append(f"{key} ends at {now.offsets[key]}, the query is at {then.offsets[key]}")
-    return told
+            losses.append(f"{key} ends at {now.offsets[key]}, the query is at {then.offsets[key]}")
+    return losses
 
 
 def carried(then: Position, now: Position) -> Offsets:

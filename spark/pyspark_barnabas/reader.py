@@ -33,7 +33,7 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 """Bytes of one fetch: some 64 k rows of 100 bytes, so that one fetch makes about one Arrow batch."""
 FETCH_BYTES_MIN = 64 * 1024
 RECORD_BYTES_GUESSED = 1024
-"""Bytes of a record before the first fetch has told: a short range must not fetch megabytes that it throws away."""
+"""Bytes of a record until the first fetch has shown them: a short range must not fetch megabytes that it throws away."""
 
 
 class DataLossError(RuntimeError):

@@ -443,7 +443,7 @@ def test_who_does_not_answer_is_named_by_its_address(run: Run) -> None:
 
 def test_a_broker_that_does_not_tell_of_its_directories_is_told_with_its_address(run: Run) -> None:
     result = run("broker", "logdirs", "2", "-b", "127.0.0.1:1", "--timeout", "0.5", exit_code=1)
-    assert result.stderr == "broker 2 does not tell: no broker answers at 127.0.0.1:1: connection refused\n"
+    assert result.stderr == "broker 2 does not answer: no broker answers at 127.0.0.1:1: connection refused\n"
 
 
 @pytest.mark.usefixtures("run")

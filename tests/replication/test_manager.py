@@ -688,7 +688,7 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
                 counted = [manager.stats.fetch_parked, manager.stats.fetched_bytes, traffic.bytes_out]
                 cancel = ask(request, spec, given.append)  # type: ignore[arg-type]
                 counters = [manager.stats.fetch_parked, manager.stats.fetched_bytes, traffic.bytes_out]
-                holders = partition.log._active.file._holders  # type: ignore[attr-defined]
+                holders = partition.log.active.file._holders  # type: ignore[attr-defined]
                 cancel()
                 for outcome in given[0] if given else ():
                     for part in outcome.parts:

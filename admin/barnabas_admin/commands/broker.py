@@ -1,7 +1,7 @@
 """`barnabas broker`: the brokers, their disks, and forgetting one.
 
 May touch:  the admin client; the Kafka listeners for the disks.   Must not touch: files.
-Invariants: a fenced broker is listed too; one that does not tell of its disks is an error, not an empty line.
+Invariants: a fenced broker is listed too; one that does not report its disks is an error, not an empty line.
 Read next:  cluster.py, which shares the table.
 """
 
@@ -57,7 +57,7 @@ def logdirs(invocation: Invocation, broker_ids: tuple[int, ...]) -> None:
         sizes = ("total_bytes", "free_bytes", "replica_bytes")
         print_table(columns, [[size_text(row[key]) if key in sizes else row[key] for key in keys] for row in rows])
     for item in silent:
-        talk(f"broker {item['broker']} does not tell: {item['error']}")
+        talk(f"broker {item['broker']} does not answer: {item['error']}")
     if silent:
         raise SystemExit(ExitCode.ERROR)
     if any(row["state"] != "online" for row in rows):
@@ -79,8 +79,8 @@ def _ask_log_directories(
             try:
                 answer = await client.call(DescribeLogDirsRequest(topics=None), broker_id=broker)
             except (KafkaError, OSError) as error:
-                told = unreachable(error, f"broker {broker}") if isinstance(error, OSError) else error
-                silent.append({"broker": broker, "error": told.message or told.code.name})
+                failure = unreachable(error, f"broker {broker}") if isinstance(error, OSError) else error
+                silent.append({"broker": broker, "error": failure.message or failure.code.name})
                 continue
             rows += [_log_directory(broker, found) for found in answer.results]
         return rows, silent

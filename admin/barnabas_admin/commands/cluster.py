@@ -2,7 +2,7 @@
 
 May touch:  the admin clients.        Must not touch: the Kafka listeners.
 Invariants: `health` ends with 10 when the cluster is unhealthy, and says why and what to type next; a node that does not answer
-            here makes nobody unhealthy: the reasons of the controller tell of it.
+            here makes nobody unhealthy: the reasons of the controller name it.
 Read next:  quorum.py.
 """
 

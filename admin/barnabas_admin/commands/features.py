@@ -36,7 +36,7 @@ def features(context: click.Context, invocation: Invocation) -> None:
 
 
 def find_metadata_version(invocation: Invocation) -> Any:
-    """The FeatureView of metadata.version, which every node tells of."""
+    """The FeatureView of metadata.version, which every node reports."""
     return next(view for view in invocation.admin.describe_features() if view.name == METADATA_VERSION)
 
 

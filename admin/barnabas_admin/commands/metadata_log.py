@@ -82,7 +82,7 @@ def diff(invocation: Invocation, start: int, end: int | None) -> None:
 
     From the metadata after record FROM to that after record TO (default: the newest). FROM -1 is the empty metadata. Records that
     were written in one batch or transaction took effect together: within one, the metadata before it counts, and the answer says
-    from where to where it compared. What a snapshot has replaced in this node's log cannot be told apart any more.
+    from where to where it compared. What a snapshot has replaced in this node's log cannot be distinguished any more.
     """
     from barnabas_wire.rpc import inspection_pb2 as pb
 

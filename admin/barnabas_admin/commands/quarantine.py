@@ -240,7 +240,7 @@ def _next(held: list[Any], views: list[Any]) -> str:
     able = [view.node_id for view in views if view.applied_offset >= offset]
     if able and record.is_in_snapshot:
         return (
-            f"{_replayed(able)} what the snapshots of the others tell wrongly: upgrade those that are older, else give them new "
+            f"{_replayed(able)} what the snapshots of the others say wrongly: upgrade those that are older, else give them new "
             "metadata directories, one after the other. A sign-off gives up what the record says"
         )
     if able:

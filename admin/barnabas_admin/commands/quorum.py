@@ -1,7 +1,7 @@
 """`barnabas quorum`: the controllers' metadata quorum, as its leader sees it, and who votes in it.
 
 May touch:  the admin client.         Must not touch: the quorum's own service.
-Invariants: what is not known is null in JSON and "-" in text, never 0; a change is told as done when it is committed.
+Invariants: what is not known is null in JSON and "-" in text, never 0; a change is reported as done when it is committed.
 Read next:  cluster.py.
 """
 

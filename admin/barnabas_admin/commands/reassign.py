@@ -294,7 +294,7 @@ def _set_throttle(invocation: Invocation, wanted: Moves, rate: int) -> None:
 
 
 def _replica_sizes(invocation: Invocation, ongoing: Sequence[Any]) -> dict[tuple[str, int, int], int]:
-    """Bytes of each replica by (topic, partition, broker); what a broker does not tell is missing."""
+    """Bytes of each replica by (topic, partition, broker); what a broker does not report is missing."""
     from barnabas_admin.kafka import run_with_cluster
     from barnabas_wire.client.cluster import ClusterClient
     from barnabas_wire.kafka.errors import KafkaError

@@ -39,7 +39,7 @@ def recover(
 
     Run it where the survivor's metadata directory is, with every controller that is left stopped: look at each with --inspect,
     bring the reports to the host of the best one, and recover there. Without --yes it is a dry run. `barnabas explain leader`
-    tells whether it is needed: a majority that can still be started needs no recovery.
+    says whether it is needed: a majority that can still be started needs no recovery.
 
     Old voters that are not part of it must not be started unchanged where they reach nobody of the recovered quorum: two of three
     could elect each other until the first contact stops them. Wipe their disks, or keep them off.

@@ -135,9 +135,9 @@ def _run_server(*arguments: str) -> str:
         timeout=SERVER_TIMEOUT_S,
         check=False,
     )
-    told, refusal, reason = done.stderr.strip().rpartition("barnabas-server: ")
-    if told:
-        talk(told.strip())
+    before, refusal, reason = done.stderr.strip().rpartition("barnabas-server: ")
+    if before:
+        talk(before.strip())
     if done.returncode != 0:
         ending = f"`barnabas-server {arguments[0]}` {describe_exit(done.returncode)}: {reason or done.stdout.strip()}"
         raise AdminError(reason if refusal else ending)

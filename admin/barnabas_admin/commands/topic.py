@@ -255,7 +255,7 @@ def _print_outcomes(invocation: Invocation, outcomes: Sequence[Any], *, done: st
 
 
 def end_with_errors(invocation: Invocation, items: Sequence[Any]) -> None:
-    """Tell each item's error; the process ends with the first one's exit code."""
+    """Report each item's error; the process ends with the first one's exit code."""
     from barnabas_admin.client import error_from_detail
     from barnabas_admin.output import print_error
 

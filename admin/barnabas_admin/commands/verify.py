@@ -111,9 +111,9 @@ def _agree(client: AdminClient, views: Mapping[str, Any]) -> tuple[int, list[str
         known = [{each.offset for each in view.comparisons} for view in views.values()]
         common = set.intersection(*known) if known else set()
         offset = max(common, default=-1)
-        told = f"the active controller wrote no new hash ({error.message})"
+        refusal = f"the active controller wrote no new hash ({error.message})"
         found = f"compared at the last one that all have, at offset {offset}" if common else "nothing could be compared"
-        return offset, [f"{told}; {found}"]
+        return offset, [f"{refusal}; {found}"]
 
 
 def _comparison(view: Any, offset: int) -> Any:

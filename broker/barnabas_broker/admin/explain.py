@@ -2,7 +2,7 @@
 
 May touch:  this node's metadata log (reading), its image, the controllers over gRPC.   Must not touch: rules, the data lane.
 Invariants: the log is read up to this node's own high watermark, and the image is the one it had then; what cannot be had
-            (no leader, a silent controller) is told in the answer and fails nothing; generated types stop here.
+            (no leader, a silent controller) is reported in the answer and fails nothing; generated types stop here.
 Read next:  barnabas_quorum/explain/chain.py; controller_client/facts.py.
 """
 

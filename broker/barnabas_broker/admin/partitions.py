@@ -1,7 +1,7 @@
 """The admin service's verbs on partitions and brokers: elections, reassignments, unregistering.
 
 May touch:  the controller client, an image.    Must not touch: grpc, logs, the data lane.
-Invariants: what is decided is the controller's; a list of reassignments is the controller's too, the image only tells which
+Invariants: what is decided is the controller's; a list of reassignments is the controller's too, the image only says which
             brokers are out of service.
 Read next:  service.py, which serves these.
 """

@@ -6,7 +6,7 @@ Read next:  registry.py.
 
 Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout and the range of ApiVersions
 alone, so that the client retries within it (Java, librdkafka). Features with minimum 0 are hidden from v0-3 clients
-(KAFKA-17011). Levels of metadata.version are told as Kafka's (kafka_levels.py).
+(KAFKA-17011). Levels of metadata.version are reported as Kafka's (kafka_levels.py).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ OTHER_INTEGERS = {
     "replica.high.watermark.checkpoint.interval.ms": ConfigType.LONG,
     "replica.lag.time.max.ms": ConfigType.LONG,
 }
-"""Broker keys with whole numbers that are no INT in Kafka. Keys that topics take as defaults are told by their range."""
+"""Broker keys with whole numbers that are no INT in Kafka. Keys that topics take as defaults are known by their range."""
 
 
 TOPIC_DEFAULTS = {field.metadata["broker_key"]: field for field in TOPIC_KEYS.values()}
@@ -119,7 +119,7 @@ class ConfigEntry(NamedTuple):
     synonyms: tuple[Synonym, ...]
     """Every source that has a value, the winner first."""
     is_sensitive: bool = False
-    """A secret: value and synonyms tell none."""
+    """A secret: value and synonyms show none."""
 
 
 class TopicEntries:

@@ -11,7 +11,7 @@ on (KIP-814). DescribeGroups shows an unknown group as Dead, from v6 on with GRO
 Kafka: coordinators of transactions and share groups do not exist. TRANSACTIONAL_ID_AUTHORIZATION_FAILED or INVALID_REQUEST says so:
 the first is fatal to every client and carries the text, where librdkafka would retry INVALID_REQUEST until its time-out. There are
 no groups of the consumer protocol (KIP-848): its heartbeat gets UNSUPPORTED_VERSION, as from a Kafka whose group.version is 0, or a
-client would poll nothing for ever. DeleteGroups counts a group as empty while a new member has only been told its id; who is named
+client would poll nothing for ever. DeleteGroups counts a group as empty while a new member has only been given its id; who is named
 twice is answered once.
 """
 

@@ -28,7 +28,7 @@ _OURS: Final = {kafka: ours for ours, (kafka, _) in KAFKA_METADATA_VERSIONS.item
 
 
 def to_kafka(feature: str, level: int) -> int:
-    """The level that a Kafka client is told; 0 stays 0."""
+    """The level that a Kafka client sees; 0 stays 0."""
     return KAFKA_METADATA_VERSIONS[level][0] if feature == METADATA_VERSION and level else level
 
 

@@ -1,4 +1,4 @@
-"""The leader hints of KIP-951: beside "not leader" a client is told who leads, and where that node listens.
+"""The leader hints of KIP-951: beside "not leader" a client learns who leads, and where that node listens.
 
 May touch:  its arguments.            Must not touch: sockets, clock.
 Invariants: an endpoint is of the listener that the request came in on; a node is named once.

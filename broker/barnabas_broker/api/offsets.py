@@ -7,7 +7,7 @@ Read next:  coordinator/group/offsets.py; groups.py for membership.
 Behaviour: v10 names topics by id, everything before by name; v8+ of OffsetFetch asks for several groups at once; null topics
 (v2+) means everything the group has committed. A group, topic or partition that is named twice is answered once. A commit for a
 partition that does not exist is refused, a fetch is not: it has committed nothing. An error of the group
-is told in its own field where the version has one, and in every partition asked for.
+is reported in its own field where the version has one, and in every partition asked for.
 An offset is committed for the topic of that name as it is then: one of an earlier topic is not given out for a later one.
 Differences from Kafka: the topic's id is kept whatever the version of the commit, Kafka keeps it from v10 on; there are no
 transactions, so every offset is stable and `require_stable` changes nothing; an unknown group with a generation gets

@@ -1,8 +1,8 @@
 """What a principal may do, as the bit sets of Kafka's AclOperation: without an authorizer, everything.
 
 May touch:  nothing.                  Must not touch: everything.
-Invariants: bit n stands for the operation whose code is n; a client that did not ask is told OPERATIONS_UNKNOWN.
-Read next:  metadata.py, groups.py and cluster.py, which tell them.
+Invariants: bit n stands for the operation whose code is n; a client that did not ask gets OPERATIONS_UNKNOWN.
+Read next:  metadata.py, groups.py and cluster.py, which report them.
 """
 
 from __future__ import annotations

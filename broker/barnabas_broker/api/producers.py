@@ -1,7 +1,7 @@
 """DescribeProducers v0 (KIP-664): which idempotent producers have written to a partition, and how far.
 
 May touch:  the replica manager, producer states.     Must not touch: logs beyond reading.
-Invariants: a partition that is named more than once is answered once; any replica may be asked, each tells what it knows.
+Invariants: a partition that is named more than once is answered once; any replica may be asked, each reports what it knows.
 Read next:  barnabas_log/producer_state.py.
 
 Behaviour: a partition that no replica here holds gets NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION, a topic's name that

@@ -213,7 +213,7 @@ def encode_answer(api_key: int, version: int, correlation_id: int, response: Any
 
 
 def error_response(api: Api, request: Any, error: KafkaError) -> Any:
-    """What a client is told when the handler raised `error`."""
+    """What a client gets when the handler raised `error`."""
     if api.error_response is not None:
         return api.error_response(request, error)
     response = message_classes(api.key)[1]()

@@ -5,7 +5,7 @@ Invariants: a change is answered when it is committed; a refusal is in the leade
 Read next:  ../admin/voters.py, the same for the gRPC admin service.
 
 Differences from Kafka: AckWhenCommitted=false waits for the commit all the same. Of several endpoints the first is taken:
-controllers have one listener, and gRPC is spoken there. UpdateRaftVoter (82) is what controllers tell their leader of
+controllers have one listener, and gRPC is spoken there. UpdateRaftVoter (82) is how controllers inform their leader of
 themselves; Kafka serves it on controller listeners alone, and here it is gRPC.
 """
 

@@ -1,6 +1,6 @@
 """One node's `server.properties`: read, validated, and split into the finished config object of each room.
 
-May touch:  the properties file it is told to read.   Must not touch: sockets, clocks, the environment.
+May touch:  the properties file that is named.   Must not touch: sockets, clocks, the environment.
 Invariants: every refusal names the key and the fix; what a room gets is frozen and complete.
 Read next:  keys.py for how fields become keys, node/node.py for who gets what.
 
@@ -145,14 +145,14 @@ class ServerConfig:
         return points[0] if points else None
 
     def advertised_controller_endpoint(self) -> Endpoint | None:
-        """Where other controllers are told to reach this one, if advertised.listeners says so."""
+        """Where other controllers reach this one, if advertised.listeners says so."""
         points = map(_listener, self.advertised_listeners)
         return next((point for point in points if point.listener in self.controller_listener_names), None)
 
     def advertised_endpoints(self) -> tuple[Endpoint, ...]:
-        """What clients and followers are told to connect to."""
-        told = {point.listener: point for point in map(_listener, self.advertised_listeners)}
-        return tuple(told.get(point.listener, point) for point in self.kafka_endpoints())
+        """Where clients and followers connect to."""
+        advertised = {point.listener: point for point in map(_listener, self.advertised_listeners)}
+        return tuple(advertised.get(point.listener, point) for point in self.kafka_endpoints())
 
     def inter_broker_listener(self) -> str:
         """Name of the listener that followers fetch from."""

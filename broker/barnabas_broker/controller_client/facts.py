@@ -2,7 +2,7 @@
 
 May touch:  grpc.aio on the control lane.     Must not touch: the quorum's log, decisions.
 Invariants: every controller answers for itself alone, so that this works without a leader; a controller that does not answer
-            in ASK_TIMEOUT_S is told as silent, with the error; generated types stop here.
+            in ASK_TIMEOUT_S is reported as silent, with the error; generated types stop here.
 Read next:  admin/explain.py, which asks; barnabas_quorum/explain/leaders.py.
 """
 

@@ -25,7 +25,7 @@ def is_silent(replica: ReplicaDescription, *, now_ms: int) -> bool:
 
 
 def voters_down(quorum: QuorumDescription, *, now_ms: int) -> list[int]:
-    """Voters that the leader has not heard of for SILENCE_MS_MAX; those whose last fetch is unknown are not told
+    """Voters that the leader has not heard of for SILENCE_MS_MAX; those whose last fetch is unknown are not listed
     apart from voters that a fresh leader has not heard of yet, so they count only when some other voter is known."""
     is_leaders_view = any(voter.last_fetch_ms >= 0 for voter in quorum.voters if voter.key.id != quorum.leader_id)
     if not is_leaders_view:

@@ -2,7 +2,7 @@
 
 May touch:  grpc.aio on the control lane.     Must not touch: the quorum's log and state.
 Invariants: only the leader knows how far the others are, so a node that does not lead asks the leader, for about
-            LEADER_WAIT_MS until one answers, and otherwise tells what it knows itself; generated types stop here and in
+            LEADER_WAIT_MS until one answers, and otherwise reports what it knows itself; generated types stop here and in
             admin/service.py.
 Read next:  admin/service.py.
 """

@@ -9,7 +9,7 @@ A shard's life: elected ─► loading (log read up to its end, then the HW has 
 Losing leadership drops the whole shard, decided and committed alike: the next leader has it in its log.
 
 Not obvious:
-- A step without records still waits for what was appended before it, or it would tell of state that may be rolled back.
+- A step without records still waits for what was appended before it, or it would report state that may be rolled back.
 - An append refused at once changes nothing, for nothing was replayed: the shard's `on_refused` returns what happens instead. One
   that fails later leaves the log's end unknown: the shard is thrown away and read again.
 - A new leader reads up to its log's end, not its HW, which may be behind: committed offsets lie between the two.
@@ -39,7 +39,7 @@ from barnabas_wire.records.last_values import collect_last_values
 logger = logging.getLogger(__name__)
 
 LOAD_FAILURES_TOLD = 10
-"""A partition that could not be read so often in a row, RELOAD_DELAY_S apart, is told of."""
+"""A partition that could not be read so often in a row, RELOAD_DELAY_S apart, is reported."""
 HIGH_WATERMARK_POLL_S = 0.01
 """How often a loading shard looks whether the HW has reached the end it read."""
 RELOAD_DELAY_S = 1.0
@@ -189,7 +189,7 @@ class CoordinatorRuntime(Generic[S]):
         self._start_loading(partition, leader_epoch)
 
     def on_resigned(self, partition: int) -> None:
-        """This broker no longer leads the partition: everyone who waits is told to look for the new coordinator."""
+        """This broker no longer leads the partition: everyone who waits is sent to the new coordinator."""
         hosted = self._hosted.pop(partition, None)
         if hosted is not None:
             self._close(hosted)
@@ -366,7 +366,7 @@ class CoordinatorRuntime(Generic[S]):
         hosted.timers.pop(key, None)
         try:
             self._perform(hosted, hosted.shard.on_timer(key, now_ms=self._clock_ms()))
-        except Exception as error:  # run() raises it: a timer has no caller to tell
+        except Exception as error:  # run() raises it: a timer has no caller to raise to
             self._work.put_nowait(error)
 
     # ---- loading -------------------------------------------------------------------------------------------------
@@ -408,7 +408,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _note_load_failure(self, hosted: _Hosted[S], error: KafkaError) -> None:
         """A partition that changes hands cannot be read for a moment, and at a restart all of them do: that is no news. What
-        stays so is told in one line for all of them."""
+        stays so is reported in one line for all of them."""
         logger.debug("%s coordinator cannot read partition %d: %r", self.name, hosted.partition, error)
         hosted.load_failures += 1
         if hosted.load_failures == LOAD_FAILURES_TOLD:
@@ -476,7 +476,7 @@ class CoordinatorRuntime(Generic[S]):
 
 
 def coordinator_error(error: KafkaError) -> KafkaError:
-    """What a group's client is told of a replication error: look elsewhere, try again, or that the record is bad."""
+    """What a group's client gets for a replication error: look elsewhere, try again, or that the record is bad."""
     if error.code in _NOT_COORDINATOR_CODES:
         return NotCoordinator(error.message)
     if error.code in _NOT_AVAILABLE_CODES:

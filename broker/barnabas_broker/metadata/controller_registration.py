@@ -1,7 +1,7 @@
 """Keeps one controller registered with the active one: where it is, and what it can (KIP-919).
 
 May touch:  asyncio, the controller client.    Must not touch: the quorum, logs.
-Invariants: it asks only while the image does not show this very process; a refusal is told once and asked again later.
+Invariants: it asks only while the image does not show this very process; a refusal is reported once and asked again later.
 Read next:  metadata_quorum/controller/controllers.py, which decides.
 """
 

@@ -10,7 +10,7 @@ group. A client whose only open connection is this one (librdkafka) asks it for 
 long after the others have elected a new one. Closed and refused, the client asks another broker. Kafka and Redpanda go on
 serving, and let their clients time out.
 
-The other side of it: while the quorum is lost, leaders go on serving, as in Kafka. A broker cannot tell the two apart for
+The other side of it: while the quorum is lost, leaders go on serving, as in Kafka. A broker cannot distinguish the two for
 certain, so all of this must hold before it closes its doors:
 - No heartbeat that it sent within the last broker.session.timeout.ms was answered. The controller's clock begins when the
   heartbeat comes in, so its judgement is never the earlier one.

@@ -159,7 +159,7 @@ class BrokerLifecycle:
         self._beat_now.set()
 
     def set_offline_directories(self, directories: Collection[Uuid], *, count: int) -> None:
-        """These log directories do not work: the controller is told at once, so that others lead what is in them.
+        """These log directories do not work: the controller learns it at once, so that others lead what is in them.
 
         Args:
             directories: the ids of all that do not, as far as they could be read.
@@ -248,7 +248,7 @@ class BrokerLifecycle:
             # a process that goes on living has lost nothing: its own last epoch is as good as a clean stop
             previous_broker_epoch=identity.previous_broker_epoch if is_first else self.broker_epoch,
         )
-        told: tuple[int, str] | None = None
+        reported: tuple[int, str] | None = None
         warn_at = asyncio.get_running_loop().time() + REGISTRATION_WARN_MS / 1000
         while True:
             try:
@@ -266,9 +266,9 @@ class BrokerLifecycle:
                     raise
                 # an election, or the session of the process before this one, ends by itself: no news until it has lasted
                 level = logging.WARNING if is_held or now_s >= warn_at else logging.INFO
-                if (level, str(error)) != told:
+                if (level, str(error)) != reported:
                     logger.log(level, "broker %d is not registered yet: %s", identity.broker_id, error)
-                told = level, str(error)
+                reported = level, str(error)
                 await asyncio.sleep((HELD_RETRY_MS if is_held else REGISTRATION_RETRY_MS) / 1000)
                 continue
             break

@@ -33,7 +33,7 @@ class ReplicaTarget(Protocol):
 
 
 class CoordinatorTarget(Protocol):
-    """What the publisher needs of a coordinator: to be told which of its topic's partitions this broker leads."""
+    """What the publisher needs of a coordinator: it learns which of its topic's partitions this broker leads."""
 
     def on_elected(self, partition: int, leader_epoch: Epoch) -> None:
         """This broker leads the partition in this epoch."""
@@ -71,7 +71,7 @@ class BrokerMetadataPublisher:
         on_applied: Callable[[Offset], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`update_configs` (data lane) takes changed topic configs to the open logs. On the control lane: `on_applied` is told
+        """`update_configs` (data lane) takes changed topic configs to the open logs. On the control lane: `on_applied` hears
         the offset of each image that the data lane has applied, `on_error` stops the node."""
         self._broker_id = broker_id
         self._replicas = replicas

@@ -2,7 +2,7 @@
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
 Invariants: at most GROUPS_MAX groups and LAGS_MAX (group, partition) pairs get series of their own, and how many were left out is
-            told; a group without members lags like any other.
+            reported; a group without members lags like any other.
 Read next:  exporter.py, lag_times.py; ../coordinator/group/service.py.
 """
 
@@ -19,9 +19,9 @@ from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
 GROUPS_MAX = 1000
-"""Groups of which this broker tells."""
+"""Most groups that this broker reports."""
 LAGS_MAX = 5000
-"""Pairs of group and partition of which this broker tells."""
+"""Most pairs of group and partition that this broker reports."""
 
 
 def group_families(sources: NodeSources) -> Iterator[Metric]:
@@ -64,24 +64,24 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
         ],
     )
     groups_here = copied(groups.existing_groups)
-    told = groups_here[:GROUPS_MAX]
+    shown = groups_here[:GROUPS_MAX]
     yield gauge(
         "groups_left_out",
         "Groups beyond those that have series of their own.",
-        [({}, len(groups_here) - len(told))],
+        [({}, len(groups_here) - len(shown))],
     )
     yield gauge(
         "group_state_info",
         "State of a group coordinated here, and the assignor that its members chose.",
-        [({"group": g.group_id, "state": g.state.value, "protocol": g.protocol or ""}, 1) for g in told],
+        [({"group": g.group_id, "state": g.state.value, "protocol": g.protocol or ""}, 1) for g in shown],
     )
-    yield gauge("group_members", "Members of a group.", [({"group": g.group_id}, len(g.members)) for g in told])
+    yield gauge("group_members", "Members of a group.", [({"group": g.group_id}, len(g.members)) for g in shown])
     yield counter(
         "group_rebalances",
         "Rebalances of a group that began here, by what began them.",
         [
             ({"group": g.group_id, "reason": reason.value}, count)
-            for g in told
+            for g in shown
             for reason, count in copied(g.stats.rebalances.items)
         ],
     )
@@ -90,7 +90,7 @@ def group_families(sources: NodeSources) -> Iterator[Metric]:
         "Offset commits of a group: replicated, and refused or not replicated in time.",
         [
             sample
-            for g in told
+            for g in shown
             for sample in (
                 ({"group": g.group_id, "result": "done"}, g.stats.commits_done),
                 ({"group": g.group_id, "result": "failed"}, g.stats.commits_failed),
@@ -109,11 +109,11 @@ def group_lag_families(sources: NodeSources) -> Iterator[Metric]:
     lags: list[Sample] = []
     lag_s: dict[tuple[str, str], float] = {}
     found = copied(groups.committed_offsets)
-    told = found[:LAGS_MAX]
+    shown = found[:LAGS_MAX]
     now_ms = sources.clock_ms()
-    ends: dict[TopicPartition, int] = {key: here[key].high_watermark for _, key, _ in told if key in here}
+    ends: dict[TopicPartition, int] = {key: here[key].high_watermark for _, key, _ in shown if key in here}
     behind = sources.lag_times.sample(now_ms, ends)
-    for group, key, offset in told:
+    for group, key, offset in shown:
         labels = {"group": group, **partition_labels(key)}
         committed.append((labels, offset))
         if key in here:
@@ -137,5 +137,5 @@ def group_lag_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge(
         "group_lags_left_out",
         "Pairs of group and partition beyond those that have series of their own.",
-        [({}, len(found) - len(told))],
+        [({}, len(found) - len(shown))],
     )

@@ -1,7 +1,7 @@
 """When the high watermarks passed which offset, as far as scrapes have seen it: what turns a lag in records into seconds.
 
 May touch:  its own points.           Must not touch: logs, records, a clock.
-Invariants: at most POINTS_MAX points per partition, only of the partitions of the last scrape; a lag is never told longer than
+Invariants: at most POINTS_MAX points per partition, only of the partitions of the last scrape; a lag is never reported longer than
             it is, but shorter by up to the distance of two points, which is one scrape and grows with their age.
 Read next:  groups.py.
 
@@ -56,7 +56,7 @@ class LagTimes:
 
 
 def with_point(points: Points, point: Point) -> Points:
-    """The points with a newer one, if it tells anything new."""
+    """The points with a newer one, if it brings anything new."""
     if points and points[-1].high_watermark == point.high_watermark:
         return points
     if points and points[-1].high_watermark > point.high_watermark:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def replica_families(sources: NodeSources) -> Iterator[Metric]:
-    """The partitions of this broker; what is wrong with one is told by its leader, or by every holder if it has none."""
+    """The partitions of this broker; what is wrong with one is reported by its leader, or by every holder if it has none."""
     if "broker" not in sources.roles:
         return
     image, node_id = sources.image(), sources.node_id

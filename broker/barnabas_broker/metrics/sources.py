@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSources:
-    """The parts of one node that have something to tell. Read from a thread of its own, while they work."""
+    """The parts of one node that have something to report. Read from a thread of its own, while they work."""
 
     node_id: BrokerId
     cluster_id: str

@@ -1,7 +1,7 @@
 """What clients bring and take by topic, and what a reassignment's throttle holds back.
 
 May touch:  what NodeSources holds, to read.   Must not touch: anything it reads, the event loops.
-Invariants: at most TOPICS_MAX topics get series of their own, and how many were left out is told; what the rest did is in one
+Invariants: at most TOPICS_MAX topics get series of their own, and how many were left out is reported; what the rest did is in one
             series, so that sums stay right.
 Read next:  exporter.py; barnabas_replication/stats.py.
 """
@@ -29,15 +29,15 @@ def topic_families(sources: NodeSources) -> Iterator[Metric]:
         return
     topics = list(manager.topic_traffic.items())
     left = topics[TOPICS_MAX:]
-    told = topics[:TOPICS_MAX]
+    shown = topics[:TOPICS_MAX]
     if left:
-        told.append((OTHER_TOPICS, _sum([traffic for _, traffic in left])))
+        shown.append((OTHER_TOPICS, _sum([traffic for _, traffic in left])))
     yield counter(
         "topic_bytes",
         "Bytes of batches that clients wrote to (in) and read from (out) a topic here; followers' fetches are replication.",
         [
             sample
-            for topic, traffic in told
+            for topic, traffic in shown
             for sample in (
                 ({"topic": topic, "direction": "in"}, traffic.bytes_in),
                 ({"topic": topic, "direction": "out"}, traffic.bytes_out),
@@ -47,12 +47,12 @@ def topic_families(sources: NodeSources) -> Iterator[Metric]:
     yield counter(
         "topic_records_in",
         "Records that clients wrote to a topic here.",
-        [({"topic": topic}, traffic.records_in) for topic, traffic in told],
+        [({"topic": topic}, traffic.records_in) for topic, traffic in shown],
     )
     yield counter(
         "topic_errors",
         "Refused appends to a topic's partitions here.",
-        [({"topic": topic, "op": "produce"}, traffic.append_errors) for topic, traffic in told],
+        [({"topic": topic, "op": "produce"}, traffic.append_errors) for topic, traffic in shown],
     )
     yield gauge("topics_left_out", f"Topics whose numbers are under {OTHER_TOPICS} together.", [({}, len(left))])
 

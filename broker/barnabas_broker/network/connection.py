@@ -208,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._listener.name
 
     def count_errors(self, api_key: int, codes: Iterable[ErrorCode]) -> None:
-        """Count errors told to this client."""
+        """Count errors reported to this client."""
         errors = self._listener.stats.errors
         for code in codes:
             errors[(api_key, code)] += 1

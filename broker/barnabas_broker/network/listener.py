@@ -36,7 +36,7 @@ CUT_OFF = "cut_off"
 GREEDY_LINE_INTERVAL_S = 60.0
 """Between two lines about requests of one API that were too large: a client may send them as fast as it can connect."""
 ACCEPTED_AT_ONCE = 16
-"""Connections that one listener accepts in a turn of the loop. asyncio takes as many as it is told the backlog is, and each is an
+"""Connections that one listener accepts in a turn of the loop. asyncio takes as many as the backlog that it is given, and each is an
 open descriptor before anybody can refuse it."""
 
 

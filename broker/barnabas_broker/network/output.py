@@ -3,7 +3,7 @@
 May touch:  its duplicate of the connection's socket, FileRanges.   Must not touch: frames, handlers.
 Invariants: one writer per socket, so nothing is ever interleaved; each FileRange is released exactly once, when its
             last byte is sent or the gate closes; a file shorter than promised closes the connection (the client was
-            told a size).
+            given a size).
 Read next:  connection.py.
 
 One turn sends at most TURN_BYTES_MAX, so that one big fetch does not hold up every other connection of the loop
@@ -43,8 +43,8 @@ def accept_unpaced(listening: AnySocket) -> bytes:
     """Let the connections that this socket will accept send without pacing; returns what the kernel would have given them.
 
     BBR, where it is the kernel's default, paces by timers, also over loopback, where there is no path to be measured. The
-    socket that listens must be told: one that ever had BBR keeps its timers whatever it is told later (measured, 1 MiB
-    fetches: 0.75 to 0.85 ms/MB as the kernel has it, 0.20 told when accepted, 0.15 told before).
+    socket that listens must be set: one that ever had BBR keeps its timers whatever is set later (measured, 1 MiB
+    fetches: 0.75 to 0.85 ms/MB as the kernel has it, 0.20 set when accepted, 0.15 set before).
     """
     default = _congestion_control(listening)
     try:
@@ -294,7 +294,7 @@ class OutputGate:
         return sent
 
     def _is_cold(self, descriptor: int, part: FileRange, size: int) -> bool:
-        """Whether a range would have to be read from the disk, as its first page and the one before its last tell.
+        """Whether a range would have to be read from the disk, as its first page and the one before its last show.
 
         Not the last: the log has just looked at the batch behind the range, most often in that very page.
         """
@@ -341,7 +341,7 @@ def _is_cached(descriptor: int, position: int) -> bool:
         os.preadv(descriptor, _probe, position, os.RWF_NOWAIT)
     except BlockingIOError:
         return False
-    except OSError:  # a file system that cannot tell
+    except OSError:  # a file system that does not know
         return True
     return True
 

@@ -65,15 +65,15 @@ async def discover_quorum(bootstrap_servers: Sequence[str], *, known: Incarnatio
     beside each other. Runs until it is answered or cancelled: a broker may well be started before its controllers.
     """
     loop = asyncio.get_running_loop()
-    told = loop.time()
+    reported_at = loop.time()
     while True:
         answers = await asyncio.gather(*(_ask(address) for address in bootstrap_servers), return_exceptions=True)
         found = [answer for answer in answers if isinstance(answer, QuorumIdentity)]
         chosen = choose_quorum(found, known=known)
         if chosen is not None:
             return chosen
-        if loop.time() - told >= PROGRESS_PERIOD_S:
-            told = loop.time()
+        if loop.time() - reported_at >= PROGRESS_PERIOD_S:
+            reported_at = loop.time()
             logger.warning(
                 "still no controller among %s answers (%s)",
                 ", ".join(bootstrap_servers),

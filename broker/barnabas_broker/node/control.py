@@ -104,7 +104,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     """Open the metadata log and make everything that needs it; on the control lane.
 
     Args:
-        voters: those that the node was formatted with or was told of; the metadata log may know newer ones.
+        voters: those that the node was formatted with or learned of; the metadata log may know newer ones.
         incarnation: of the quorum, as this node's files have it.
     """
 

@@ -1,7 +1,7 @@
 """The file that says how far the metadata log was flushed, and what is found in a log that does not reach so far.
 
 May touch:  the Disk (one small file; the log's segments for reading).     Must not touch: the log's end, the quorum's rules.
-Invariants: the mark goes to the disk in the same round as the flush it tells of; a mark that is torn leaves the one before.
+Invariants: the mark goes to the disk in the same round as the flush it reports; a mark that is torn leaves the one before.
 Read next:  barnabas_quorum/raft/damage.py, the rule; metadata_log.py, which says when.
 
 `flush-marks` is a row of records of 36 bytes, big-endian, the last whole one counts:

@@ -155,8 +155,8 @@ def guard_incarnation(
     on_conflict: Callable[[str], None] = lambda reason: None,
     open_disk: Callable[[], Disk] = RealDisk,
 ) -> IncarnationGuard:
-    """The guard of a node of that directory. `on_adopted` is told when the node goes over, `on_superseded` ends it; both once
-    that is durable. For `on_conflict` see IncarnationGuard."""
+    """The guard of a node of that directory. `on_adopted` is called when the node moves to the new quorum, `on_superseded`
+    ends it; both once that is durable. For `on_conflict` see IncarnationGuard."""
 
     def adopt(found: Incarnation) -> None:
         with contextlib.closing(open_disk()) as disk:

@@ -1,7 +1,7 @@
 """The metadata log on disk: the quorum's RaftLog over a UnifiedLog, with the quorum-state file and the snapshots beside it.
 
 May touch:  the Disk, one UnifiedLog. Must not touch: the quorum's rules, other logs.
-Invariants: hard state is replaced whole and flushed before save returns; flush tells the end it was begun for; nothing that
+Invariants: hard state is replaced whole and flushed before save returns; flush reports the end it was begun for; nothing that
             was flushed is ever cut as an unfinished write; what is
             in the log are Kafka's v2 batches with the quorum epoch as leader epoch, so Kafka's own tools can dump it;
             the log begins where the oldest whole snapshot ends, and at 0 where there is none.

@@ -169,7 +169,7 @@ def is_formatted(disk: Disk, server: ServerConfig) -> bool:
 
 def load_storage(disk: Disk, server: ServerConfig) -> NodeStorage:
     """Read and check the identity of a formatted node; raises StorageError that names the file and the fix. Directories that
-    cannot be read are told as offline, unless it is that of the metadata log."""
+    cannot be read are reported as offline, unless it is that of the metadata log."""
     found: dict[str, MetaProperties] = {}
     offline: dict[str, OSError] = {}
     for path in server.all_directories:

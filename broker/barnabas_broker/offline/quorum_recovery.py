@@ -7,14 +7,14 @@ Invariants: nothing is deleted; what is written begins and ends with the incarna
 Read next:  recover_command.py; barnabas_quorum/driver/incarnation.py, which says why epochs alone do not fence.
 
 What one survivor knows and what not. Everything in its log counts as committed after the recovery, whether it was or not (a
-record that no majority had may come to life: its asker was told nothing, or that it failed). What others committed without it
-is lost, and its own log cannot tell how much that is: only other survivors' logs, and those of brokers, can.
+record that no majority had may come to life: its asker heard nothing, or that it failed). What others committed without it
+is lost, and its own log does not show how much that is: only other survivors' logs, and those of brokers, can.
 
 What the others may have given out, and may go on giving out where nobody sees the recovered quorum: leader epochs of partitions
 and producer ids. Were they given out twice, two leaders would write different records in one leader epoch, and no follower could
 tell. So the recovery leaves a gap (QuorumRecoveryRecord): no island counts across it. What stands before it in the uncertain end of
-the log, which an island may have decided otherwise, is told as committed only to who has the gap too (raft/replica.py), so nobody is
-cut off between the two. What is left are the milliseconds in which one node reads on from the one to the other.
+the log, which an island may have decided otherwise, is reported as committed only to replicas that have the gap too (raft/replica.py), so
+nobody is cut off between the two. What is left are the milliseconds in which one node reads on from the one to the other.
 
 Why one voter, where two have survived. A first set of two would have to be written into two directories, mostly on two hosts,
 with a crash between them that leaves neither able to lead; and two voters stand still when one is down. One voter is one
@@ -334,7 +334,7 @@ def rejoin(disk: Disk, directory: str) -> str | None:
             "`barnabas quorum remove-voter` and `add-voter`"
         )
     aside = set_log_aside(disk, directory, before=stored.superseded_by)
-    # Of the quorum that it was told of: with its old name and an empty log it would vote for whoever of the former one asks.
+    # Of the quorum that it was given: with its old name and an empty log it would vote for whoever of the former one asks.
     save_incarnation(disk, directory, StoredIncarnation(current=stored.superseded_by))
     return aside
 

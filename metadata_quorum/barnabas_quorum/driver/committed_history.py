@@ -2,7 +2,7 @@
 
 May touch:  the RaftLog (reading), asyncio only to rest.   Must not touch: the core, the log's end, what is not committed.
 Invariants: nothing at or above the high watermark is read; records that concern a question come when their transaction's End is
-            read, or not at all; what cannot be read raises nothing: it is told; the loop is held for no longer than one slice.
+            read, or not at all; what cannot be read raises nothing: it is reported; the loop is held for no longer than one slice.
 Read next:  log_entries.py; ../explain/history.py, which says what concerns a question.
 
 A log that is longer than HISTORY_BYTES_MAX is read from its newest snapshot on. What stood there before comes as records of

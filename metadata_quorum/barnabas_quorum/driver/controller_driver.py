@@ -3,7 +3,7 @@
 May touch:  asyncio, the controller, the quorum's `propose`.   Must not touch: gRPC, files, what a decision means.
 Invariants: decide → replay into the pending image → propose → answer on commit, one request after another; an answer that
             wrote nothing waits for the last pending record, since it may have read it, and an operator's waits for a
-            no-op of its own, or a deposed controller could tell what is true no longer; losing leadership drops the
+            no-op of its own, or a deposed controller could report what is true no longer; losing leadership drops the
             pending image and fails every waiter with NOT_CONTROLLER.
 Read next:  controller/controller.py for the decisions; controller_service.py, which brings the requests; unasked.py for what it
             decides by itself.

@@ -108,7 +108,7 @@ class _HeartbeatServerStream:
             reader.cancel()
 
     def close(self) -> None:
-        """The stream is over; tells the driver, once."""
+        """The stream is over; reports it to the driver, once."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -94,7 +94,7 @@ class IncarnationGuard:
         on_conflict: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """`is_voter`: it votes, or leads though it was removed: it must not lead on in an incarnation that is not its own.
-        `on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is told once for
+        `on_adopted` makes it durable before it returns; `on_superseded` too, and ends the node; `on_conflict` is called once for
         each incarnation that was recovered beside this one."""
         self.current = current
         self.superseded_by: Incarnation | None = None
@@ -108,7 +108,7 @@ class IncarnationGuard:
 
     @property
     def recovered_beside(self) -> tuple[str, ...]:
-        """The conflicts, as others are told of them."""
+        """The conflicts, as they are reported to others."""
         return tuple(str(each) for each in sorted(self.conflicts))
 
     def note_agreeing(self, replica: ReplicaKey) -> None:

@@ -40,7 +40,7 @@ class LogCleaner:
         on_rotten: Callable[[SnapshotId], None],
         stats: SnapshotStats,
     ) -> None:
-        """`clock_ms` is wall time: files have ages by it. `on_rotten` is told of a snapshot that is not whole."""
+        """`clock_ms` is wall time: files have ages by it. `on_rotten` is called with a snapshot that is not whole."""
         self._config = config
         self._core = core
         self._log = log

@@ -53,15 +53,15 @@ class VoterChanges:
         core: QuorumCore,
         me: Voter | None,
         transport: Transport,
-        tell: Callable[[Change], None],
+        report: Callable[[Change], None],
     ) -> None:
-        """`me`: this replica and its controller listener; None on a broker, which can never vote. `tell` brings a change
+        """`me`: this replica and its controller listener; None on a broker, which can never vote. `report` brings a change
         to the loop, which calls `begin` and `finish`."""
         self._config = config
         self._core = core
         self._me = me
         self._transport = transport
-        self._tell = tell
+        self._report = report
         self._last_correlation = 0
         self._in_hand = 0
         self._waiting: dict[int, asyncio.Future[VoterChangeAnswer | VoterRefusal]] = {}
@@ -120,7 +120,7 @@ class VoterChanges:
         done: asyncio.Future[VoterChangeAnswer | VoterRefusal] = asyncio.get_running_loop().create_future()
         self._waiting[correlation] = done
         try:
-            self._tell(Change(change._replace(correlation=correlation), done))
+            self._report(Change(change._replace(correlation=correlation), done))
             async with asyncio.timeout(self._config.request_timeout_ms / 1000):
                 return await done
         except TimeoutError:
@@ -169,7 +169,7 @@ class VoterChanges:
         return await self._transport.change_voters(change, leader, timeout_s=timeout_s)
 
     async def keep_up(self) -> None:
-        """Tell the leader of this replica's own address when the voter set has another, and join if that is wanted.
+        """Report this replica's own address to the leader when the voter set has another, and join if that is wanted.
 
         Looks every fetch timeout, as Kafka does; runs until cancelled.
         """

@@ -22,7 +22,7 @@ class MetadataListener:
     def __init__(
         self, loader: MetadataLoader, *, leader_observers: Sequence[Callable[[LeaderAndEpoch, Offset], None]]
     ) -> None:
-        """`leader_observers` in the order in which they are told: ControllerDriver.on_leader_change on a controller,
+        """`leader_observers` in the order in which they are called: ControllerDriver.on_leader_change on a controller,
         BrokerLifecycle.on_leader_change on a broker."""
         self.loader = loader
         self.leader_observers = tuple(leader_observers)

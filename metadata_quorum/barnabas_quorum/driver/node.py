@@ -138,7 +138,7 @@ class QuorumNode:
             clock_ms: wall time, for record timestamps and descriptions; timers use the loop's clock.
             endpoint: where this replica's controller listener is reached; None on a broker, which never votes.
             bootstrap_servers: whom to ask for the leader besides the voters.
-            on_loading: told True when a snapshot begins to be loaded, False when that ends.
+            on_loading: called with True when a snapshot begins to be loaded, False when that ends.
         """
         self._config = config
         self._log = log
@@ -176,14 +176,14 @@ class QuorumNode:
             voters_before=lambda offset: self._core.voter_history.before(offset),
             refusal=self._snapshot_refusal,
             flushed_end=lambda: self._core.flushed_end,
-            on_frozen=lambda snapshot_id: self._tell(_Frozen(snapshot_id)),
+            on_frozen=lambda snapshot_id: self._post(_Frozen(snapshot_id)),
         )
         self._changes = VoterChanges(
             config=config,
             core=self._core,
             me=own_endpoint,
             transport=transport,
-            tell=self._tell,
+            report=self._post,
         )
         self.stats = Stats()
         self.snapshot_stats = self._snapshots.stats
@@ -196,7 +196,7 @@ class QuorumNode:
             stats=self.snapshot_stats,
         )
         self._prover = SnapshotProver(
-            log=log, on_rotten=lambda snapshot_id: self._tell(_Rotten(snapshot_id)), stats=self.snapshot_stats
+            log=log, on_rotten=lambda snapshot_id: self._post(_Rotten(snapshot_id)), stats=self.snapshot_stats
         )
         self._cleaner = LogCleaner(
             config=config,
@@ -266,7 +266,7 @@ class QuorumNode:
         request.correlation = token
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._answers[token] = answer
-        self._tell(request)
+        self._post(request)
         self.stats.requests_served += 1
         try:
             return await answer
@@ -274,7 +274,7 @@ class QuorumNode:
             del self._answers[token]
 
     def propose(self, records: Sequence[bytes], *, epoch: Epoch, is_urgent: bool = True) -> Offset:
-        """Append one atomic batch; returns the offset of its last record. Commit is told by the listener: here at once,
+        """Append one atomic batch; returns the offset of its last record. Commit is reported by the listener: here at once,
         on the other replicas at once only if it is urgent (QuorumCore.propose).
 
         Raises NotController when this node does not lead in `epoch`, BatchTooLarge, BufferExhausted.
@@ -358,13 +358,13 @@ class QuorumNode:
         return own_replica(self._core, self._peers.silent)
 
     async def resign(self) -> None:
-        """Give up leadership, telling the voters who should follow; returns when they know or after a short wait.
+        """Give up leadership, informing the voters who should follow; returns when they know or after a short wait.
 
         Does nothing on a node that does not lead, or does not run.
         """
         if not self._core.is_leader or self._tasks is None:
             return
-        self._tell(_Resign())
+        self._post(_Resign())
         try:
             async with asyncio.timeout(RESIGN_TIMEOUT_S):
                 await self._resigned.wait()
@@ -520,9 +520,9 @@ class QuorumNode:
         self.stats.requests_sent += 1
         reply = await self._peers.call(request)
         self.stats.requests_failed += isinstance(reply, Unreachable)
-        self._tell(reply)
+        self._post(reply)
 
-    def _tell(self, event: _Event) -> None:
+    def _post(self, event: _Event) -> None:
         self._inbox.append(event)
         self._wake.set()
 
@@ -545,7 +545,7 @@ class QuorumNode:
             end_offset = await log.flush()
             self.stats.flush_s.observe(loop.time() - started_s)
             self._is_flushing = False
-            self._tell(_Flushed(end_offset))
+            self._post(_Flushed(end_offset))
 
     # --- to the listener ----------------------------------------------------------------------------------------------
 
@@ -591,7 +591,7 @@ class QuorumNode:
             self._listener.on_commit(committed)
 
     def _announce(self) -> None:
-        """Tell the listener of a new leader; of itself only when it has seen all that earlier leaders committed."""
+        """Report a new leader to the listener; of itself only when it has seen all that earlier leaders committed."""
         core = self._core
         leader = self.leader_and_epoch
         if leader == self._announced:
@@ -648,7 +648,7 @@ class QuorumNode:
     async def _clean_for_ever(self) -> None:
         while True:
             await asyncio.sleep(CLEAN_INTERVAL_S)
-            self._tell(_Clean())
+            self._post(_Clean())
 
     def _now_s(self) -> float:
         return 0.0 if self._loop is None else self._loop.time() - self._started_s

@@ -1,7 +1,7 @@
 """What a replica says of its own place in the quorum: role, epoch, log, vote. For whoever asks why nobody leads.
 
 May touch:  the core (reading).       Must not touch: asyncio, gRPC, the log.
-Invariants: nothing of other replicas is told but whether they answer.
+Invariants: of other replicas only whether they answer is reported.
 Read next:  ../explain/leaders.py.
 """
 

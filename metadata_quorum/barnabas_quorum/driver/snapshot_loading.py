@@ -2,7 +2,7 @@
 
 May touch:  the RaftLog, the listener.     Must not touch: asyncio, the core.
 Invariants: a newer snapshot takes the place of one that is being loaded; it counts when its last step is done; an older one
-            takes the place of one that holds a bad record, and the log behind it tells the rest.
+            takes the place of one that holds a bad record, and the log behind it has the rest.
 Read next:  node.py, which takes a step per turn of its loop; snapshot_content.py, the bytes.
 """
 
@@ -35,8 +35,8 @@ class SnapshotLoading:
         """
         Args:
             load: the listener's (QuorumListener.on_load_snapshot).
-            on_loading: told True when it begins, False when it ends.
-            on_bad: told of one that cannot be replayed; it is to go.
+            on_loading: called with True when it begins, False when it ends.
+            on_bad: called with one that cannot be replayed; it is to go.
             now_ms: any clock that does not jump.
         """
         self._log = log

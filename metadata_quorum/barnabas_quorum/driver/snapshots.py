@@ -1,9 +1,9 @@
 """Snapshots beside the control loop: written slice by slice when one is due, proved when others load them, and what is in one.
 
-May touch:  asyncio, the RaftLog.     Must not touch: the core (the node tells it), what a record means.
+May touch:  asyncio, the RaftLog.     Must not touch: the core (the node informs it), what a record means.
 Invariants: a snapshot holds committed records only, never half a metadata transaction, and is frozen only when the log
             below its end is durable here; the loop is never held for longer than one slice.
-Read next:  snapshot_content.py, the bytes; node.py, which tells the core when one is frozen and cleans the log.
+Read next:  snapshot_content.py, the bytes; node.py, which informs the core when one is frozen and cleans the log.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class SnapshotWriter:
             voters_before: the voter set that counts for a log which ends at an offset.
             refusal: why a snapshot may not be taken (QuorumCore.snapshot_refusal).
             flushed_end: everything below is durable here.
-            on_frozen: told of each snapshot that is whole and durable.
+            on_frozen: called with each snapshot that is whole and durable.
         """
         self._config = config
         self._log = log
@@ -217,7 +217,7 @@ class SnapshotProver:
     behind the log's start would ask for the same bad file for ever. `run` is its one task."""
 
     def __init__(self, *, log: RaftLog, on_rotten: Callable[[SnapshotId], None], stats: SnapshotStats) -> None:
-        """`on_rotten` is told of each that is not whole."""
+        """`on_rotten` is called with each that is not whole."""
         self._log = log
         self._on_rotten = on_rotten
         self._stats = stats

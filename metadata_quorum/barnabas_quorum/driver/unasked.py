@@ -90,7 +90,7 @@ class UnaskedWork:
         self._driver = driver
         self._probe = probe
         self._stood_still_ms: list[int] = []
-        """The times that no line has told of yet."""
+        """The times that no line has reported yet."""
         self._tell_late_from_ms = 0
         self._hashed_at = 0
         """How many records had been proposed when the last image hash was."""

@@ -6,7 +6,7 @@ Invariants: the log states that a broker was fenced and never why, so every reas
             the fence itself.
 Read next:  partitions.py.
 
-What the log tells: RegisterBroker (a process started, fenced), a change with is_in_controlled_shutdown (it asked to leave), a
+What the log shows: RegisterBroker (a process started, fenced), a change with is_in_controlled_shutdown (it asked to leave), a
 fence or an unfencing. What only the active controller knows: when the broker was last heard of. That memory begins with its
 leadership, so a fence by a former controller leaves no more than its neighbours.
 """

@@ -97,7 +97,7 @@ class PartitionStep:
     entry: LogEntry
     before: PartitionRegistration | None
     after: PartitionRegistration | None
-    """None only where the log begins later than the partition's creation and no snapshot told its state."""
+    """None only where the log begins later than the partition's creation and no snapshot had its state."""
     beside: tuple[LogEntry, ...]
     """The brokers' records that caused it, as far as their place says so."""
 

@@ -168,7 +168,7 @@ def partition_causes(
 ) -> list[Cause]:
     """Every change of the partition, each behind the broker's event that brought it."""
     fences = _broker_causes(entries, live)
-    told: set[int] = set()
+    reported: set[int] = set()
     causes: list[Cause] = []
     steps = {step.entry.offset: step for step in partition_steps(entries, base=base)}
     for entry in entries:
@@ -176,8 +176,8 @@ def partition_causes(
         if step is not None:
             for beside in step.beside:
                 # The fence stands behind what it brings, but a reader wants the cause first.
-                if beside.offset not in told and beside.offset in fences:
-                    told.add(beside.offset)
+                if beside.offset not in reported and beside.offset in fences:
+                    reported.add(beside.offset)
                     causes.append(fences[beside.offset])
             causes.append(_step_cause(name, step))
             continue

@@ -1,7 +1,7 @@
 """Why a reassignment is stuck, or was refused.
 
 May touch:  image, controller's rules, history.   Must not touch: asyncio, clock.
-Invariants: a refusal is in the controller's own words; one that the controller no longer gives is told as such.
+Invariants: a refusal is in the controller's own words; one that the controller no longer gives is reported as such.
 Read next:  leaders.py.
 """
 

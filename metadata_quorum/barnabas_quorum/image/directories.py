@@ -1,7 +1,7 @@
 """Which log directory holds a replica, as the cluster knows it (KIP-858).
 
 May touch:  its arguments.            Must not touch: everything else.
-Invariants: an id below RESERVED_DIRECTORY_IDS is no directory of any broker; a replica that nobody has told of is in the
+Invariants: an id below RESERVED_DIRECTORY_IDS is no directory of any broker; a replica that nobody has reported is in the
             unassigned one.
 Read next:  topics.py; controller/partition_rules.py, what follows from it for who may lead.
 """
@@ -19,7 +19,7 @@ LOST_DIRECTORY = Uuid((2).to_bytes(16, "big"))
 """The directory of a replica that is known to be in none that works (KIP-858)."""
 DOUBTED_DIRECTORY = Uuid((3).to_bytes(16, "big"))
 """The directory of a replica whose broker had not said which when one of them failed: it may have been that. Kafka has no such id:
-there the broker must tell first, and one that dies before it has is taken to have the replica still."""
+there the broker must report first, and one that dies before it has is taken to have the replica still."""
 
 
 def directory_of(partition: PartitionRegistration, broker_id: BrokerId) -> Uuid:

@@ -41,7 +41,7 @@ SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
     FeatureRange(TRANSACTION_VERSION, 0, 0),
 )
 """What this code serves, by name: every node registers with it. A highest level of 0 says that what Kafka puts under that
-feature is not built: clients must not be told that it is."""
+feature is not built: clients must not hear that it is."""
 
 BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST, KRAFT_VERSION: 1, ELR_VERSION: 1}
 """What a new cluster begins with: as Kafka, the latest of everything; format has written voter sets of kraft.version 1."""

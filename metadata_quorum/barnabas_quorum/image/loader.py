@@ -89,7 +89,7 @@ class MetadataLoader:
     """Owns the committed image of this node."""
 
     def __init__(self, publishers: Sequence[Publisher] = ()) -> None:
-        """`publishers` in the order in which they are told."""
+        """`publishers` in the order in which they are called."""
         self.publishers: tuple[Publisher, ...] = tuple(publishers)
         self.hold_observers: list[Callable[[], None]] = []
         """Called when `hold` changed, or what waits behind it."""
@@ -283,7 +283,7 @@ class MetadataLoader:
             self._tell_observers()
 
     def start_at(self, image: MetadataImage) -> None:
-        """Go on from an image that came from elsewhere (a snapshot); publishers are told by whoever brings it."""
+        """Go on from an image that came from elsewhere (a snapshot); whoever brings it informs the publishers."""
         self.image = image
         self._start_from(image.offset)
 

@@ -1,4 +1,4 @@
-"""Who is told of each new image: the one interface between metadata and the rest of a node.
+"""Who receives each new image: the one interface between metadata and the rest of a node.
 
 May touch:  image/metadata.py.   Must not touch: everything else.
 Invariants: publishers are a fixed list, called in its order, each once per delta; none is skipped.
@@ -13,7 +13,7 @@ from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 
 
 class Publisher(Protocol):
-    """Takes in metadata changes. An exception from it stops the node, told with its traceback.
+    """Takes in metadata changes. An exception from it stops the node, logged with its traceback.
 
     Kafka's brokers count it (metadata-apply-error-count) and go on, its controllers stop; here what is to be expected is dealt
     with where it arises: a record that cannot be replayed holds the image (quarantine.py), a setting that a newer node wrote

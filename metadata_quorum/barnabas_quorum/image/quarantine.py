@@ -8,7 +8,7 @@ Read next:  loader.py, which stands before such a record; driver/quarantine.py, 
 Which fault is which
 - A record that no node can replay (unreadable, or it does not fit what is there) is a fault of whoever wrote it. Every node
   keeps the image of right before its batch, serves with that, and waits. The sign-off is a record of the log itself, so all
-  nodes pass over the same record and have equal images again. Nobody takes a snapshot meanwhile: it could not tell.
+  nodes pass over the same record and have equal images again. Nobody takes a snapshot meanwhile: it could not say.
 - A batch that came as it was written and still cannot be opened is such a fault too: each of its offsets is a bad record,
   the first of which has the bytes of the whole batch (driver/committed.py).
 - A bad record in a snapshot: an older snapshot and the log behind it say the same, so they are taken and the bad snapshot
@@ -74,7 +74,7 @@ class BadRecord:
     digest: bytes
     size: int
     head: bytes
-    """Its first bytes; empty where the record can be read, and `entity` tells more, and where it may hold a secret."""
+    """Its first bytes; empty where the record can be read, and `entity` says more, and where it may hold a secret."""
     fault: Fault
     error: str
     entity: str
@@ -152,7 +152,7 @@ def bad_record_in_snapshot(snapshot: Any, index: int, data: bytes, error: Except
 
 
 def _looked_at(data: bytes) -> dict[str, Any]:
-    """What the bytes of a bad record tell."""
+    """What the bytes of a bad record show."""
     try:
         record: Record | None = decode(data)
     except UnknownRecord:

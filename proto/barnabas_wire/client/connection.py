@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 class ClientConnection(Generic[Token]):
     """Correlation ids, versions and order of one connection; `Token` is whatever the driver waits with.
 
-    `ranges` holds the broker's versions per API once `learn_versions` was told them; before that only ApiVersions may be sent.
+    `ranges` holds the broker's versions per API once `learn_versions` has them; before that only ApiVersions may be sent.
     """
 
     __slots__ = ("_client_id", "_correlation_id", "_pending", "ranges")

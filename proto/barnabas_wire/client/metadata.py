@@ -70,7 +70,7 @@ class Broker(NamedTuple):
 
 
 class Partition(NamedTuple):
-    """One partition as the metadata told it; leader -1 when there is none."""
+    """One partition as the metadata describes it; leader -1 when there is none."""
 
     partition: int
     leader: BrokerId

@@ -184,7 +184,7 @@ RETRIABLE_CODES = frozenset(
 
 
 class KafkaError(Exception):
-    """Base of every error that a Kafka client can be told about.
+    """Base of every error that a Kafka client can receive.
 
     A room's errors.py subclasses it and sets `code`; `KafkaError.of(code, message)` serves the codes
     that no room needs to catch by class. The edge (broker api registry) turns it into the wire code.

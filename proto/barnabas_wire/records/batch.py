@@ -22,7 +22,7 @@ Layout (big-endian, 61 bytes of header; KIP-98):
         53     4 base sequence          -1 none; wraps from 2^31-1 to 0
         57     4 record count
         61     … records                one compressed blob unless codec is 0
-A crash may leave any prefix of a batch at the end of a file, or zeros: a length under 49 or a wrong CRC tells.
+A crash may leave any prefix of a batch at the end of a file, or zeros: a length under 49 or a wrong CRC shows it.
 Record: length varint, attributes i8 = 0, timestamp delta varlong, offset delta varint, key length varint (-1 null),
 key, value length varint (-1 null), value, header count varint, {key length, key, value length (-1 null), value}; all
 varints zigzag.

@@ -1,7 +1,7 @@
 """Control records: the records of a control batch, which steer readers and are never shown to users.
 
 May touch:  its arguments.            Must not touch: sockets, files, clock.
-Invariants: a type's number never changes; a type that is not known here is told to the caller, never guessed at.
+Invariants: a type's number never changes; a type that is not known here is reported to the caller, never guessed at.
 Read next:  batch.py (bit 5 of the attributes makes a batch a control batch).
 
 Key of every control record:  int16 version (0), int16 type.

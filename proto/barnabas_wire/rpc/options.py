@@ -8,7 +8,7 @@ Read next:  quorum.proto.
 from __future__ import annotations
 
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-"""The quorum's Fetch carries up to 8 MiB of batches; gRPC refuses more than 4 MiB unless told."""
+"""The quorum's Fetch carries up to 8 MiB of batches; gRPC refuses more than 4 MiB unless set."""
 
 WINDOW_BYTES = 4 * 1024 * 1024
 """What may be on its way in one call: 80 MB/s at a round trip of 50 ms."""

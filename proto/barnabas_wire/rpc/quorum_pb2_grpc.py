@@ -93,7 +93,7 @@ class QuorumServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Fetch(self, request, context):
-        """Answered at once when there is something to tell, else held for at most wait_ms_max.
+        """Answered at once when there is something to report, else parked for at most wait_ms_max.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

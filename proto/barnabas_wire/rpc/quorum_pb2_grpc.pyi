@@ -40,7 +40,7 @@ class QuorumStub:
     BeginQuorumEpoch: _grpc.UnaryUnaryMultiCallable[_quorum_pb2.BeginQuorumEpochCall, _quorum_pb2.BeginQuorumEpochAnswer]
     EndQuorumEpoch: _grpc.UnaryUnaryMultiCallable[_quorum_pb2.EndQuorumEpochCall, _quorum_pb2.EndQuorumEpochAnswer]
     Fetch: _grpc.UnaryUnaryMultiCallable[_quorum_pb2.FetchCall, _quorum_pb2.FetchAnswer]
-    """Answered at once when there is something to tell, else held for at most wait_ms_max."""
+    """Answered at once when there is something to report, else parked for at most wait_ms_max."""
     FetchSnapshot: _grpc.UnaryUnaryMultiCallable[_quorum_pb2.FetchSnapshotCall, _quorum_pb2.FetchSnapshotAnswer]
     """One slice of a snapshot (KIP-630)."""
     DescribeReplica: _grpc.UnaryUnaryMultiCallable[_quorum_pb2.DescribeReplicaCall, _quorum_pb2.DescribeReplicaAnswer]
@@ -55,7 +55,7 @@ class QuorumAsyncStub(QuorumStub):
     BeginQuorumEpoch: _aio.UnaryUnaryMultiCallable[_quorum_pb2.BeginQuorumEpochCall, _quorum_pb2.BeginQuorumEpochAnswer]  # type: ignore[assignment]
     EndQuorumEpoch: _aio.UnaryUnaryMultiCallable[_quorum_pb2.EndQuorumEpochCall, _quorum_pb2.EndQuorumEpochAnswer]  # type: ignore[assignment]
     Fetch: _aio.UnaryUnaryMultiCallable[_quorum_pb2.FetchCall, _quorum_pb2.FetchAnswer]  # type: ignore[assignment]
-    """Answered at once when there is something to tell, else held for at most wait_ms_max."""
+    """Answered at once when there is something to report, else parked for at most wait_ms_max."""
     FetchSnapshot: _aio.UnaryUnaryMultiCallable[_quorum_pb2.FetchSnapshotCall, _quorum_pb2.FetchSnapshotAnswer]  # type: ignore[assignment]
     """One slice of a snapshot (KIP-630)."""
     DescribeReplica: _aio.UnaryUnaryMultiCallable[_quorum_pb2.DescribeReplicaCall, _quorum_pb2.DescribeReplicaAnswer]  # type: ignore[assignment]
@@ -91,7 +91,7 @@ class QuorumServicer(metaclass=_abc_1.ABCMeta):
         request: _quorum_pb2.FetchCall,
         context: _ServicerContext,
     ) -> _typing.Union[_quorum_pb2.FetchAnswer, _abc.Awaitable[_quorum_pb2.FetchAnswer]]:
-        """Answered at once when there is something to tell, else held for at most wait_ms_max."""
+        """Answered at once when there is something to report, else parked for at most wait_ms_max."""
 
     @_abc_1.abstractmethod
     def FetchSnapshot(

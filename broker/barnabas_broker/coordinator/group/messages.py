@@ -33,13 +33,13 @@ class JoinRequest:
     protocols: tuple[tuple[str, bytes], ...]
     """(name, metadata) by falling preference."""
     requires_member_id: bool = True
-    """KIP-394 (JoinGroup v4): a new dynamic member is first told its id and must come again with it."""
+    """KIP-394 (JoinGroup v4): a new dynamic member first gets its id and must come again with it."""
     supports_skipping_assignment: bool = True
-    """KIP-814 (JoinGroup v9): a static leader that comes back may be told not to assign anew."""
+    """KIP-814 (JoinGroup v9): a static leader that comes back may be asked not to assign anew."""
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of a member."""
+    """What the leader learns of a member."""
 
     member_id: str
     instance_id: str | None

@@ -52,8 +52,8 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 def all_subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
     """Topics that any of the members subscribes to; None when one of them cannot be read."""
     topics: set[str] = set()
-    for told in map(subscribed_topics, metadata):
-        if told is None:
+    for subscribed in map(subscribed_topics, metadata):
+        if subscribed is None:
             return None
-        topics |= told
+        topics |= subscribed
     return frozenset(topics)

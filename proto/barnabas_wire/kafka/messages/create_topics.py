@@ -62,7 +62,7 @@ class CreatableTopicConfigs:
 
 @dataclass(slots=True)
 class CreatableTopicResult:
-    """What became of one topic; v5 also tells its shape and configs (KIP-525)."""
+    """What became of one topic; v5 also reports its shape and configs (KIP-525)."""
 
     name: str = string()
     topic_id: Uuid = uuid("7+")

@@ -11,7 +11,7 @@ from barnabas_wire.kafka.schema import Message, array, int16, int32, string, uui
 
 @dataclass(slots=True)
 class DeleteTopicState:
-    """A topic to delete, told by one of the two."""
+    """A topic to delete, named by one of the two."""
 
     name: str | None = string("6+", nullable="6+", default=None)  # null: go by the id
     topic_id: Uuid = uuid("6+")

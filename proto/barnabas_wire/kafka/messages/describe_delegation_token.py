@@ -37,7 +37,7 @@ class DescribedDelegationTokenRenewer:
 
 @dataclass(slots=True)
 class DescribedDelegationToken:
-    """A token. v3 tells who requested it, which need not be its owner (KIP-373)."""
+    """A token. v3 says who requested it, which need not be its owner (KIP-373)."""
 
     # the owner
     principal_type: str = string()

@@ -87,7 +87,7 @@ class Node:
 
 @dataclass(slots=True)
 class DescribeQuorumResponse(Message):
-    """The quorum's state. v1 tells when each replica last fetched (KIP-836), v2 directory ids and addresses (KIP-853)."""
+    """The quorum's state. v1 says when each replica last fetched (KIP-836), v2 directory ids and addresses (KIP-853)."""
 
     API_KEY = ApiKey.DESCRIBE_QUORUM
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 2, 0

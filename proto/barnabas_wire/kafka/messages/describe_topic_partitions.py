@@ -64,7 +64,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_id: Uuid = uuid()
     is_internal: bool = boolean()
     partitions: list[DescribeTopicPartitionsResponsePartition] = array(DescribeTopicPartitionsResponsePartition)
-    # a bit for the number of each ACL operation the asker may do; the default: not told
+    # a bit for the number of each ACL operation the asker may do; the default: not known
     topic_authorized_operations: int = int32(default=-2147483648)
 
 

@@ -17,7 +17,7 @@ class UserName:
 
 @dataclass(slots=True)
 class DescribeUserScramCredentialsRequest(Message):
-    """Ask which mechanisms users can log in with; secrets are never told."""
+    """Ask which mechanisms users can log in with; secrets are never shown."""
 
     API_KEY = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 0, 0

@@ -46,7 +46,7 @@ class FetchPartition:
     log_start_offset: int = int64("5+", default=-1)  # a follower's own; -1 from consumers
     partition_max_bytes: int = int32()  # a first batch larger than this is given all the same (KIP-74)
     replica_directory_id: Uuid = uuid("17+", tag=0)
-    # what a replica of the quorum knows (KIP-1166); -1: nothing yet, the default: it does not tell
+    # what a replica of the quorum knows (KIP-1166); -1: nothing yet, the default: it does not say
     high_watermark: int = int64("18+", default=9223372036854775807, tag=1)
 
 
@@ -165,7 +165,7 @@ class NodeEndpoint:
 
 @dataclass(slots=True)
 class FetchResponse(Message):
-    """What was read. v7 knows fetch sessions, v12 tells of diverging logs and leaders, v16 where those are reached."""
+    """What was read. v7 knows fetch sessions, v12 reports diverging logs and leaders, v16 where those are reached."""
 
     API_KEY = ApiKey.FETCH
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 4, 18, 12

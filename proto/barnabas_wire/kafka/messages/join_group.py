@@ -47,7 +47,7 @@ class JoinGroupResponseMember:
 
 @dataclass(slots=True)
 class JoinGroupResponse(Message):
-    """The generation entered. Over quota, v3 answers first and throttles after; v7 tells the type (KIP-559)."""
+    """The generation entered. Over quota, v3 answers first and throttles after; v7 names the type (KIP-559)."""
 
     API_KEY = ApiKey.JOIN_GROUP
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 9, 6

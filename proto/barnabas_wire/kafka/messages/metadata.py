@@ -56,7 +56,7 @@ class MetadataResponsePartition:
 
 @dataclass(slots=True)
 class MetadataResponseTopic:
-    """A topic and its partitions, or why there is nothing to tell."""
+    """A topic and its partitions, or why there is nothing to report."""
 
     error_code: int = int16()
     # Both are set where error_code is 0; after an error at least the one it was asked by, the other null or zero.

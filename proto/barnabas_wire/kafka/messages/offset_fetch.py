@@ -104,7 +104,7 @@ class OffsetFetchResponseGroup:
 
 @dataclass(slots=True)
 class OffsetFetchResponse(Message):
-    """What the groups have committed, or why that is not told. Throttled answers come late up to v3, then at once.
+    """What the groups have committed, or why that is not reported. Throttled answers come late up to v3, then at once.
 
     Newer errors: v7 UNSTABLE_OFFSET_COMMIT, v9 UNKNOWN_MEMBER_ID and STALE_MEMBER_EPOCH, v10 UNKNOWN_TOPIC_ID.
     """

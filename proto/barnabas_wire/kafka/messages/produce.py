@@ -99,7 +99,7 @@ class PartitionProduceResponse:
     error_code: int = int16()
     base_offset: int = int64()  # what the first record got; -1 after an error
     log_append_time_ms: int = int64("2+", default=-1)  # -1 where the topic keeps the producer's timestamps
-    # tells a producer whose state was forgotten from one that lost records
+    # distinguishes a producer whose state was forgotten from one that lost records
     log_start_offset: int = int64("5+", default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
     error_message: str | None = string("8+", nullable="8+", default=None)  # one text for all of record_errors
