@@ -152,7 +152,7 @@ class AdminClient:
     def elect_leaders(
         self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False
     ) -> Sequence[admin_pb2.PartitionOutcome]:
-        """Elect preferred leaders, or any replica that lives; None = every partition that needs it."""
+        """Elect preferred leaders, or any live replica; None = every partition that needs it."""
         names = [admin_pb2.TopicPartition(topic=topic, partition=index) for topic, index in partitions or ()]
         request = admin_pb2.ElectLeadersRequest(unclean=unclean, all=partitions is None, partitions=names)
         return self._call(lambda admin: admin.ElectLeaders, request).partitions

@@ -12,7 +12,7 @@ Not obvious
 - Only controllers are formatted here: a broker formats itself on first boot, a voter never does (a wiped voter that
   did would forget its vote). That is why the identity is written before anything is formatted.
 - A node gets its own session, so that Ctrl-C in a terminal reaches only the parent, which then stops nodes in order.
-- The lock descriptor is inherited by every node: while one lives, no second cluster can start on its files.
+- The lock descriptor is inherited by every node: while one runs, no second cluster can start on its files.
 - Every node's standard input is a pipe that only this process can write, and nobody does: when this process ends, by SIGKILL
   too, the pipe does, and the nodes stop (PR_SET_PDEATHSIG would stop them with the thread that started them).
 """
@@ -181,7 +181,7 @@ class LocalCluster:
                 f"`barnabas-server check` {describe_exit(done.returncode)}: {done.stderr}"
             ) from None
 
-    # -- life ------------------------------------------------------------------------------------------------------
+    # -- start and stop ------------------------------------------------------------------------------------------------------
 
     def start(self, *, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Write the files, format what needs it, start every node in parallel and wait until the cluster is healthy."""

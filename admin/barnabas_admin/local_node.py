@@ -67,7 +67,7 @@ class LocalNode:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives (paused counts)."""
+        """Whether its process runs (paused counts)."""
         return self.process is not None and self.process.poll() is None
 
     @property

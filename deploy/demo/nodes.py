@@ -49,7 +49,7 @@ class Node:
 
     @property
     def is_running(self) -> bool:
-        """Whether its process lives."""
+        """Whether its process runs."""
         return self.process is not None and self.process.poll() is None
 
     @property

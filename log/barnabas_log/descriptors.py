@@ -15,7 +15,7 @@ Not obvious:
   - Only the thread that made the disk closes files of others, because only there nobody can be amid a use of them. And only of a
     disk with a bound: the metadata log has few files and reads some in threads.
   - Spares are what a step that opens several files begins with (`ensure`), so that it does not stop halfway, and what the
-    metadata log lives on when a part of the process that nobody bounds (gRPC) has taken the rest.
+    metadata log goes on when a part of the process that nobody bounds (gRPC) has taken the rest.
   - fdatasync reports an earlier write-back error to a descriptor that was opened after it, as long as it was reported to nobody and
     the kernel still has the inode: so a file that is closed between write and flush does not hide one in durable mode, where
     the flush follows at once.

@@ -114,7 +114,7 @@ class FlushRing:
             self._free.append(token)
             return False
         self._tail = (tail + 1) & 0xFFFF_FFFF
-        self._workers.hasten(self.loop.time())
+        self._workers.shorten_slices(self.loop.time())
         return True
 
     def _report_ended(self) -> None:

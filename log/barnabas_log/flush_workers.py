@@ -54,7 +54,7 @@ class FlushWorkers:
         self._syscall.restype = ctypes.c_long
         self._syscall.argtypes = [ctypes.c_long] * 4
 
-    def hasten(self, now_s: float) -> None:
+    def shorten_slices(self, now_s: float) -> None:
         """Look for new workers, if the last time is PERIOD_S ago. `now_s`: of any steady clock.
 
         Each thread is looked at twice: a worker gives itself its name only when it runs first.

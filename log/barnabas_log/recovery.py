@@ -1,4 +1,4 @@
-"""Bringing a partition directory to life: after a clean stop quickly, after any other stop with proof.
+"""Opening a partition directory: after a clean stop quickly, after any other stop with proof.
 
 May touch:  the Disk and the parts of a log.   Must not touch: clocks, peers, the loop (it runs in a disk thread).
 Invariants: what comes out is a prefix of what was appended, at least up to the recovery point unless the disk itself lost

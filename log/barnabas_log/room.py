@@ -90,7 +90,7 @@ class Reserve:
         return True
 
     def spend(self) -> bool:
-        """Remove the file; returns whether that made room. A file of an earlier life counts too."""
+        """Remove the file; returns whether that made room. A file of an earlier process counts too."""
         was_there = self.is_held or self._disk.exists(self._path)
         self.is_held = False
         self._disk.remove(self._path)

@@ -61,7 +61,7 @@ class SparseIndex:
         """The newest entry, once it was asked for of an index that is not loaded."""
 
     def create(self) -> None:
-        """Start empty and loaded; a file left by an earlier life is emptied."""
+        """Start empty and loaded; a file left by an earlier process is emptied."""
         self._is_loaded = True
         self._first, self._second = array("q"), array("q")
         self._written = 0

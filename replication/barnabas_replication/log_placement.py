@@ -24,14 +24,14 @@ def refusal_of_new_log(
     *,
     online: Collection[Uuid],
     has_offline: bool,
-    is_of_this_life: bool = False,
+    is_of_this_incarnation: bool = False,
 ) -> str | None:
     """Why no log may be made for this broker's replica; None when one may, in its directory if that works, else in any.
 
     Args:
         online: the ids of the log directories that work.
         has_offline: whether the broker has others, whose ids it may not be able to read.
-        is_of_this_life: whether the partition was made since this life of the broker began, which has no log of it.
+        is_of_this_incarnation: whether the partition was made since this incarnation of the broker began, which has no log of it.
     """
     directory = directory_of(partition, broker_id)
     if directory in online:
@@ -40,7 +40,7 @@ def refusal_of_new_log(
     if has_offline:
         if not is_reserved(directory):
             return f"it is in directory {directory}, which does not work here now; make that readable and restart"
-        is_new = is_of_this_life or partition.partition_epoch == 0
+        is_new = is_of_this_incarnation or partition.partition_epoch == 0
         if is_new or (broker_id in partition.adding_replicas and not counts):
             return None
         return "nobody has reported in which directory it is, and one does not work here now; make that readable and restart"
@@ -53,7 +53,7 @@ def is_stray(
     log_topic_id: Uuid, *, topic_id: Uuid | None, partition: PartitionRegistration | None, broker_id: BrokerId
 ) -> bool:
     """Whether a log on disk is of no replica of this broker: its topic was deleted, or its partition moved away, while the
-    broker was down. Ask only of an image that knows this life of the broker: an older one may not know the topic yet.
+    broker was down. Ask only of an image that knows this incarnation of the broker: an older one may not know the topic yet.
 
     Args:
         log_topic_id: as the log says; ZERO_UUID when a crash came before that was durable, and so before any record.

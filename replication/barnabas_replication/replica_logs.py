@@ -117,7 +117,9 @@ class ReplicaLogs:
             self._hosted.broker_id,
             online=online,
             has_offline=has_offline,
-            is_of_this_life=was_made_since(self._hosted.topics_at_start, self._hosted.image.topics, topic_partition),
+            is_of_this_incarnation=was_made_since(
+                self._hosted.topics_at_start, self._hosted.image.topics, topic_partition
+            ),
         )
         is_present = self._hosted.is_present_incarnation()
         # What is new in an older image may have been given a log since, in the directory that does not work now.

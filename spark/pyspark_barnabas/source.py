@@ -177,7 +177,7 @@ class BatchReader(_RangeReader, DataSourceReader):
 
 
 class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A micro-batch stream; one object lives in Spark's planner process for the whole query."""
+    """A micro-batch stream; one object stays in Spark's planner process for the whole query."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)

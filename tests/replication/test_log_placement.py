@@ -17,10 +17,16 @@ ME, OTHER = BrokerId(1), BrokerId(2)
 TOPIC, ANOTHER_TOPIC = Uuid(b"t" * 16), Uuid(b"a" * 16)
 
 
-def refusal(directory: Uuid, *, has_offline: bool = False, is_of_this_life: bool = False, **more: Any) -> str | None:
+def refusal(
+    directory: Uuid, *, has_offline: bool = False, is_of_this_incarnation: bool = False, **more: Any
+) -> str | None:
     """For a partition of broker 1 and 2 that 2 leads alone, changed some times."""
     return refusal_of_new_log(
-        partition(directory, **more), ME, online=[HERE], has_offline=has_offline, is_of_this_life=is_of_this_life
+        partition(directory, **more),
+        ME,
+        online=[HERE],
+        has_offline=has_offline,
+        is_of_this_incarnation=is_of_this_incarnation,
     )
 
 
@@ -59,9 +65,9 @@ def test_while_a_directory_is_offline_nothing_is_made_in_place_of_what_may_be_in
 
 
 def test_what_no_earlier_life_can_have_had_is_made_though_it_has_changed_since() -> None:
-    assert refusal(UNASSIGNED_DIRECTORY, has_offline=True, is_of_this_life=True) is None
-    assert refusal(UNASSIGNED_DIRECTORY, has_offline=True, is_of_this_life=True, isr=(ME,), leader=ME) is None
-    assert refusal(BROKEN, has_offline=True, is_of_this_life=True) is not None
+    assert refusal(UNASSIGNED_DIRECTORY, has_offline=True, is_of_this_incarnation=True) is None
+    assert refusal(UNASSIGNED_DIRECTORY, has_offline=True, is_of_this_incarnation=True, isr=(ME,), leader=ME) is None
+    assert refusal(BROKEN, has_offline=True, is_of_this_incarnation=True) is not None
 
 
 def test_what_is_new_is_made_also_while_a_directory_is_offline() -> None:

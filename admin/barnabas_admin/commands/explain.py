@@ -22,7 +22,7 @@ from barnabas_admin.output import ExitCode, local_time, print_json, print_line
 def leader(invocation: Invocation) -> None:
     """Say who leads the controller quorum, or why nobody does.
 
-    Every controller is asked directly, so this works without a leader: give the admin address of any node that lives.
+    Every controller is asked directly, so this works without a leader: give the admin address of any live node.
     """
     _show(invocation, invocation.admin.explain_leader())
 

@@ -1,7 +1,7 @@
 """InitProducerId v0-5: a producer id for an idempotent producer.
 
 May touch:  the producer id source.    Must not touch: logs, transactions.
-Invariants: an id is given once in the life of the cluster; its epoch begins at 0.
+Invariants: an id is given once in a cluster; its epoch begins at 0.
 Read next:  ../producer_ids.py.
 
 Behaviour: whoever asks without a transactional id gets a new id with epoch 0, also when it names an id it had

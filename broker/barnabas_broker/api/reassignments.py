@@ -142,7 +142,7 @@ def _elect_error(request: ElectLeadersRequest, error: KafkaError) -> ElectLeader
 async def elect_leaders(
     services: BrokerServices, context: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
-    """Make preferred leaders lead, or any that lives (unclean)."""
+    """Make preferred leaders lead, or any live replica (unclean)."""
     try:
         election_type = ElectionType(request.election_type)
     except ValueError:

@@ -37,7 +37,7 @@ class MetadataSource(Protocol):
 
 
 class ProducerIdSource(Protocol):
-    """Gives out producer ids, each once in the life of the cluster."""
+    """Gives out producer ids, each once in a cluster."""
 
     async def next_id(self) -> int:
         """The next producer id; raises a retriable KafkaError while no controller answers."""

@@ -330,7 +330,7 @@ class GrpcControllerTransport:
 
 
 class GrpcHeartbeatStream:
-    """HeartbeatStream over one grpc.aio call. The call has no deadline, since it lives as long as the broker: keepalive
+    """HeartbeatStream over one grpc.aio call. The call has no deadline, since it lasts as long as the broker: keepalive
     pings and the lifecycle's own patience watch over it."""
 
     def __init__(self, controller_id: BrokerId, call: Any) -> None:

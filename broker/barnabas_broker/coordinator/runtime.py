@@ -5,7 +5,7 @@ Invariants: a record is replayed iff it was appended, in the order of the log; a
             is committed; every ticket is answered exactly once, at the latest when the shard goes.
 Read next:  shard.py (the interface), replicated_log.py (the real CoordinatorLog), group/service.py (the user).
 
-A shard's life: elected ─► loading (log read up to its end, then the HW has to reach it) ─► active ─► resigned, and dropped.
+A shard's states: elected ─► loading (log read up to its end, then the HW has to reach it) ─► active ─► resigned, and dropped.
 Losing leadership drops the whole shard, decided and committed alike: the next leader has it in its log.
 
 Not obvious:
@@ -97,7 +97,7 @@ class CoordinatorLog(Protocol):
 
 
 class ShardState(Enum):
-    """Where a led partition is in its life."""
+    """The state of a led partition."""
 
     LOADING = "loading"
     ACTIVE = "active"

@@ -1,4 +1,4 @@
-"""Times of a broker's life with the controller, under Kafka's keys.
+"""Times of what a broker and the controller exchange, under Kafka's keys.
 
 May touch:  its fields.               Must not touch: gRPC: `barnabas-server format` reads configs and should start fast.
 Invariants: a broker heartbeats at least twice within its session time-out.

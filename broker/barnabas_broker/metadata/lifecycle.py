@@ -1,4 +1,4 @@
-"""The broker's life with the active controller: register, heartbeat, serve while unfenced, leave in order.
+"""The broker's session with the active controller: register, heartbeat, serve while unfenced, leave in order.
 
 May touch:  asyncio, the controller client.   Must not touch: gRPC, images, logs, replicas.
 Invariants: it asks to be unfenced only when the node is ready and its own registration is applied here; it heartbeats only
@@ -69,7 +69,7 @@ _RETRIED_CODES = frozenset(
 
 
 class BrokerState(Enum):
-    """Where the broker is in its life; Kafka's names."""
+    """The broker's state; Kafka's names."""
 
     NOT_RUNNING = "not-running"
     STARTING = "starting"
@@ -257,7 +257,7 @@ class BrokerLifecycle:
                 # a controller that a bad metadata record holds waits for an operator, however long: no reason to die
                 is_held = error.code is ErrorCode.KAFKA_STORAGE_ERROR
                 if is_held:
-                    # what it finds afterwards (an election, the session of its former life) has its time from then on
+                    # what it finds afterwards (an election, the session of its former incarnation) has its time from then on
                     timeout_s = self._config.registration_timeout_ms / 1000
                     deadline = max(deadline, asyncio.get_running_loop().time() + timeout_s)
                 now_s = asyncio.get_running_loop().time()

@@ -93,13 +93,13 @@ def broker_control_families(sources: NodeSources) -> Iterator[Metric]:
         [({}, asked.retries)],
     )
     yield counter("active_controller_timeouts", "Requests that no controller answered in time.", [({}, asked.timeouts)])
-    life = sources.lifecycle
-    if life is None:
+    lifecycle = sources.lifecycle
+    if lifecycle is None:
         return
-    yield counter("broker_registrations", "Registrations of this broker.", [({}, life.registrations)])
+    yield counter("broker_registrations", "Registrations of this broker.", [({}, lifecycle.registrations)])
     yield counter(
         "broker_heartbeats",
         "Heartbeats of this broker: sent, and withheld because its data lane was stuck.",
-        [({"result": "sent"}, life.heartbeats_sent), ({"result": "held_back"}, life.heartbeats_held_back)],
+        [({"result": "sent"}, lifecycle.heartbeats_sent), ({"result": "held_back"}, lifecycle.heartbeats_held_back)],
     )
-    yield counter("broker_heartbeat_streams", "Heartbeat streams that were opened.", [({}, life.streams_opened)])
+    yield counter("broker_heartbeat_streams", "Heartbeat streams that were opened.", [({}, lifecycle.streams_opened)])

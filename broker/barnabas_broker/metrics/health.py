@@ -1,4 +1,4 @@
-"""Whether this node lives and whether it can do its work: the rules behind /livez and /readyz.
+"""Whether this node runs and whether it can do its work: the rules behind /livez and /readyz.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, network.
 Invariants: only this node is judged, never the cluster: a node must not be taken out because another one is down.

@@ -1,4 +1,4 @@
-"""Builds what lives on the control lane: metadata log, quorum, loader, controller, and the services of its listeners.
+"""Builds what runs on the control lane: metadata log, quorum, loader, controller, and the services of its listeners.
 
 May touch:  every room, to build it.   Must not touch: the data lane; the order of start and stop.
 Invariants: what `build` returns is frozen and does not run yet.
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class Failure:
-    """The first error that the node must not survive. Lives on the control lane."""
+    """The first error that the node must not survive. Used on the control lane."""
 
     def __init__(self) -> None:
         self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Builds what lives on a broker's data lane: data logs, replication, coordinators, the Kafka listeners, and the crossing to it.
+"""Builds what runs on a broker's data lane: data logs, replication, coordinators, the Kafka listeners, and the crossing to it.
 
 May touch:  every room, to build it.   Must not touch: the order of start and stop.
 Invariants: what `build` returns is frozen; its logs are recovered and its listeners bound, nothing of it runs yet.

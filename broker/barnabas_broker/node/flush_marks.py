@@ -63,7 +63,7 @@ class FlushMarks:
 
     @classmethod
     def open(cls, disk: Disk, directory: str) -> FlushMarks:
-        """Read what the last life left. Blocks."""
+        """Read what the former process left. Blocks."""
         path = f"{directory}/{FLUSH_MARKS_FILE}"
         return cls(disk, path, last_mark(disk.read_file(path)) if disk.exists(path) else None)
 
@@ -76,7 +76,7 @@ class FlushMarks:
 
     @property
     def is_begun(self) -> bool:
-        """Whether marks may be noted: not while the log is being opened, when the last life's mark is still to be judged."""
+        """Whether marks may be noted: not while the log is being opened, when the former process's mark is still to be judged."""
         return self._file is not None
 
     @property

@@ -35,7 +35,7 @@ from barnabas_wire.kafka.ids import METADATA_TOPIC, NO_EPOCH
 INCARNATION_FILE = "quorum-incarnation"
 DATA_VERSION = 1
 WHOLE_LOG = 2**31 - 1
-"""A former epoch above all: nothing in the log is of the incarnation that this node goes over to."""
+"""A former epoch above all: nothing in the log is of the incarnation that this node joins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

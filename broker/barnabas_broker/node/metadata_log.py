@@ -16,7 +16,7 @@ Files, all in `<metadata directory>/__cluster_metadata-0/`:
     reserve                   room for what must be written on a full disk (barnabas_log/room.py)
     <offset>.damaged          what opening cut off though it had been flushed, for a person to look at; nothing reads it
     *.checkpoint              snapshots (snapshot_files.py)
-    .lock                     held while the process lives: a second one would vote twice
+    .lock                     locked while the process runs: a second one would vote twice
 The log has its own Disk, so that its flushes never queue behind those of the data.
 
 Not obvious:

@@ -1,7 +1,7 @@
 """One node: the order in which its parts start and stop.
 
 May touch:  every room's start and stop.   Must not touch: how parts are made: control.py and data.py.
-Invariants: what keeps the cluster alive lives on the control lane, what carries data on the data lane; a broker asks to be
+Invariants: what keeps the cluster alive runs on the control lane, what carries data on the data lane; a broker asks to be
     unfenced only when its logs are recovered, its metadata is applied and it listens; it serves clients once it is unfenced
     (metadata/service_gate.py); it stops in the reverse order: hand over leaderships, close the listener, flush and mark the
     logs clean, resign from the quorum.

@@ -7,7 +7,7 @@ Invariants: nothing is deleted; what is written begins and ends with the incarna
 Read next:  recover_command.py; barnabas_quorum/driver/incarnation.py, which says why epochs alone do not fence.
 
 What one survivor knows and what not. Everything in its log counts as committed after the recovery, whether it was or not (a
-record that no majority had may come to life: its asker heard nothing, or that it failed). What others committed without it
+record that no majority had may become committed: its asker heard nothing, or that it failed). What others committed without it
 is lost, and its own log does not show how much that is: only other survivors' logs, and those of brokers, can.
 
 What the others may have given out, and may go on giving out where nobody sees the recovered quorum: leader epochs of partitions
@@ -22,7 +22,7 @@ directory and leads at once. The other survivor loses nothing by it: it rejoins,
 
 Two recoveries of one quorum, by operators who did not know of each other, count as two quorums that refuse each other (Verdict
 CONFLICT). Which one stays is for a human to say: recover that one once more, with the other's report. Its incarnation is then the
-higher one, the voters of the other stop at the first word, and brokers of either side go over to it.
+higher one, the voters of the other stop at the first word, and brokers of either side join it.
 """
 
 from __future__ import annotations

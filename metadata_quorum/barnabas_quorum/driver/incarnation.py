@@ -1,8 +1,8 @@
-"""Which life of the quorum this is: raised when an operator recovers it from the loss of a majority, so that voters of the
-former life, when they come back, can neither elect for this one nor be followed by anybody of it.
+"""Which incarnation of the quorum this is: raised when an operator recovers it from the loss of a majority, so that voters of the
+former incarnation, when they come back, can neither elect for this one nor be followed by anybody of it.
 
 May touch:  its arguments.            Must not touch: asyncio, files, gRPC (the transport carries it, the node keeps it).
-Invariants: replicas of different incarnations exchange nothing but their incarnations; whoever is no voter goes over to a higher
+Invariants: replicas of different incarnations exchange nothing but their incarnations; a replica that is no voter joins a higher
             one and never back; a voter that hears of a higher one stops for good.
 Read next:  grpc_transport.py, which puts it into every call; broker/node/incarnation_file.py; broker/offline/quorum_recovery.py.
 
@@ -62,7 +62,7 @@ class Verdict(Enum):
 
     SAME = "same"
     ADOPT = "adopt"
-    """The quorum was recovered; this replica does not vote and goes over."""
+    """The quorum was recovered; this replica does not vote and joins it."""
     SUPERSEDED = "superseded"
     """The quorum was recovered without this voter."""
     OUTDATED_PEER = "outdated peer"

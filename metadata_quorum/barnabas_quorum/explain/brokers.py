@@ -101,7 +101,7 @@ def explain_broker(
 
 
 def broker_causes(broker_id: BrokerId, *, entries: Iterable[LogEntry], live: LiveFacts) -> list[Cause]:
-    """Every event of the broker's life in the log, with its reason."""
+    """Every event of the broker in the log, with its reason."""
     known = list(entries)
     causes: list[Cause] = []
     is_leaving = False

@@ -103,7 +103,7 @@ class PartitionStep:
 
 
 def partition_steps(history: Iterable[LogEntry], *, base: PartitionRegistration | None) -> list[PartitionStep]:
-    """The partition's life, step by step. `base`: as it was where the log begins."""
+    """The partition's history, step by step. `base`: as it was where the log begins."""
     entries = list(history)
     state = base
     steps: list[PartitionStep] = []

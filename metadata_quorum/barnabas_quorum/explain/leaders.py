@@ -314,7 +314,7 @@ def _is_unread(report: ControllerReport) -> bool:
 def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
     knows = f"follows {report.leader_id}" if report.role == "follower" else ""
     voted = f"voted for {report.voted_id}" if report.voted_id not in (NO_BROKER, report.leader_id) else ""
-    life = f"of the quorum recovered as {report.incarnation}" if report.incarnation else ""
+    quorum = f"of the quorum recovered as {report.incarnation}" if report.incarnation else ""
     cut = f"its last request to {_names(sorted(report.unreached))} failed" if report.unreached else ""
     if report.key in voters:
         place = ""
@@ -329,7 +329,7 @@ def _report_fact(report: ControllerReport, voters: VoterSet) -> str:
         if lost is not None
         else ""
     )
-    details = [text for text in (damage, place, life, knows, voted, cut) if text]
+    details = [text for text in (damage, place, quorum, knows, voted, cut) if text]
     return (
         f"controller {report.key.id}: {report.role}, epoch {report.epoch}, log end {report.log_end_offset} of epoch "
         f"{report.last_epoch}, high watermark {report.high_watermark}" + "".join(f"; {text}" for text in details)

@@ -262,7 +262,7 @@ class TopicsDelta:
                 yield
 
     def name_is_taken(self, name: str) -> bool:
-        """Whether a topic of that name lives after what was replayed so far."""
+        """Whether a topic of that name exists after what was replayed so far."""
         before = self.image.get(name)
         if before is not None and before.id not in self.deleted:
             return True

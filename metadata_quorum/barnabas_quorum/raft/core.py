@@ -12,7 +12,7 @@ event; `ready` returns what to do; `advance` confirms that it is done, and only 
 only offsets and epochs, never records.
 
 Not obvious; each was once a bug somewhere:
-- The vote lives in the hard state, not in a role: following a leader must not forget the vote of the same epoch, or a
+- The vote stands in the hard state, not in a role: following a leader must not forget the vote of the same epoch, or a
   restart makes a second one possible.
 - A repeated vote request is checked again: the candidate may have crashed and lost what it had not flushed.
 - A replica that led an epoch never leads it again after a restart (Resigned): its unflushed tail may be gone, and the same

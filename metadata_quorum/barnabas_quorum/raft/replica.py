@@ -1,7 +1,7 @@
 """The state of one replica, and the few steps that may change it. Everything else in this room decides or sends.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, random generators, log, network.
-Invariants: the epoch never falls; the vote lives here and not in a role, so that no change of role can forget it; the
+Invariants: the epoch never falls; the vote stands here and not in a role, so that no change of role can forget it; the
             voter set that counts is the last one in the log, and a truncation brings the former one back.
 Read next:  core.py (the cycle), then campaign.py, leading.py, following.py, downloading.py: the steps of each side, as
             functions of the replica.

@@ -94,7 +94,7 @@ class GroupCoordinator:
         """Counters of the runtime."""
         return self._runtime.stats
 
-    # ---- life ----------------------------------------------------------------------------------------------------
+    # ---- start and stop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Owner task: loads elected partitions until cancelled."""
@@ -113,7 +113,7 @@ class GroupCoordinator:
         gone = frozenset(topics)
         self._runtime.write_to_all(lambda shard, now_ms: shard.delete_topics(gone, now_ms=now_ms))
 
-    # ---- where a group lives -------------------------------------------------------------------------------------
+    # ---- which partition a group is in -------------------------------------------------------------------------------------
 
     def partition_for(self, group_id: str) -> int:
         """Partition of __consumer_offsets that the group belongs to."""

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68): a member of a group of the consumer protocol (KIP-848) lives, and gets its assignment."""
+"""ConsumerGroupHeartbeat (key 68): a member of a group of the consumer protocol (KIP-848) is there, and gets its assignment."""
 
 from __future__ import annotations
 

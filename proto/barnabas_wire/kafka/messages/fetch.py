@@ -29,7 +29,7 @@ of one leader."""
 
 @dataclass(slots=True)
 class ReplicaState:
-    """Which broker follows, in which of its lives (KIP-903)."""
+    """Which broker follows, in which incarnation (KIP-903)."""
 
     replica_id: int = int32("15+", default=-1)  # -1: a consumer
     replica_epoch: int = int64("15+", default=-1)  # the broker epoch

@@ -10,7 +10,7 @@ from barnabas_wire.kafka.schema import Message, int16, int32, string
 
 @dataclass(slots=True)
 class HeartbeatRequest(Message):
-    """A member of a classic group says that it still lives."""
+    """A member of a classic group says that it is still there."""
 
     API_KEY = ApiKey.HEARTBEAT
     MIN_VERSION, MAX_VERSION, FLEXIBLE_FROM = 0, 4, 4
