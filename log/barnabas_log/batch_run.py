@@ -1,11 +1,13 @@
 """A run: sound batches of one leader epoch, end to end, as a leader sent them to its follower.
 
 May touch:  its arguments.            Must not touch: clocks, files, log state.
-Invariants: a run continues the log without a gap, each of its checksums is right, and nobody opened a record to know it.
+Invariants: a run continues the log, with rising offsets; each of its checksums is right, and nobody opened a record to know it.
 Read next:  unified_log.py append_as_follower, the one caller, which appends a run in one go.
 
 Why runs: a follower's answer holds some 30 batches of 16 KiB. Judged, counted, indexed and written one by one they cost
 a follower as much as the leader pays for taking them from its producers.
+
+Offsets may be missing between two batches where the leader compacts: it has none for what it let go of.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from typing import NamedTuple
 from barnabas_log.errors import InvalidBatch
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import (
+    BASE_OFFSET_FIELD,
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LEADER_EPOCH_FIELD,
     LOG_OVERHEAD_BYTES,
     MAGIC,
+    Buffer,
     CorruptBatch,
     HeaderFields,
     read_header,
@@ -41,6 +45,8 @@ class BatchRun(NamedTuple):
     stop: int
     has_producers: bool
     """Whether any of them names an idempotent producer."""
+    has_gaps: bool = False
+    """Whether offsets are missing before or between them."""
 
     @property
     def epoch(self) -> Epoch:
@@ -48,8 +54,9 @@ class BatchRun(NamedTuple):
         return Epoch(self.headers[0][LEADER_EPOCH_FIELD])
 
 
-def read_run(view: memoryview, position: int, *, next_offset: Offset) -> BatchRun:
-    """The longest run that begins at `position`, where the log goes on with `next_offset`.
+def read_run(view: memoryview, position: int, *, next_offset: Offset, may_have_gaps: bool = False) -> BatchRun:
+    """The longest run that begins at `position`, where the log goes on with `next_offset`; with `may_have_gaps` it, and each batch
+    after another, may begin later.
 
     It ends before the first batch that is not sound or of another epoch, so whoever reads on from there learns why.
     Raises CorruptBatch or InvalidBatch when not even the first batch is sound.
@@ -58,13 +65,18 @@ def read_run(view: memoryview, position: int, *, next_offset: Offset) -> BatchRu
     append = headers.append
     begin, end, expected = position, len(view), next_offset
     run_epoch = None
-    has_producers = False
+    has_producers = has_gaps = False
     while end - position >= HEADER_BYTES:
         header = _unpack_header(view, position)
         base_offset, length, epoch, magic, crc, _, last_delta, _, _, producer_id, _, _, _ = header
         following = position + length + LOG_OVERHEAD_BYTES
-        if base_offset != expected or magic != MAGIC or last_delta < 0 or length < _LENGTH_MIN or following > end:
+        if base_offset < expected or magic != MAGIC or last_delta < 0 or length < _LENGTH_MIN or following > end:
             break
+        if base_offset != expected:
+            # No checksum covers an offset: one that rot has raised is above what follows.
+            if not may_have_gaps or not is_below_next(view, following, base_offset + last_delta):
+                break
+            has_gaps = True
         if epoch != run_epoch:
             if headers:
                 break
@@ -82,7 +94,12 @@ def read_run(view: memoryview, position: int, *, next_offset: Offset) -> BatchRu
         position = following
     if not headers:
         _refuse(view, begin, next_offset)
-    return BatchRun(headers, position, has_producers)
+    return BatchRun(headers, position, has_producers, has_gaps)
+
+
+def is_below_next(view: Buffer, position: int, last_offset: int) -> bool:
+    """Whether the batch that begins at `position`, if its header is there, is of offsets above `last_offset`."""
+    return len(view) - position < HEADER_BYTES or _unpack_header(view, position)[BASE_OFFSET_FIELD] > last_offset
 
 
 def _checksum(view: memoryview, start: int, stop: int) -> int:

@@ -25,6 +25,7 @@ from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 RECOVERY_POINTS_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS_FILE: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
+CLEAN_OFFSETS_FILE: Final = "cleaner-offset-checkpoint"
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"

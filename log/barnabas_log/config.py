@@ -9,6 +9,7 @@ Read next:  unified_log.py and retention.py, which obey it.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -183,7 +184,38 @@ class LogConfig:
         CleanupPolicy.DELETE,
         "cleanup.policy",
         "log.cleanup.policy",
-        "How old data goes: delete (by retention), or empty: it is kept. compact is refused until there is a cleaner.",
+        "How old data goes: delete (by retention), compact (the last record of each key stays), both, or empty: it is kept. A "
+        "compacted topic takes no record without a key.",
+    )
+    delete_retention_ms: int = _key(
+        _DAY_MS,
+        "delete.retention.ms",
+        "log.cleaner.delete.retention.ms",
+        "How long compaction keeps tombstones, and markers of transactions, after it first saw them, in ms: a consumer that reads "
+        "from the beginning must reach the end within it, or may miss a deletion.",
+        at_least=0,
+    )
+    min_cleanable_dirty_ratio: float = _key(
+        0.5,
+        "min.cleanable.dirty.ratio",
+        "log.cleaner.min.cleanable.ratio",
+        "A compacted log is cleaned when more than this share of its bytes was written since it was cleaned last.",
+        at_least=0,
+        at_most=1,
+    )
+    min_compaction_lag_ms: int = _key(
+        0,
+        "min.compaction.lag.ms",
+        "log.cleaner.min.compaction.lag.ms",
+        "How long a record stays as it was written before compaction may take it, in ms.",
+        at_least=0,
+    )
+    max_compaction_lag_ms: int = _key(
+        INT64_MAX,
+        "max.compaction.lag.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        "How long a record may wait for compaction, in ms, however small the dirty share is.",
+        at_least=1,
     )
     compression_type: BatchCompression = _key(  # noqa: RUF009
         BatchCompression.PRODUCER,
@@ -226,12 +258,9 @@ class LogConfig:
     )
 
     @classmethod
-    def from_overrides(
-        cls, defaults: Mapping[str, str], overrides: Mapping[str, str], *, is_internal: bool = False
-    ) -> LogConfig:
+    def from_overrides(cls, defaults: Mapping[str, str], overrides: Mapping[str, str]) -> LogConfig:
         """A topic's settings over the broker's defaults, both by topic key (broker_defaults makes the latter).
 
-        `is_internal`: a topic of the system, which may name cleanup.policy=compact; it then simply is never shortened.
         Raises InvalidLogConfig.
         """
         values: dict[str, Any] = {}
@@ -241,10 +270,10 @@ class LogConfig:
                 raise InvalidLogConfig(f"{key} is no topic setting; known are: {', '.join(sorted(TOPIC_KEYS))}")
             values[field.name] = _parse(field, text)
         config = cls(**values)
-        if "compact" in config.cleanup_policy.value and not is_internal:
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise InvalidLogConfig(
-                f"cleanup.policy={config.cleanup_policy.value} is refused: there is no log cleaner yet, so the log would "
-                "grow for ever; use cleanup.policy=delete"
+                f"min.compaction.lag.ms={config.min_compaction_lag_ms} is above max.compaction.lag.ms="
+                f"{config.max_compaction_lag_ms}: lower the one or raise the other"
             )
         return config
 
@@ -252,6 +281,11 @@ class LogConfig:
     def is_retention_on(self) -> bool:
         """Whether time and size may shorten the log: not a compacted one, the state of the system, nor one that keeps all."""
         return self.cleanup_policy in (CleanupPolicy.DELETE, CleanupPolicy.COMPACT_AND_DELETE)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the cleaner keeps the last record of each key, and takes no record without one."""
+        return self.cleanup_policy in (CleanupPolicy.COMPACT, CleanupPolicy.COMPACT_AND_DELETE)
 
     def compression_level(self, kind: BatchCompression) -> int | None:
         """The level to recompress with; None is the codec's own default."""
@@ -324,6 +358,36 @@ class LogManagerConfig:
         default=1_000,
         metadata={"key": "log.dir.free.check.interval.ms", "doc": "How often free bytes are looked at, in ms."},
     )
+    is_cleaner_enabled: bool = dataclasses.field(
+        default=True,
+        metadata={
+            "key": "log.cleaner.enable",
+            "doc": "Whether compacted logs are cleaned. Without it they grow for ever, __consumer_offsets among them.",
+        },
+    )
+    cleaner_backoff_ms: int = dataclasses.field(
+        default=15_000,
+        metadata={
+            "key": "log.cleaner.backoff.ms",
+            "doc": "How long the cleaner waits when no log is dirty enough, in ms; its first wait after a run that failed is twice that.",
+        },
+    )
+    cleaner_bytes_per_second_max: float = dataclasses.field(
+        default=sys.float_info.max,
+        metadata={
+            "key": "log.cleaner.io.max.bytes.per.second",
+            "doc": "How fast the cleaner reads and writes, together, in bytes/s; the default is no limit. It runs in a process "
+            "of its own, niced.",
+        },
+    )
+    cleaner_map_bytes_max: int = dataclasses.field(
+        default=128 * 1024 * 1024,
+        metadata={
+            "key": "log.cleaner.dedupe.buffer.size",
+            "doc": "Memory in bytes for the last offset of each key in one cleaning run, some 170 bytes a key: with more keys than fit, "
+            "a log is cleaned in several runs.",
+        },
+    )
     reserve_bytes: int = dataclasses.field(
         default=1024 * 1024,
         metadata={
@@ -380,10 +444,11 @@ def _parse(field: dataclasses.Field[Any], text: str) -> Any:
             if member.value == wanted:
                 return member
         raise InvalidLogConfig(f"{key}={text!r} is unknown; use one of: {', '.join(member.value for member in kind)}")
+    is_whole = isinstance(field.default, int)
     try:
-        number = int(text)
+        number = int(text) if is_whole else float(text)
     except ValueError:
-        raise InvalidLogConfig(f"{key}={text!r} is no whole number") from None
+        raise InvalidLogConfig(f"{key}={text!r} is no {'whole ' if is_whole else ''}number") from None
     at_least, at_most = field.metadata["at_least"], field.metadata["at_most"]
     never = field.metadata["never"]
     if not at_least <= number <= at_most or number == never:

@@ -25,6 +25,8 @@ from functools import partial
 from typing import Any, Final
 
 from barnabas_log import checkpoints, repair, retiring
+from barnabas_log.cleaner.driver import LogCleaner
+from barnabas_log.cleaner.process import Transform, WorkerProcess
 from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
@@ -84,6 +86,10 @@ class LogManagerListener:
     def on_room_changed(self, directory: str, has_room: bool) -> None:
         """Whether the directory's logs may grow has changed. Comes in a turn of the loop of its own, never amid a write."""
 
+    def may_compact(self) -> bool:
+        """Whether every broker that may follow one of the logs takes batches with offsets missing between them."""
+        return True
+
     def stays_when_full(self) -> bool:
         """Whether somebody leads others past a full directory; else it fails as a whole, as before there were faulty replicas."""
         return False
@@ -102,9 +108,11 @@ class LogManager:
         directory_ids: Mapping[str, Uuid] | None = None,
         offline: Mapping[str, OSError] | None = None,
         config: LogManagerConfig | None = None,
+        transform: Transform | None = None,
     ) -> None:
         """
         Args:
+            transform: what rewrites compacted segments; a process of its own by default.
             default_config: of a log that was loaded, but for retention, until get_or_create brings its topic's settings.
             directory_ids: by path; a directory that cannot be read has none.
             offline: directories that have failed already, and are not to be touched.
@@ -139,6 +147,15 @@ class LogManager:
             )
             for path in directories
         ]
+        self.cleaner = LogCleaner(
+            disk=disk,
+            directories=self._directories,
+            config=self._config,
+            clock_ms=clock_ms,
+            transform=transform or WorkerProcess(),
+            host=self,
+        )
+        """Compaction."""
         for directory in self._directories:
             if offline and directory.path in offline:
                 self._fail_directory(directory, offline[directory.path])
@@ -197,6 +214,8 @@ class LogManager:
             tasks.create_task(self._every(config.recovery_point_checkpoint_interval_ms, self.write_checkpoints))
             tasks.create_task(self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers))
             tasks.create_task(self._removals.run())
+            if config.is_cleaner_enabled:
+                tasks.create_task(self.cleaner.run())
             tasks.create_task(self._every(config.free_check_interval_ms, self.look_at_room, first_ms=0))
 
     async def close(self, *, broker_epoch: int = -1) -> None:
@@ -228,6 +247,8 @@ class LogManager:
             config=self._loaded_config, clock_ms=self._clock_ms, listener=self
         )
         for log in opened:
+            log.has_settings = False
+            log.clean_offset = directory.saved.clean_offsets.get(log.topic_partition, Offset(0))
             self._adopt(directory, log)
             self.on_recovery_point_lowered(log)  # if less was found than the files say
             if broker_epoch is None:
@@ -621,6 +642,26 @@ class LogManager:
         """Counters of the scrub by directory path."""
         return {directory.path: directory.scrub.stats for directory in self._directories}
 
+    # -- compaction ------------------------------------------------------------------------------------------------
+
+    def may_compact(self) -> bool:
+        """See CleanerHost.may_compact."""
+        return self._listener.may_compact()
+
+    def is_here(self, log: UnifiedLog) -> bool:
+        """See CleanerHost.is_here."""
+        return log in self._homes and self._logs.get(log.topic_partition) is log
+
+    def remove_later(self, log: UnifiedLog) -> None:
+        """See CleanerHost.remove_later."""
+        removals = log.take_removals()
+        if removals:
+            self._removals.add(removals)
+
+    def fail_directory(self, directory: LogDirectory, error: OSError) -> None:
+        """See CleanerHost.fail_directory."""
+        self._fail_directory(directory, error)
+
     # -- periodic work ---------------------------------------------------------------------------------------------
 
     async def apply_retention(self) -> None:
@@ -636,9 +677,7 @@ class LogManager:
             self.stats.segments_retired += retiring.apply_retention(log, self._clock_ms())
         except (StorageFailed, OutOfDescriptors):
             return  # the log has informed its listener, or is looked at again next time
-        removals = log.take_removals()
-        if removals:
-            self._removals.add(removals)
+        self.remove_later(log)
 
     async def write_checkpoints(self) -> None:
         """Write leader epochs, recovery points and log start offsets of every online directory."""

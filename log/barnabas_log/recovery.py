@@ -6,12 +6,17 @@ Invariants: what comes out is a prefix of what was appended, at least up to the 
 Read next:  unified_log.py open.
 
 After an unclean stop, from the segment that ends at or after the recovery point:
-  1. every batch: length, magic, CRC, offset contiguous, epoch not falling; the first that fails ends the log there
+  1. every batch: length, magic, CRC, offset rising, epoch not falling; the first that fails ends the log there
   2. indexes, leader epochs and producer state are made again from the batches
   3. later segments go: a lost flush may have kept a later file and lost an earlier one
   4. all that was kept is flushed, so that the end found may count as durable
 
+Before all that, swaps of compacted segments that a stop cut short are finished or undone (cleaner/swap.py).
+
 Not obvious:
+  - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps. A segment ends where the
+    next begins all the same, or its tail is lost; and an offset above that of the batch behind it, or
+    of the last one that is not flushed, is taken for rot, for no CRC covers it.
   - An epoch that falls is how the old tail shows that was truncated, then overwritten in part before a power cut.
   - What is not sound below the recovery point is bit rot or a disk that lied, not a torn tail. It is not cut off, for it may be
     committed, and what lies behind it is sound: it stays as a damaged range, which is refetched from another replica or
@@ -25,7 +30,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from barnabas_log.batch_run import is_below_next
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE
+from barnabas_log.cleaner.swap import finish_swaps
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.errors import CorruptCheckpoint
@@ -94,6 +101,7 @@ def recover_log(
 
     Blocks; raises OSError when the disk fails.
     """
+    finish_swaps(disk, directory)
     bases = _sweep(disk, directory)
     segments = [LogSegment.open(disk, directory, base, config, now_ms=now_ms) for base in bases]
     epochs = _load_epochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments)
@@ -203,7 +211,7 @@ def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None, *, flushed
             header.magic == MAGIC
             and size >= HEADER_BYTES
             and position + size <= file_size
-            and header.base_offset == expected
+            and header.base_offset >= expected
             and header.last_offset_delta >= 0
             and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
             and (epochs is None or header.partition_leader_epoch >= epochs.latest)
@@ -212,6 +220,10 @@ def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None, *, flushed
             if position + size > chunk_start + len(chunk):
                 chunk, chunk_start = file.read(position, min(max(_CHUNK_BYTES, size), file_size - position)), position
             at = position - chunk_start
+            if header.base_offset != expected and header.next_offset > flushed_end:
+                following = file.read(position + size, HEADER_BYTES)
+                is_sound = len(following) == HEADER_BYTES and is_below_next(following, 0, header.last_offset)
+        if is_sound:
             is_sound = crc32c(chunk[at + CRC_START : at + size]) == header.crc
         if not is_sound:
             found = None
@@ -250,7 +262,7 @@ def _sweep(disk: Disk, directory: str) -> list[Offset]:
     for name in names:
         stem, dot, suffix = name.partition(".")
         is_orphan_index = dot + suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) and stem not in known
-        if name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".cleaned", ".tmp")) or is_orphan_index:
+        if name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".tmp")) or is_orphan_index:
             disk.remove(f"{directory}/{name}")
     return bases
 

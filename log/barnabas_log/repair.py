@@ -46,7 +46,7 @@ def checkable(log: UnifiedLog, base_offset: int) -> CheckableSegment | None:
     if end_offset <= segment.base_offset:
         return None
     size_bytes, epochs = segment.file.size_bytes, log.leader_epochs.entries
-    facts = CheckFacts(segment.base_offset, end_offset, size_bytes, epochs, not is_active)
+    facts = CheckFacts(segment.base_offset, end_offset, size_bytes, epochs, not is_active, log.may_have_gaps)
     path, index_path, time_index_path = (
         segment_path(log.directory, base_offset, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
     )

@@ -49,6 +49,7 @@ def apply_retention(log: UnifiedLog, now_ms: int) -> int:
         if count <= 0:
             return 0
     try:
+        log.end_swap()
         for segment in segments.take_oldest(count):
             log.retire(segment, delay_ms=config.file_delete_delay_ms)
     except OSError as error:

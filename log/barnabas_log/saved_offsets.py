@@ -1,4 +1,4 @@
-"""What the three offset checkpoints of one log directory say: recovery points, log starts, high watermarks.
+"""What the offset checkpoints of one log directory say: recovery points, log starts, high watermarks, how far logs are clean.
 
 May touch:  the Disk, the logs of the directory.       Must not touch: the loop, clocks, other directories.
 Invariants: the recovery point on disk is never above what is durable; no entry is above what its log has by now; an entry of a
@@ -45,7 +45,8 @@ class SavedOffsets:
         self.recovery_points: dict[TopicPartition, Offset] = {}
         self.log_starts: dict[TopicPartition, Offset] = {}
         self.high_watermarks: dict[TopicPartition, Offset] = {}
-        """All three as the files have them."""
+        self.clean_offsets: dict[TopicPartition, Offset] = {}
+        """All four as the files have them."""
         self.rising_log_starts: dict[UnifiedLog, Offset] = {}
         """Log starts that the file has, or is about to have, before the logs move there."""
         self.deleted: dict[TopicPartition, None] = {}
@@ -66,10 +67,11 @@ class SavedOffsets:
         self.recovery_points = self._read(checkpoints.RECOVERY_POINTS_FILE)
         self.log_starts = self._read(checkpoints.LOG_START_OFFSETS_FILE)
         self.high_watermarks = self._read(checkpoints.HIGH_WATERMARKS_FILE)
+        self.clean_offsets = self._read(checkpoints.CLEAN_OFFSETS_FILE)
 
     def note_missing(self) -> None:
         """After the logs were opened: what the files say of others is to be forgotten."""
-        files = (self.recovery_points, self.log_starts, self.high_watermarks)
+        files = (self.recovery_points, self.log_starts, self.high_watermarks, self.clean_offsets)
         self.deleted = {name: None for saved in files for name in saved if name not in self._logs}
         if self.deleted:
             self.deletion.set()
@@ -126,6 +128,14 @@ class SavedOffsets:
                 checkpoints.write_offsets(self._disk, f"{self._directory}/{checkpoints.HIGH_WATERMARKS_FILE}", here)
                 self.high_watermarks = here
 
+    def save_clean_offset(self, log: UnifiedLog, offset: Offset) -> None:
+        """Write how far a log is clean. Raises OSError."""
+        with self._saving:
+            if self._has(log):
+                clean = {**self.clean_offsets, log.topic_partition: offset}
+                self._write(checkpoints.CLEAN_OFFSETS_FILE, clean)
+                self.clean_offsets = clean
+
     # -- what must not wait for them -------------------------------------------------------------------------------
 
     def lower(self, log: UnifiedLog) -> None:
@@ -139,6 +149,7 @@ class SavedOffsets:
                 (checkpoints.RECOVERY_POINTS_FILE, self.recovery_points, log.durability.flushed_end_offset),
                 (checkpoints.LOG_START_OFFSETS_FILE, self.log_starts, log.log_start_offset),
                 (checkpoints.HIGH_WATERMARKS_FILE, self.high_watermarks, log.high_watermark),
+                (checkpoints.CLEAN_OFFSETS_FILE, self.clean_offsets, log.log_end_offset),
             ):
                 if saved.get(log.topic_partition, 0) > offset:
                     saved[log.topic_partition] = offset
@@ -181,6 +192,7 @@ class SavedOffsets:
                 (checkpoints.RECOVERY_POINTS_FILE, self.recovery_points),
                 (checkpoints.LOG_START_OFFSETS_FILE, self.log_starts),
                 (checkpoints.HIGH_WATERMARKS_FILE, self.high_watermarks),
+                (checkpoints.CLEAN_OFFSETS_FILE, self.clean_offsets),
             ):
                 if any(saved.get(name) for name in names):
                     self._write(file, {name: offset for name, offset in saved.items() if name not in names})

@@ -5,9 +5,9 @@ Invariants: what is not reported as damaged is exactly a chain of sound batches;
             boundaries of the undamaged log; memory and work of one step are bounded, whatever the bytes say.
 Read next:  scrubber.py, which drives it; unified_log.py for what a known damage changes.
 
-A batch's base offset, length and leader epoch are not under its checksum. So the check also asks that offsets continue and
-that each epoch is the one the log's epoch cache has there. Where the chain breaks, the range ends at the next bytes that are a
-whole sound batch of a later offset: found by the damaged batch's own length, else byte by byte.
+A batch's base offset, length and leader epoch are not under its checksum. So the check also asks that offsets continue (in a
+compacted log: that they rise) and that each epoch is the one the log's epoch cache has there. Where the chain breaks, the range
+ends at the next bytes that are a whole sound batch of a later offset: found by the damaged batch's own length, else byte by byte.
 
 Kafka has nothing like it: there a flipped bit is found by whichever client or follower reads it first.
 """
@@ -82,6 +82,8 @@ class CheckFacts(NamedTuple):
     """The log's (leader epoch, start offset), rising."""
     is_sealed: bool = True
     """Whether it takes no more appends: then its indexes are checked too."""
+    may_have_gaps: bool = False
+    """Whether compaction may have taken batches out of it: then offsets rise, and need not continue."""
 
 
 class SegmentCheck:
@@ -133,10 +135,10 @@ class SegmentCheck:
                     break  # the next chunk begins with it
                 else:
                     found = self._checksum_of_large(read, position, header)
-                if found == header[CRC_FIELD]:
+                if found == header[CRC_FIELD] and self._is_below_next(read, position, header):
                     self._pass(position, header)
                     continue
-                reason = f"the checksum of the batch at {header[BASE_OFFSET_FIELD]} is wrong"
+                reason = f"the checksum of the batch at {header[BASE_OFFSET_FIELD]} is wrong, or its offset"
             self._damage(position, read, header, reason)
             break
         return len(chunk)
@@ -147,7 +149,7 @@ class SegmentCheck:
         expected = self._expected
         if magic != MAGIC or length < _LENGTH_MIN or last_delta < 0:
             return f"no batch begins where offset {expected} should"
-        if base_offset != expected:
+        if base_offset != expected and (base_offset < expected or not self.facts.may_have_gaps):
             return f"a batch says offset {base_offset} where {expected} should be"
         if position + length + LOG_OVERHEAD_BYTES > self._size or base_offset + last_delta + 1 > self.facts.end_offset:
             return f"the batch at {expected} passes the segment's end"
@@ -155,6 +157,16 @@ class SegmentCheck:
         if known not in (NO_EPOCH, epoch):
             return f"the batch at {expected} says leader epoch {epoch}, it was written in {known}"
         return None
+
+    def _is_below_next(self, read: ReadAt, position: int, header: HeaderFields) -> bool:
+        """Whether a batch that begins later than it could is below the one behind it: an offset that rot has raised is not."""
+        if header[BASE_OFFSET_FIELD] == self._expected:
+            return True
+        stop = position + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
+        if self._size - stop < HEADER_BYTES:
+            return True
+        last_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD]
+        return bool(_unpack_header(read(stop, HEADER_BYTES))[BASE_OFFSET_FIELD] > last_offset)
 
     def _epoch_at(self, offset: int) -> int:
         number = bisect_right(self._starts, offset) - 1
@@ -166,7 +178,10 @@ class SegmentCheck:
         if self._size - stop >= HEADER_BYTES:
             following = _unpack_header(read(stop, HEADER_BYTES))
             next_offset = header[BASE_OFFSET_FIELD] + header[LAST_OFFSET_DELTA_FIELD] + 1
-            if following[BASE_OFFSET_FIELD] != next_offset or following[MAGIC_FIELD] != MAGIC:
+            is_next = following[BASE_OFFSET_FIELD] == next_offset or (
+                self.facts.may_have_gaps and following[BASE_OFFSET_FIELD] > next_offset
+            )
+            if not is_next or following[MAGIC_FIELD] != MAGIC:
                 return -1
         return _checksum(read, position + CRC_START, stop)
 

@@ -359,7 +359,8 @@ class LogSegment:
             self.boundaries = dict(list(boundaries.items())[BOUNDARIES_MAX // 2 :])
 
     def find(self, offset: int) -> BatchPlace:
-        """The batch that holds `offset`, which is at least the base offset; the end of the file if none does."""
+        """The batch that holds `offset`, which is at least the base offset, or the next one where compaction left none; the end of
+        the file if none does."""
         for damage in self.damaged:
             if damage.first_offset <= offset < damage.end_offset:
                 return BatchPlace(damage.position, damage.first_offset)
@@ -373,6 +374,15 @@ class LogSegment:
                 return BatchPlace(position, header.base_offset)
             next_offset = header.next_offset
         return BatchPlace(self.file.size_bytes, next_offset)
+
+    def end_before(self, place: BatchPlace) -> Offset:
+        """Where the batch before a place ends: of a compacted segment that may be below the place's own offset."""
+        end = self.base_offset
+        for position, header in self.headers(self.offset_index.position_at_or_before(place.base_offset - 1)):
+            if position >= place.position:
+                return end
+            end = header.next_offset
+        return end
 
     def cut(self, start: int, *, limit: int) -> int:
         """The last known batch boundary in (start, limit], or `start` if not even one batch fits. `limit`: within the file.
@@ -451,10 +461,15 @@ class LogSegment:
         self.offset_index.close()
         self.time_index.close()
 
-    def mark_deleted(self) -> list[str]:
-        """Rename every file of the segment to .deleted and close it; returns the new paths. Readers keep their hold."""
+    def mark_deleted(self, *, keeps_snapshot: bool = False) -> list[str]:
+        """Rename every file of the segment to .deleted and close it; returns the new paths. Readers keep their hold.
+
+        keeps_snapshot: the producer state at its base offset stays, for another segment begins there.
+        """
         renamed: list[str] = []
         for suffix in SEGMENT_SUFFIXES:
+            if keeps_snapshot and suffix == SNAPSHOT_SUFFIX:
+                continue
             path = segment_path(self.directory, self.base_offset, suffix)
             if self._disk.exists(path):
                 self._disk.rename(path, path + DELETED_SUFFIX)

@@ -64,6 +64,14 @@ class Segments:
         self.active = self._segments[-1]
         return taken
 
+    def replace(self, old: Sequence[LogSegment], segment: LogSegment) -> None:
+        """Put one segment in the place of neighbours, of which none is active and the first has its base offset."""
+        first = self._segments.index(old[0])
+        assert self._segments[first : first + len(old)] == list(old), "they are not neighbours"
+        assert segment.base_offset == old[0].base_offset and self.active not in old
+        self._segments[first : first + len(old)] = [segment]
+        self._bases[first : first + len(old)] = [segment.base_offset]
+
     def replace_all(self, segment: LogSegment) -> list[LogSegment]:
         """Make `segment` the only one; returns the others."""
         taken = self._segments

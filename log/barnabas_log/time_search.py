@@ -18,6 +18,9 @@ from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
 
+COMPACTED_MAX = 8
+"""Segments of a compacted log that one search looks into."""
+
 
 class TimeSearch:
     """Made and closed on the log's loop; the rest blocks and runs in a disk thread."""
@@ -76,13 +79,15 @@ def search_by_time(log: UnifiedLog, timestamp_ms: int | None) -> TimeSearch:
     """A search for the first record at or after the time, None: for the greatest time. To be run off the loop, then closed.
 
     Only the segment of the log start may turn out not to have what its greatest time promises; the next that promises it
-    surely does. Raises StorageFailed or OutOfDescriptors.
+    surely does. Of a compacted log any may not, since the header of an emptied batch keeps its time: there, up to COMPACTED_MAX are
+    searched. Raises StorageFailed or OutOfDescriptors.
     """
     with contextlib.suppress(NoRoom):
         log.write_pending()
     start, segments = log.log_start_offset, log.segments
     chosen: list[LogSegment] = []
     first = segments.floor(start)
+    sure, sure_max = 0, COMPACTED_MAX if log.may_have_gaps else 1
     try:
         wanted_ms = timestamp_ms
         if wanted_ms is None:
@@ -93,7 +98,8 @@ def search_by_time(log: UnifiedLog, timestamp_ms: int | None) -> TimeSearch:
             is_sure = segment.base_offset >= start
             if segment.max_timestamp[0] >= wanted_ms or (timestamp_ms is None and not is_sure):
                 chosen.append(segment.freeze())
-                if is_sure:
+                sure += is_sure
+                if sure == sure_max:
                     break
     except OSError as error:
         TimeSearch(chosen, log_start_offset=start).close()

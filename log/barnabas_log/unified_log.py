@@ -1,8 +1,9 @@
 """One partition's log on this disk: append, read, truncate, retire.
 
 May touch:  the parts of a log, disk.py.       Must not touch: asyncio, clocks, peers, other logs.
-Invariants: log start <= high watermark <= log end; flushed end <= written end <= log end; offsets have no gap;
-            what is appended is exactly what any replica holds at these offsets, byte for byte.
+Invariants: log start <= high watermark <= log end; flushed end <= written end <= log end; a segment's batches end where the
+            next one begins; offsets have no gap but where compaction left one; what is appended is exactly what any replica
+            holds at these offsets, byte for byte, until it is compacted.
 Read next:  segment.py; durability.py and flush.py for when bytes become durable; recovery.py for how it opens.
 
 One loop owns a log: every method is called there, except `open` and `close`, which may run in a disk thread while nobody
@@ -35,6 +36,7 @@ from typing import NamedTuple, Protocol
 
 from barnabas_log.batch_run import BatchRun, read_run
 from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata, read_partition_metadata
+from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk, File, FileRange
@@ -61,7 +63,7 @@ from barnabas_log.recovery import (
 from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange
 from barnabas_log.segment import BatchPlace, LogSegment
-from barnabas_log.validator import check_is_one_batch, check_producer_batch
+from barnabas_log.validator import check_is_one_batch, check_producer_batch, refuse_keyless
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
@@ -90,7 +92,9 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 UNNAMED_SEGMENTS_MAX = 4
 """Segments at the end of a log whose names are not durable yet. A roll that would make one more waits for the disk: by then twice
 segment.bytes came in several times over while one flush was under way, and the kernel holds up writes for the same reason."""
-_STEP_DESCRIPTORS = 8
+GAP_REFUSALS = 5
+"""How often a follower refuses the same gap in the offsets of a log that is not compacted before it takes it."""
+STEP_DESCRIPTORS = 8
 """Most files that one step (a roll, a truncation, a flush, the making of a log) opens and cannot do without halfway."""
 
 _OFFSET_ZERO = Offset(0)
@@ -214,6 +218,16 @@ class UnifiedLog:
         self._failure: OSError | None = None
         self.is_closed = False
         self._removals: list[tuple[int, str]] = []
+        self.has_settings = True
+        """Whether `config` is its topic's; False after a start, until somebody says so."""
+        self._refused_gap: tuple[tuple[int, int], int] = ((0, 0), 0)
+        """(log end, base offset of the batch that came), and how often in a row."""
+        self._has_gaps = False
+        """Whether a leader has sent batches with offsets missing between them."""
+        self.clean_offset = _OFFSET_ZERO
+        """Everything below was compacted by the last run of the cleaner."""
+        self.pending_swap: PendingSwap | None = None
+        """Of the cleaner, while its record may be on disk."""
         self.is_retention_owed = False
         """Whether the next flush lets go of more than the last retention could."""
         self.damage: tuple[DamagedRange, ...] = ()
@@ -244,7 +258,7 @@ class UnifiedLog:
 
         topic_id: ZERO_UUID takes the one on disk. Raises InconsistentTopicId when both are known and differ, OSError.
         """
-        disk.ensure_descriptors(_STEP_DESCRIPTORS, directory)
+        disk.ensure_descriptors(STEP_DESCRIPTORS, directory)
         is_new = not disk.exists(directory)
         metadata_path = f"{directory}/{PARTITION_METADATA_FILE}"
         known_id = None if is_new else read_partition_metadata(disk, metadata_path)
@@ -311,6 +325,8 @@ class UnifiedLog:
         _, _, _, _, crc, _, _, _, _, producer_id, producer_epoch, base_sequence, record_count = header
         if crc32c(body) != crc:
             raise CorruptBatch(f"the batch's checksum is wrong ({record_count} records)")
+        if self.config.is_compacted:
+            refuse_keyless(batches, header)
         if producer_id >= 0:
             repeated = self.producers.check(
                 producer_id=producer_id,
@@ -334,7 +350,7 @@ class UnifiedLog:
         """Check and append whole batches as the leader of `leader_epoch` sent them; offsets and epochs are kept.
 
         They are written at once, from where they lie; where the listener holds writes back they are queued.
-        They must continue the log without a gap. Raises CorruptBatch, InvalidBatch or StorageFailed; the sound batches
+        Their offsets must be past the log's end, and rise. Raises CorruptBatch, InvalidBatch or StorageFailed; the sound batches
         before the bad one are then appended, so the next fetch starts at log_end_offset.
         """
         if self._failure is not None:
@@ -344,7 +360,11 @@ class UnifiedLog:
         view = memoryview(batches)
         end, position = len(view), 0
         while position < end:
-            run = read_run(view, position, next_offset=self.log_end_offset)
+            try:
+                run = read_run(view, position, next_offset=self.log_end_offset, may_have_gaps=self.may_have_gaps)
+            except InvalidBatch:
+                self._note_gap(view, position)
+                raise
             if run.epoch != self._latest_epoch:
                 self._forget_empty_epochs()
                 if not self._latest_epoch <= run.epoch <= leader_epoch:
@@ -352,13 +372,24 @@ class UnifiedLog:
                         f"{self.directory}: a batch of epoch {run.epoch} after {self._latest_epoch} from leader epoch "
                         f"{leader_epoch}"
                     )
-                self.assign_epoch_start(run.epoch, self.log_end_offset)
+                self.assign_epoch_start(run.epoch, Offset(run.headers[0][BASE_OFFSET_FIELD]))
             self._append_run(run, view, position)
             position = run.stop
+
+    def _note_gap(self, view: memoryview, position: int) -> None:
+        """A leader whose log is not compacted left offsets out: its log may be damaged, and is checked when we refuse. Where the same
+        gap comes again and again it is one that compaction left when the topic still had it."""
+        gap = (self.log_end_offset, read_header(view, position).base_offset)
+        count = self._refused_gap[1] + 1 if self._refused_gap[0] == gap else 1
+        self._refused_gap = (gap, count)
+        if gap[1] > gap[0] and count >= GAP_REFUSALS:
+            logger.warning("%s: the leader has nothing from %d to %d: taken for compacted", self.directory, *gap)
+            self._has_gaps = True
 
     def _append_run(self, run: BatchRun, view: memoryview, position: int) -> None:
         """Put a run at the end: segments, producers, log end, file. `position`: where in the buffer it begins."""
         headers, done = run.headers, 0
+        self._has_gaps = self._has_gaps or run.has_gaps
         while True:
             active = self.active
             size_before = active.size_bytes
@@ -522,7 +553,7 @@ class UnifiedLog:
         self.write_pending(is_forced=True)
         unnamed = durability.unnamed
         try:
-            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
             if unnamed and not (is_flushing and unnamed < UNNAMED_SEGMENTS_MAX and durability.is_cut_flushed):
                 durability.sync_names()
             # In this order: each of the first three may find no room, and is then done again by the next try.
@@ -680,7 +711,8 @@ class UnifiedLog:
                 return
         lowered = offset < self.flushed_end_offset
         try:
-            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
+            self.end_swap()
             for segment in self.segments.take_from(offset):
                 self.retire(segment)
             active = self.segments.active
@@ -689,6 +721,8 @@ class UnifiedLog:
                 self.durability.forget_segment(active)
                 self._load_indexes(active)
             place = active.find(offset)
+            if place.base_offset > offset:  # compaction left nothing there
+                place = BatchPlace(place.position, active.end_before(place))
             if place.base_offset < self.log_start_offset:
                 self.truncate_fully_and_start_at(self.log_start_offset)
                 return
@@ -725,12 +759,13 @@ class UnifiedLog:
         if self._failure is not None:
             raise StorageFailed(f"{self.directory}: {self._failure}")
         try:
-            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
         except OSError as error:
             raise self.failed_by(error) from error
         self._pending = []
         self._pending_bytes = 0
         try:
+            self.end_swap()
             for segment in self.segments:
                 self.retire(segment)
             self.remove_snapshots_after(NO_OFFSET)
@@ -772,6 +807,7 @@ class UnifiedLog:
     def update_config(self, config: LogConfig) -> None:
         """Obey new settings from the next append or retention on."""
         self.config = config
+        self.has_settings = True
         self.active.index_interval_bytes = config.index_interval_bytes
 
     def set_topic_id(self, topic_id: Uuid) -> None:
@@ -787,9 +823,9 @@ class UnifiedLog:
         """Forget idempotent producers silent for longer; returns how many."""
         return self.producers.expire(now_ms=now_ms, expiration_ms=expiration_ms)
 
-    def retire(self, segment: LogSegment, *, delay_ms: int = 0) -> None:
+    def retire(self, segment: LogSegment, *, delay_ms: int = 0, keeps_snapshot: bool = False) -> None:
         """Let a segment go: its files are renamed now and removed later, see take_removals."""
-        self._removals.extend((delay_ms, path) for path in segment.mark_deleted())
+        self._removals.extend((delay_ms, path) for path in segment.mark_deleted(keeps_snapshot=keeps_snapshot))
         self.durability.forget_segment(segment)
         self.durability.note_names()
 
@@ -803,6 +839,7 @@ class UnifiedLog:
     def _end_at(self, offset: Offset) -> None:
         """The log ends at `offset` now: no end, epoch or flush under way may say more."""
         self.log_end_offset = offset
+        self.clean_offset = min(self.clean_offset, offset)
         self.durability.end_at(offset)
         self.high_watermark = min(self.high_watermark, offset)
         if self.doubted_from >= offset:
@@ -815,6 +852,22 @@ class UnifiedLog:
     def _forget_empty_epochs(self) -> None:
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self._latest_epoch = self.leader_epochs.latest
+
+    # -- compaction ------------------------------------------------------------------------------------------------
+
+    @property
+    def may_have_gaps(self) -> bool:
+        """Whether batches may be missing between others: the log is compacted, was, or follows one that was; or nobody has said yet
+        what its topic asks for."""
+        return self.config.is_compacted or self.clean_offset > 0 or self._has_gaps or not self.has_settings
+
+    def end_swap(self) -> None:
+        """Before segments are cut off or retired: what is recorded of a swap must not reach beyond that. Blocks. Raises OSError."""
+        swap = self.pending_swap
+        if swap is not None:
+            swap.abandon()
+            swap.settle_now()
+            self.pending_swap = None
 
     # -- damage ----------------------------------------------------------------------------------------------------
 
@@ -869,7 +922,7 @@ class UnifiedLog:
         with contextlib.suppress(NoRoom):  # what is written can be flushed
             self.write_pending(is_forced=True)
         try:
-            self.disk.ensure_descriptors(_STEP_DESCRIPTORS, self.directory)
+            self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
             return self.durability.begin_round(self.active)
         except OSError as error:
             raise self.failed_by(error) from error

@@ -1,4 +1,5 @@
-"""What a producer's batch must satisfy before it gets an offset. Header only: no record is opened.
+"""What a producer's batch must satisfy before it gets an offset. Header only: no record is opened, but for the keys of compacted
+topics.
 
 May touch:  its arguments.            Must not touch: clocks, files, log state.
 Invariants: whatever passes has a sound checksum, says of itself how long it is, and can be sent to any consumer as it is.
@@ -12,6 +13,7 @@ compaction and keeps its last offset.
 
 from __future__ import annotations
 
+from barnabas_log.cleaner.key_scan import count_keyless
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.errors import (
     BatchTooLarge,
@@ -30,11 +32,14 @@ from barnabas_wire.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     TRANSACTIONAL_FLAG,
+    BatchHeader,
     Buffer,
     CorruptBatch,
     HeaderFields,
     read_header,
+    records_section,
 )
+from barnabas_wire.tuples import new_tuple
 
 _MAGIC_POSITION = 16
 _COMPRESSION_NUMBER_MAX = 4
@@ -124,3 +129,14 @@ def check_producer_batch(header: HeaderFields, config: LogConfig, *, now_ms: int
                 f"timestamp {base_time_ms} is more than message.timestamp.before.max.ms="
                 f"{config.message_timestamp_before_max_ms} before the broker's {now_ms}"
             )
+
+
+def refuse_keyless(batch: Buffer, header: HeaderFields) -> None:
+    """Raise InvalidBatch for a record without a key, which a compacted topic could never let go of; CorruptBatch, or
+    CorruptCompressedData, where the records cannot be read."""
+    named = new_tuple(BatchHeader, header)
+    keyless = count_keyless(records_section(batch, named), count=named.record_count, base_offset=named.base_offset)
+    if keyless:
+        raise InvalidBatch(
+            f"{keyless} of {named.record_count} records have no key, and the topic is compacted: give every record a key"
+        )

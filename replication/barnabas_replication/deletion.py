@@ -22,7 +22,7 @@ from barnabas_log.errors import OffsetOutOfRange, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.errors import DeletionTimedOut
 from barnabas_replication.partition import Partition
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 
 HIGH_WATERMARK = Offset(-1)
@@ -51,9 +51,16 @@ class DeletionHost(Protocol):
 def deletion_offset(partition: Partition, offset: Offset) -> Offset:
     """Where the log shall begin when the records before `offset` are deleted; -1 means before the high watermark.
 
-    Raises check_leader's errors, and OffsetOutOfRange past the high watermark.
+    Raises check_leader's errors, OffsetOutOfRange past the high watermark, and POLICY_VIOLATION where the topic is compacted and
+    not deleted from: there, as in Kafka, a record goes by a tombstone.
     """
     partition.check_leader()
+    config = partition.log.config
+    if config.is_compacted and not config.is_retention_on:
+        raise KafkaError.of(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition.topic_partition} has cleanup.policy=compact: write tombstones, or add delete to the policy",
+        )
     if offset == HIGH_WATERMARK:
         offset = partition.high_watermark
     if not 0 <= offset <= partition.high_watermark:

@@ -389,6 +389,10 @@ class ReplicaManager(LogManagerListener):
         features = self._hosted.image.features
         return features.has_replica_faults or features.metadata_version == 0
 
+    def may_compact(self) -> bool:
+        """Whether whoever follows takes a log with gaps; not before the metadata has said so."""
+        return self._hosted.image.features.has_compaction
+
     def on_damage(self, log: UnifiedLog) -> None:
         """What is known of a log's damage has changed."""
         partition = self._partitions.get(log.topic_partition)

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from barnabas_log.config import CleanupPolicy, FlushOnAcks, LogConfig, TimestampType, broker_defaults
+from barnabas_log.config import FlushOnAcks, LogConfig, TimestampType, broker_defaults
 from barnabas_log.errors import InvalidLogConfig
 from barnabas_wire.kafka.errors import ErrorCode
 
@@ -44,14 +44,24 @@ def test_a_bad_value_names_its_key(key: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete, compact"])
-def test_compaction_is_refused_with_its_reason_but_for_topics_of_the_system(policy: str) -> None:
-    with pytest.raises(InvalidLogConfig, match="no log cleaner yet"):
-        LogConfig.from_overrides({}, {"cleanup.policy": policy})
-    with pytest.raises(InvalidLogConfig, match="no log cleaner yet"):
-        LogConfig.from_overrides({"cleanup.policy": policy}, {})
-    config = LogConfig.from_overrides({}, {"cleanup.policy": policy}, is_internal=True)
-    assert config.cleanup_policy is not CleanupPolicy.DELETE
-    assert config.is_retention_on is (policy != "compact")
+def test_a_compacted_log_is_shortened_by_time_and_size_only_where_it_is_deleted_from_too(policy: str) -> None:
+    config = LogConfig.from_overrides({}, {"cleanup.policy": policy})
+    assert config.is_compacted and config.is_retention_on is (policy != "compact")
+    assert not LogConfig.from_overrides({}, {}).is_compacted
+
+
+def test_a_record_cannot_have_to_wait_longer_than_it_may() -> None:
+    lags = {"min.compaction.lag.ms": "11", "max.compaction.lag.ms": "10"}
+    with pytest.raises(InvalidLogConfig, match=r"min\.compaction\.lag\.ms=11 is above"):
+        LogConfig.from_overrides({}, lags)
+    LogConfig.from_overrides({}, {**lags, "max.compaction.lag.ms": "11"})
+
+
+@pytest.mark.parametrize("ratio", ["-0.1", "1.01", "nan", "much"])
+def test_a_dirty_ratio_is_a_share(ratio: str) -> None:
+    with pytest.raises(InvalidLogConfig, match=r"min\.cleanable\.dirty\.ratio"):
+        LogConfig.from_overrides({}, {"min.cleanable.dirty.ratio": ratio})
+    assert LogConfig.from_overrides({}, {"min.cleanable.dirty.ratio": "0.25"}).min_cleanable_dirty_ratio == 0.25
 
 
 @pytest.mark.parametrize(("policy", "is_on"), [("", False), ("delete,delete", True), (" delete ", True)])

@@ -50,7 +50,6 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          described (Kafka fails all), and the voters' addresses are told even then.
     unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
                          everything below.
-    no-compaction        Topics of users cannot be compacted yet: refused, so that nobody relies on it.
     no-transactions      Not served yet: InitProducerId with a transactional id gets UNSUPPORTED_VERSION, a transactional
                          batch INVALID_TXN_STATE, the other requests are not advertised.
     no-security          SASL: not served yet.

@@ -294,6 +294,7 @@ class SimulatedNode:
                 scrub_bytes_per_second_max=SCRUB_BYTES_PER_SECOND if self._cluster.has_rot else 0,
                 free_check_interval_ms=FREE_CHECK_MS,
                 reserve_bytes=RESERVE_BYTES,
+                is_cleaner_enabled=False,
             ),
         )
         await logs.load()

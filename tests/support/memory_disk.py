@@ -188,7 +188,7 @@ class MemoryDisk:
     def remove_tree(self, path: Any) -> None:
         for name in [name for name in self.names if name.startswith(f"{path}/")]:
             del self.names[name]
-        self.directories.discard(str(path))
+        self.directories = {name for name in self.directories if name != str(path) and not name.startswith(f"{path}/")}
 
     def sync_directory(self, path: Any) -> None:
         self.need_descriptor(str(path))

@@ -289,6 +289,8 @@ def _topic_type(field: Field[Any]) -> ConfigType:
         return ConfigType.BOOLEAN
     if isinstance(value, int):
         return ConfigType.INT if field.metadata["at_most"] <= INT32_MAX else ConfigType.LONG
+    if isinstance(value, float):
+        return ConfigType.DOUBLE
     return ConfigType.LIST if isinstance(value, CleanupPolicy) else ConfigType.STRING
 
 

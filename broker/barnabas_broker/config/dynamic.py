@@ -59,16 +59,16 @@ class TopicSettings:
             | broker_defaults(image.configs.cluster_default)
             | broker_defaults(image.configs.broker(self._broker_id))
         )
-        is_internal = topic in INTERNAL_TOPICS
         try:
             overrides = {key: value for key, value in image.configs.topic(topic).items() if key not in NOT_OF_LOGS}
-            config = LogConfig.from_overrides(defaults, overrides, is_internal=is_internal)
+            config = LogConfig.from_overrides(defaults, overrides)
             # Also where an operator took the key away: the default would forget what groups committed seven days ago.
             return replace(config, cleanup_policy=CleanupPolicy.COMPACT) if topic in INTERNAL_TOPICS else config
         except KafkaError as error:
             logger.error("topic %s is kept whole and without the settings that are invalid here: %s", topic, error)
             sound = {key: value for key, value in (defaults | overrides).items() if _is_sound(key, value)}
-            config = LogConfig.from_overrides({}, sound, is_internal=True)
+            sound.pop("max.compaction.lag.ms", None)  # each may be sound, and both together not
+            config = LogConfig.from_overrides({}, sound)
             return replace(config, retention_ms=-1, retention_bytes=-1)
 
     def changed_topics(self, delta: MetadataDelta, image: MetadataImage) -> list[str]:
@@ -108,20 +108,19 @@ class TopicSettings:
         if topic in INTERNAL_TOPICS and key == CLEANUP_POLICY and value != CleanupPolicy.COMPACT.value:
             raise KafkaError.of(
                 ErrorCode.INVALID_CONFIG,
-                f"{topic} is never shortened, it holds what groups have committed: leave {CLEANUP_POLICY}={CleanupPolicy.COMPACT.value}",
+                f"{topic} holds the state of the system and is compacted alone: leave {CLEANUP_POLICY}={CleanupPolicy.COMPACT.value}",
             )
         if key not in TOPIC_KEYS:
             meant = nearest(key, (*TOPIC_KEYS, *NOT_OF_LOGS))
             if meant is not None:
                 raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{key} is no topic setting; did you mean {meant}?")
-        LogConfig.from_overrides(self._static, {key: value}, is_internal=topic in INTERNAL_TOPICS)
+        LogConfig.from_overrides(self._static, {key: value})
 
     def validate_topic_as_whole(self, topic: str, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> None:
         """What all overrides of a topic together come to, over those of all brokers (`cluster`). Raises KafkaError
         INVALID_CONFIG for keys that contradict each other."""
         of_logs = {key: value for key, value in overrides.items() if key not in NOT_OF_LOGS}
-        is_internal = topic in INTERNAL_TOPICS
-        config = LogConfig.from_overrides(self._static | broker_defaults(cluster), of_logs, is_internal=is_internal)
+        config = LogConfig.from_overrides(self._static | broker_defaults(cluster), of_logs)
         check_together(overrides, is_page_cache=config.flush_on_acks is FlushOnAcks.PAGE_CACHE)
 
     def validate_group(self, group: str, key: str, value: str) -> None:
@@ -148,7 +147,7 @@ class TopicSettings:
 
 def _is_sound(key: str, value: str) -> bool:
     try:
-        LogConfig.from_overrides({}, {key: value}, is_internal=True)
+        LogConfig.from_overrides({}, {key: value})
     except KafkaError:
         return False
     return True

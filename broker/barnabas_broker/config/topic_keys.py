@@ -7,7 +7,6 @@ Read next:  dynamic.py, which asks this; barnabas_log/config.py for the keys tha
 Why each meaning holds
 - flush.messages, flush.ms: how long a record may wait for its fsync. With log.flush.on.acks=fsync none waits at all: it
   counts only once flushed. With page-cache they are refused, since nothing here counts messages between flushes.
-- compaction keys: they say how a compacted log is cleaned, and cleanup.policy=compact is itself refused.
 - remote.* and local.*: without remote.storage.enable they have no effect, and that is refused.
 """
 
@@ -54,16 +53,7 @@ def _whole(at_least: int, at_most: int = INT64_MAX) -> Callable[[str], str | Non
     return refusal
 
 
-def _ratio(text: str) -> str | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return "it is no number"
-    return None if 0 <= number <= 1 else "it must be between 0 and 1"
-
-
 _NO_TIERS = "there is no tiered storage"
-_COMPACTION = "How a compacted log is cleaned: without effect on cleanup.policy=delete."
 
 ACCEPTED_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
     "flush.messages": AcceptedKey(
@@ -86,34 +76,6 @@ ACCEPTED_TOPIC_KEYS: Mapping[str, AcceptedKey] = {
         broker_key="log.preallocate",
         doc="Whether segment files get their whole size at once; only false.",
         refusal=_only("false", "segment files grow as they are written"),
-    ),
-    "delete.retention.ms": AcceptedKey(
-        type_name="long",
-        default="86400000",
-        broker_key="log.cleaner.delete.retention.ms",
-        doc=_COMPACTION,
-        refusal=_whole(0),
-    ),
-    "min.cleanable.dirty.ratio": AcceptedKey(
-        type_name="double",
-        default="0.5",
-        broker_key="log.cleaner.min.cleanable.ratio",
-        doc=_COMPACTION,
-        refusal=_ratio,
-    ),
-    "min.compaction.lag.ms": AcceptedKey(
-        type_name="long",
-        default="0",
-        broker_key="log.cleaner.min.compaction.lag.ms",
-        doc=_COMPACTION,
-        refusal=_whole(0),
-    ),
-    "max.compaction.lag.ms": AcceptedKey(
-        type_name="long",
-        default=str(INT64_MAX),
-        broker_key="log.cleaner.max.compaction.lag.ms",
-        doc=_COMPACTION,
-        refusal=_whole(1),
     ),
     "remote.storage.enable": AcceptedKey(
         type_name="boolean",

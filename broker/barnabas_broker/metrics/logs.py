@@ -88,6 +88,40 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
         "Indexes of sealed segments that were damaged and made again.",
         [({"dir": path}, scrub.indexes_rebuilt) for path, scrub in scrubs],
     )
+    cleaner = logs.cleaner.stats
+    yield counter("log_cleaner_runs", "Compaction runs over one log that were swapped in.", [({}, cleaner.runs)])
+    yield counter(
+        "log_cleaner_runs_failed",
+        "Compaction runs that came to nothing and are tried again.",
+        [({}, cleaner.runs_failed)],
+    )
+    yield counter(
+        "log_cleaner_runs_dropped",
+        "Compaction runs that were dropped because the log was cut or deleted meanwhile.",
+        [({}, cleaner.runs_dropped)],
+    )
+    yield counter("log_cleaner_bytes", "Bytes that the cleaner has read and written.", [({}, cleaner.bytes_moved)])
+    yield counter(
+        "log_cleaner_freed_bytes", "Bytes by which compaction made logs smaller.", [({}, cleaner.bytes_freed)]
+    )
+    yield counter(
+        "log_cleaner_segments_swapped", "Segments that smaller ones replaced.", [({}, cleaner.segments_swapped)]
+    )
+    yield gauge("log_cleaner_running", "1 while a compaction run is under way.", [({}, int(cleaner.is_running))])
+    yield gauge("log_cleaner_last_run_seconds", "How long the last run took.", [({}, cleaner.last_run_ms / 1000)])
+    yield gauge(
+        "log_cleaner_last_run_keys", "Keys in the dirty part that the last run saw.", [({}, cleaner.keys_last_run)]
+    )
+    yield gauge(
+        "log_cleaner_dirty_ratio_max",
+        "Dirty share of the log that is cleaned next, 0 when none is due.",
+        [({}, cleaner.dirty_ratio_max)],
+    )
+    yield gauge(
+        "log_cleaner_uncleanable_logs",
+        "Compacted logs that cannot be cleaned and were set aside; the node's log names them.",
+        [({}, len(cleaner.set_aside))],
+    )
     yield counter("log_segments_retired", "Segments dropped by retention.", [({}, stats.segments_retired)])
     yield counter("log_producers_expired", "Idempotent producers that were forgotten.", [({}, stats.producers_expired)])
     descriptors = sources.log_descriptors

@@ -117,7 +117,7 @@ def check_directory(disk: Disk, directory: Path) -> tuple[list[Finding], int]:
         bytes_checked += size
         is_last = number + 1 == len(bases)
         end = INT64_MAX if is_last else bases[number + 1]
-        for damage in _check(disk, path, CheckFacts(Offset(base), Offset(end), size, epochs)):
+        for damage in _check(disk, path, CheckFacts(Offset(base), Offset(end), size, epochs, may_have_gaps=True)):
             if is_last and damage.end_offset == INT64_MAX:
                 if damage.first_offset >= recovery_point:
                     continue  # the end of the log, or of what a crash left of it

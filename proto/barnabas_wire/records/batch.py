@@ -53,6 +53,8 @@ COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_FLAG: Final = 0x08
 TRANSACTIONAL_FLAG: Final = 0x10
 CONTROL_FLAG: Final = 0x20
+DELETE_HORIZON_FLAG: Final = 0x40
+"""KIP-534: the base timestamp says when the tombstones or the marker of the batch may go; time deltas count from there."""
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 PREFIX: Final = struct.Struct(">qiibI")
@@ -121,6 +123,11 @@ class BatchHeader(NamedTuple):
     def is_transactional(self) -> bool:
         """Whether it belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the tombstones or the marker in it may go, once a cleaner has set that (KIP-534)."""
+        return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_FLAG else None
 
     @property
     def is_log_append_time(self) -> bool:
@@ -305,6 +312,43 @@ def with_records_section(
     checked = _AFTER_CRC.pack(attributes, *header[6:]) + payload
     length = CRC_START - LOG_OVERHEAD_BYTES + len(checked)
     return PREFIX.pack(*header[:1], length, *header[2:4], crc32c(checked)) + checked
+
+
+def with_fewer_records(
+    header: BatchHeader,
+    records: bytes,
+    *,
+    record_count: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    delete_horizon: bool,
+    level: int | None = None,
+) -> bytes:
+    """The batch of `header` as compaction leaves it: the same offsets, producer and codec around the records that are left.
+
+    records: uncompressed, their deltas counting from the header's base offset and from `base_timestamp_ms`; empty for a batch that
+    stays for its producer's last sequence or its last offset alone.
+    """
+    attributes = header.attributes & ~(DELETE_HORIZON_FLAG | (0 if record_count else COMPRESSION_MASK))
+    if delete_horizon:
+        attributes |= DELETE_HORIZON_FLAG
+    kind = CompressionType(attributes & COMPRESSION_MASK)
+    payload = records if kind == CompressionType.NONE else compress(kind, records, level=level)
+    checked = (
+        _AFTER_CRC.pack(
+            attributes,
+            header.last_offset_delta,
+            base_timestamp_ms,
+            max_timestamp_ms,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            record_count,
+        )
+        + payload
+    )
+    length = CRC_START - LOG_OVERHEAD_BYTES + len(checked)
+    return PREFIX.pack(header.base_offset, length, header.partition_leader_epoch, MAGIC, crc32c(checked)) + checked
 
 
 def _encode_record(out: bytearray, record: Record, base_offset: int, base_timestamp_ms: int) -> None:

@@ -49,7 +49,7 @@ def test_a_key_of_the_controller_is_accepted_and_leaves_the_log_alone() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [(UNCLEAN, "maybe"), ("retention.ms", "soon"), ("no.such.key", "1"), ("cleanup.policy", "compact")],
+    [(UNCLEAN, "maybe"), ("retention.ms", "soon"), ("no.such.key", "1"), ("cleanup.policy", "compacted")],
 )
 def test_a_bad_override_is_refused(key: str, value: str) -> None:
     with pytest.raises(KafkaError) as refused:
@@ -57,14 +57,19 @@ def test_a_bad_override_is_refused(key: str, value: str) -> None:
     assert refused.value.code == ErrorCode.INVALID_CONFIG
 
 
-@pytest.mark.parametrize("topic", ["__x", "__consumer_offsets_copy"])
-def test_two_underscores_before_a_name_do_not_promise_a_compaction_that_nobody_keeps(topic: str) -> None:
-    with pytest.raises(KafkaError, match="compact") as refused:
-        settings().validate_topic(topic, "cleanup.policy", "compact")
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
-    with pytest.raises(KafkaError, match="compact"):
-        settings().validate_topic_as_whole(topic, {"cleanup.policy": "compact"}, {})
-    settings().validate_topic("__consumer_offsets", "cleanup.policy", "compact")
+@pytest.mark.parametrize("topic", ["__x", "changes", "__consumer_offsets"])
+def test_any_topic_may_be_compacted(topic: str) -> None:
+    settings().validate_topic(topic, "cleanup.policy", "compact")
+    settings().validate_topic_as_whole(topic, {"cleanup.policy": "compact"}, {})
+    assert settings().log_config(topic, image_of((TOPIC, topic, "cleanup.policy", "compact"))).is_compacted
+
+
+def test_lags_that_contradict_each_other_are_refused_and_an_old_contradiction_starts_all_the_same() -> None:
+    lags = {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}
+    with pytest.raises(KafkaError, match=r"min\.compaction\.lag\.ms=9 is above"):
+        settings().validate_topic_as_whole("t", lags, {})
+    image = image_of(*((TOPIC, "t", key, value) for key, value in lags.items()))
+    assert settings().log_config("t", image).min_compaction_lag_ms == 9
 
 
 @pytest.mark.parametrize(("key", "meant"), [("retention.mss", "retention.ms"), ("compresion.type", "compression.type")])

@@ -108,6 +108,17 @@ CLAIMED = {
         log_segments                             gauge topic partition
         log_flush_seconds                        histogram dir
         log_dirs                                 gauge state
+        log_cleaner_runs_total                   counter
+        log_cleaner_runs_failed_total            counter
+        log_cleaner_runs_dropped_total           counter
+        log_cleaner_bytes_total                  counter
+        log_cleaner_segments_swapped_total       counter
+        log_cleaner_running                      gauge
+        log_cleaner_last_run_seconds             gauge
+        log_cleaner_last_run_keys                gauge
+        log_cleaner_freed_bytes_total            counter
+        log_cleaner_dirty_ratio_max              gauge
+        log_cleaner_uncleanable_logs             gauge
         log_disk_free_bytes                      gauge dir
         log_files_open                           gauge
         log_files_closed_total                   counter

@@ -31,6 +31,7 @@ from barnabas_broker.metrics.lane_probe import BUSY_PERIOD_S, IDLE_PERIOD_S, Lan
 from barnabas_broker.metrics.listeners import api_name
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.network.stats import NetworkStats
+from barnabas_log.cleaner.driver import CleanerStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
 from barnabas_log.flush import FlushStats
 from barnabas_log.manager import LogManagerStats
@@ -226,6 +227,7 @@ def stand_ins() -> dict[str, Any]:
             flush_stats=lambda: {"/": flushes},
             scrub_stats=lambda: {"/": ScrubStats(bytes_checked=70, pass_bytes=200, pass_bytes_checked=50)},
             logs={TopicPartition("t", 0): SimpleNamespace(damage=(1, 2))},
+            cleaner=SimpleNamespace(stats=CleanerStats(set_aside={TopicPartition("t", 0): "for the test"})),
             stats=LogManagerStats(segments_retired=6, logs_that_lost_flushed_data=2),
         ),
         "log_descriptors": descriptors,
@@ -259,6 +261,7 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "log_scrub_bytes_total", dir="/") == 70
     assert value(samples, "log_scrub_progress_ratio", dir="/") == 0.25
     assert value(samples, "log_damaged_ranges") == 2
+    assert value(samples, "log_cleaner_uncleanable_logs") == 1
     assert value(samples, "group_partitions", state="active") == 2
     assert value(samples, "groups", state="Stable") == 2
     assert value(samples, "controller_heartbeat_timeouts_total", by="silence") == 1

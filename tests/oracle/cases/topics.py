@@ -203,7 +203,7 @@ def create_topics_refused(side: Side) -> Iterator[tuple[str, Any]]:
     yield "none", create(side)
 
 
-@case({"compact*": "no-compaction"})
+@case()
 def create_topics_compacted(side: Side) -> Iterator[tuple[str, Any]]:
     for policy in ("compact", "compact,delete", "delete"):
         yield policy, create(side, wanted(f"create-{policy.replace(',', '-')}", cleanup_policy=policy))

@@ -1,0 +1,173 @@
+"""A compacted topic on real brokers: cleaned on every replica, while workers and brokers are killed amid it; no key loses its last
+value, and replicas go on following each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from barnabas_admin.client import AdminClient
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_wire.records.batch import iterate_batches, iterate_records
+from barnabas_wire.rpc import admin_pb2
+from tests.support.clusters import ForkedCluster
+
+pytestmark = [pytest.mark.cluster]
+
+KEYS = 40
+SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    overrides = {"log.cleaner.backoff.ms": "100", "log.cleaner.io.max.bytes.per.second": "3000000"}
+    with ForkedCluster(tmp_path / "cluster", nodes=3, base_port=find_base_port(), overrides=overrides) as running:
+        yield running
+
+
+def metric(cluster: LocalCluster, node_id: int, name: str) -> float:
+    _, page = cluster.http_get(node_id, "/metrics")
+    return sum(float(found) for found in re.findall(rf"^barnabas_{name}(?:{{[^}}]*}})? (\S+)$", page, re.MULTILINE))
+
+
+def write(cluster: LocalCluster, topic: str, last: dict[bytes, bytes], *, start: int, count: int) -> None:
+    """Keys over and over; each value says when it was written. The last of each key is a tombstone now and then."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "enable.idempotence": True})
+    for number in range(start, start + count):
+        key = b"key-%d" % (number * 7 % KEYS)
+        last[key] = b"%08d" % number + b"v" * 1_000
+        producer.produce(topic, last[key], key=key, partition=0)
+        producer.poll(0)
+    assert producer.flush(90.0) == 0
+
+
+def read(cluster: LocalCluster, topic: str) -> tuple[dict[bytes, bytes], int]:
+    """(the last value of each key, how many records there are), as a consumer sees it from the beginning."""
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader", "enable.auto.commit": False}
+    )
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        last: dict[bytes, bytes] = {}
+        count, position = 0, 0
+        while position < end:
+            message = consumer.poll(30.0)
+            assert message is not None and message.error() is None, f"stuck at {position} of {end}"
+            last[bytes(message.key())] = message.value()
+            count, position = count + 1, message.offset() + 1
+        return last, count
+    finally:
+        consumer.close()
+
+
+def on_disk(cluster: LocalCluster, topic: str, node_id: int) -> dict[bytes | None, bytes | None]:
+    """The last value of each key in a replica's files."""
+    (node,) = [node for node in cluster.brokers if node.id == node_id]
+    last: dict[bytes | None, bytes | None] = {}
+    for path in sorted((node.data_directory / f"{topic}-0").glob("*.log")):
+        content = path.read_bytes()
+        for position, header in iterate_batches(content):
+            for record in iterate_records(content[position : position + header.size_bytes]):
+                last[record.key] = record.value
+    return last
+
+
+def workers() -> list[int]:
+    """Cleaner processes on this host that descend from this one's brokers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if b"barnabas_log.cleaner.worker" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def of_cluster(cluster: LocalCluster, pid: int) -> bool:
+    """Whether a worker has a segment of this cluster open, or is nobody's."""
+    with contextlib.suppress(OSError):
+        return any(str(cluster.directory) in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def test_compaction_survives_kills_of_workers_and_brokers(cluster: LocalCluster) -> None:
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.create_topics(["changes"], partitions=1, replication_factor=3, configs=SETTINGS)
+    last: dict[bytes, bytes] = {}
+    write(cluster, "changes", last, start=0, count=8_000)
+
+    killed = 0
+
+    def kill_a_worker() -> bool:
+        nonlocal killed
+        for pid in workers():
+            if of_cluster(cluster, pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+        return killed > 0
+
+    cluster.wait_until(kill_a_worker, timeout_s=60.0, what="a worker to be amid a job")
+    cluster.wait_until(
+        lambda: any(of_cluster(cluster, pid) for pid in workers()), timeout_s=60.0, what="another worker to begin"
+    )
+    cluster.restart(2, is_clean=False)
+    cluster.wait_until(lambda: cluster.is_ready(2), what="the killed broker to serve")
+    write(cluster, "changes", last, start=8_000, count=4_000)
+    for node_id in (1, 2, 3):
+        cluster.wait_until(
+            lambda node_id=node_id: metric(cluster, node_id, "log_cleaner_runs_total") > 0,  # type: ignore[misc]
+            timeout_s=90.0,
+            what=f"broker {node_id} to clean its replica",
+        )
+    seen, count = read(cluster, "changes")
+    assert seen == last and count < 9_000
+    cluster.restart(1, is_clean=False)
+    cluster.restart(3)
+    cluster.wait_until_healthy()
+    assert read(cluster, "changes")[0] == last
+    for node_id in (1, 2, 3):
+        assert on_disk(cluster, "changes", node_id) == last, f"broker {node_id}"
+        assert metric(cluster, node_id, "log_cleaner_uncleanable_logs") == 0
+        assert metric(cluster, node_id, "log_damage_found_total") == 0
+
+
+def test_a_topic_may_be_compacted_later_and_takes_no_record_without_a_key_then(cluster: LocalCluster) -> None:
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.create_topics(["later"], partitions=1, replication_factor=1, configs={"segment.bytes": str(1 << 20)})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "message.timeout.ms": 20_000})
+    failures: list[str] = []
+
+    def on_delivery(error: object, message: object) -> None:
+        if error is not None:
+            failures.append(str(error))
+
+    producer.produce("later", b"without a key", on_delivery=on_delivery)
+    assert producer.flush(30.0) == 0 and not failures
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.alter_configs(admin_pb2.RESOURCE_TYPE_TOPIC, "later", SETTINGS)
+
+    def is_refused() -> bool:
+        failures.clear()
+        producer.produce("later", b"without a key", on_delivery=on_delivery)
+        producer.flush(30.0)
+        return bool(failures)
+
+    cluster.wait_until(is_refused, what="a record without a key to be refused")
+    assert "key" in failures[0].lower() or "INVALID_RECORD" in failures[0]
+    last: dict[bytes, bytes] = {}
+    write(cluster, "later", last, start=0, count=4_000)
+    cluster.wait_until(
+        lambda: sum(metric(cluster, node_id, "log_cleaner_runs_total") for node_id in (1, 2, 3)) > 0,
+        timeout_s=60.0,
+        what="the topic to be cleaned",
+    )
+    with contextlib.suppress(KafkaException):
+        assert read(cluster, "later")[0] == last
