@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-instructions bench-metadata compat-oracle clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-instructions bench-metadata bench-compaction compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -83,6 +83,9 @@ bench: ## produce and fetch against a floor measured in the same run
 
 bench-instructions: ## instructions per request over a fixed script; --against compares two tables
 	@$(PY) -m tests.bench.instructions $(ARGS)
+
+bench-compaction: ## MB/s cleaned, memory, and the p99 of produce without and with a cleaner at work
+	@$(PY) -m tests.bench.compaction
 
 bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of one change, snapshot, load, failover, memory
 	@$(PY) -m tests.bench.metadata

@@ -21,6 +21,7 @@ from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
+from tests.simulation.compaction import CompactingClient
 from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, shrink
 from tests.simulation.faults import Faults
 from tests.simulation.invariants import MIN_INSYNC_REPLICAS, Invariants
@@ -81,6 +82,8 @@ class Figures:
     descriptor_shortages: int = 0
     bits_flipped: int = 0
     """In logs of nodes that were stopped."""
+    compactions: int = 0
+    """Runs of cleaners that were swapped in, of the processes that were up in the end."""
     hashes_compared: int = 0
     acknowledged: int = 0
     elections: int = 0
@@ -143,6 +146,8 @@ class Cluster:
         ]
         if self.swarm.churn_s:
             self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
+        if self.swarm.is_compacting:
+            self.clients.append(CompactingClient(self))
 
     def draw_swarm(self) -> Swarm:
         """What the seed is like."""

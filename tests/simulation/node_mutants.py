@@ -26,10 +26,11 @@ import logging
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import SystemRandom
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,6 +39,10 @@ from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
 from barnabas_log import batch_run, checkpoints, flush, recovery, retention, retiring, unified_log
 from barnabas_log import manager as log_manager
+from barnabas_log.cleaner import driver, key_scan, sealed, survival, swap
+from barnabas_log.cleaner.key_scan import keep_last
+from barnabas_log.cleaner.survival import KeyOffsets
+from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig
 from barnabas_log.errors import NoRoom
 from barnabas_log.manager import LogManager
@@ -66,9 +71,12 @@ from barnabas_replication.replica_faults import ReplicaFaults
 from barnabas_replication.replica_logs import NotOpened, ReplicaLogs
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.cluster import Cluster
+from tests.simulation.disk import SimulatedFile
 from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
 
 STEPS = 12_000
+KEYS_NOTED, SWAP_PREPARED, SWAP_FINISHED = KeyOffsets.note, PendingSwap.prepare, swap._finish
+"""The real ones, for bugs that go through them."""
 CPU_LIMIT_S = 600
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -560,6 +568,88 @@ def _repaired_replica_keeps_the_producers_it_had_read(patch: pytest.MonkeyPatch)
     patch.setattr(LogManager, "reload_producers", reload_producers)
 
 
+def _compaction_drops_the_last_value(patch: pytest.MonkeyPatch) -> None:
+    """> for >=, as where the offset in the map is taken for that of a later record."""
+
+    def keep(records: bytes, *, offsets: Mapping[bytes, int], **rest: Any) -> Any:
+        return keep_last(records, offsets={key: offset + 1 for key, offset in offsets.items()}, **rest)
+
+    patch.setattr(survival, "keep_last", keep)
+
+
+def _two_keys_share_a_slot_of_the_map(patch: pytest.MonkeyPatch) -> None:
+    """A digest that is cut short: the map wraps."""
+    patch.setattr(key_scan, "_digest", lambda key: SimpleNamespace(digest=lambda: key[:1] + key[3:8]))
+
+
+def _tombstones_go_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        survival, "keep_last", lambda records, **rest: keep_last(records, **{**rest, "drops_tombstones": True})
+    )
+
+
+def _compaction_loses_the_last_sequence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(survival, "_is_last_of_producer", lambda header, rules: False)
+
+
+def _a_full_map_counts_as_complete(patch: pytest.MonkeyPatch) -> None:
+    """What did not fit is cleaned by all the same: keys that were noted later than the map was full."""
+
+    def note(self: KeyOffsets, batch: Any, header: Any, transactions: Any) -> None:
+        before = dict(self.offsets)
+        KEYS_NOTED(self, batch, header, transactions)
+        if len(self.offsets) > self.entries_max // 4 and before:
+            # the table begins anew where it is full, and the oldest keys are overwritten by later offsets
+            first = next(iter(before))
+            self.offsets[first] = int(self.latest)
+
+    patch.setattr(KeyOffsets, "note", note)
+
+
+def _compaction_swaps_without_a_flush(patch: pytest.MonkeyPatch) -> None:
+    def prepare(self: PendingSwap) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(SimulatedFile, "sync", lambda file: None)
+            return SWAP_PREPARED(self)
+
+    patch.setattr(PendingSwap, "prepare", prepare)
+
+
+def _compaction_passes_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    def view(log: UnifiedLog, *, now_ms: int) -> Any:
+        found = sealed.cleanable(log, now_ms=now_ms)
+        return None if found is None else found._replace(stable_offset=log.log_end_offset)
+
+    patch.setattr(driver, "cleanable", view)
+
+
+def _a_cut_log_is_swapped_all_the_same(patch: pytest.MonkeyPatch) -> None:
+    """An orphan's output, of a run that began before the log was cut."""
+
+    def is_unchanged(log: UnifiedLog, segments: Any, output: Any = None) -> bool:
+        wanted = segments.segments if output is None else segments.replaced_by(output)
+        bases = set(log.base_offsets[:-1])
+        return not log.is_closed and all(segment.base_offset in bases for segment in wanted)
+
+    patch.setattr(driver, "is_unchanged", is_unchanged)
+
+
+def _a_swap_outlives_a_cut(patch: pytest.MonkeyPatch) -> None:
+    def end_swap(self: UnifiedLog) -> None:
+        self.pending_swap = None
+
+    patch.setattr(UnifiedLog, "end_swap", end_swap)
+
+
+def _half_a_swap_is_taken_for_whole(patch: pytest.MonkeyPatch) -> None:
+    """At a start the sources stay that the record names."""
+
+    def finish(disk: Any, directory: str, record: Any) -> None:
+        SWAP_FINISHED(disk, directory, record._replace(sources=(record.base_offset,)))
+
+    patch.setattr(swap, "_finish", finish)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMutant:
     """A planted bug.
@@ -636,6 +726,16 @@ MUTANTS = (
     NodeMutant("a repaired replica keeps the producers it had read", _repaired_replica_keeps_the_producers_it_had_read),
     NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading),
     NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten),
+    NodeMutant("compaction drops the last value", _compaction_drops_the_last_value),
+    NodeMutant("two keys share a slot of the map", _two_keys_share_a_slot_of_the_map),
+    NodeMutant("a full map counts as complete", _a_full_map_counts_as_complete),
+    NodeMutant("compaction lets tombstones go at once", _tombstones_go_at_once),
+    NodeMutant("compaction loses the last sequence", _compaction_loses_the_last_sequence),
+    NodeMutant("compaction swaps without a flush", _compaction_swaps_without_a_flush),
+    NodeMutant("compaction passes the HW", _compaction_passes_the_high_watermark),
+    NodeMutant("a cut log is swapped all the same", _a_cut_log_is_swapped_all_the_same),
+    NodeMutant("a swap outlives a cut", _a_swap_outlives_a_cut),
+    NodeMutant("half a swap is taken for whole", _half_a_swap_is_taken_for_whole),
 )
 
 

@@ -48,6 +48,7 @@ from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.manager import ReplicaManager
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Uuid
+from tests.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
 from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
 from tests.simulation.partition_model import LawBroken
@@ -294,8 +295,11 @@ class SimulatedNode:
                 scrub_bytes_per_second_max=SCRUB_BYTES_PER_SECOND if self._cluster.has_rot else 0,
                 free_check_interval_ms=FREE_CHECK_MS,
                 reserve_bytes=RESERVE_BYTES,
-                is_cleaner_enabled=False,
+                is_cleaner_enabled=self._cluster.swarm.is_compacting,
+                cleaner_backoff_ms=BACKOFF_MS,
+                cleaner_map_bytes_max=MAP_BYTES,
             ),
+            transform=InlineCleaner(disk, Random(self.life), dies=self._cluster.swarm.cleaner_dies),
         )
         await logs.load()
         incarnation_id = Uuid(random.randbytes(16))

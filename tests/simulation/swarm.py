@@ -30,6 +30,9 @@ RETIRING_SALT = 4
 SILENCE_SHARE = 0.3
 """Of the seeds, in how many a slow follower keeps its place for so long that only its silence can cost it that."""
 SILENCE_SALT = 3
+COMPACTING_SHARE = 0.25
+"""Of seeds with a compacted topic."""
+COMPACTING_SALT = 80
 STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
 STARVING_SALT = 16
@@ -154,11 +157,15 @@ class Swarm:
     """Mean time between two spans in which one broker has no file descriptor left for its logs; 0: there are none."""
     starve_s: float
     """Mean length of these."""
+    is_compacting: bool
+    """Whether there is a compacted topic, and a cleaner on every node."""
+    cleaner_dies: float
+    """Probability that a cleaner is killed at a step of its work."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
         """Draw each intensity; zero is one of its values."""
-        return cls._draw(random)._retiring(random)._starving(random)._patient(random)
+        return cls._draw(random)._retiring(random)._starving(random)._patient(random)._compacting(random)
 
     @classmethod
     def _draw(cls, random: Random) -> Swarm:
@@ -234,6 +241,8 @@ class Swarm:
             rest_s=0.0,
             starve_every_s=0.0,
             starve_s=0.0,
+            is_compacting=False,
+            cleaner_dies=0.0,
         )
 
     def _retiring(self, random: Random) -> Swarm:
@@ -261,6 +270,16 @@ class Swarm:
         if _apart(random, SILENCE_SALT).random() >= SILENCE_SHARE:
             return self
         return replace(self, replica_lag_ms=30_000, replica_silence_ms=1_500)
+
+    def _compacting(self, random: Random) -> Swarm:
+        """With a compacted topic, drawn likewise."""
+        apart = _apart(random, COMPACTING_SALT)
+        if apart.random() >= COMPACTING_SHARE:
+            return self
+        logs = self.logs
+        if logs.segment_bytes > 1500:
+            logs = replace(logs, segment_bytes=apart.choice([400, 1500]))
+        return replace(self, logs=logs, is_compacting=True, cleaner_dies=apart.choice([0.0, 0.02, 0.2]))
 
 
 def _apart(random: Random, salt: int) -> Random:

@@ -49,6 +49,8 @@ BACKOFF_MS_MAX: Final = 300_000
 SET_ASIDE_MS: Final = 3_600_000
 IDLE_LOOKS: Final = 4
 """After so many looks in a row that found nothing to do the worker is let go."""
+CHECK_PAUSE: Final = 3
+"""How much longer than a step of the check the pause after it is: a chunk of small batches takes milliseconds of the interpreter."""
 _LOOK_SLICE: Final = 50
 """Logs looked at between two turns of the loop."""
 
@@ -261,8 +263,11 @@ class LogCleaner:
             check: OutputCheck = await self._disk.run(
                 partial(OutputCheck, self._disk, run_directory, output, log.leader_epochs.entries)
             )
+            loop = asyncio.get_running_loop()
             while not check.is_done:
+                began_s = loop.time()
                 await self._disk.run(check.step)
+                await asyncio.sleep(CHECK_PAUSE * (loop.time() - began_s))
         for output in result.outputs:
             if not self._host.is_here(log) or not is_unchanged(log, segments, output):
                 return False
