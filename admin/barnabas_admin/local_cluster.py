@@ -431,6 +431,8 @@ class LocalCluster:
             "metrics.listeners": f"{HOST}:{node.metrics_port}",
             "default.replication.factor": str(replicas),
             "offsets.topic.replication.factor": str(replicas),
+            "transaction.state.log.replication.factor": str(replicas),
+            "transaction.state.log.min.isr": str(max(1, replicas - 1)),
             # When a whole cluster stops, its last voters find no quorum that could give them leave.
             "controlled.shutdown.timeout.ms": str(SHUTDOWN_TIMEOUT_MS),
             # In production it waits for more members of a new group; here the first poll of a test would wait 3 s.

@@ -5,19 +5,24 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from kio.schema.end_txn_marker.v0.data import EndTxnMarker
 from kio.schema.leader_change_message.v0 import data as kio_v0
 from kio.schema.leader_change_message.v1 import data as kio_v1
 
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.records.batch import TRANSACTIONAL_FLAG, Record, iterate_records, read_header
 from barnabas_wire.records.control import (
     ControlRecordType,
     LeaderChangeMessage,
     Voter,
+    build_transaction_marker,
     decode_control_key,
     decode_leader_change,
+    decode_transaction_end,
     encode_control_key,
     encode_leader_change,
+    encode_transaction_end,
 )
 from tests.proto import oracle
 
@@ -29,6 +34,22 @@ def test_control_keys() -> None:
     for key in (b"", b"\0\0\0", b"\xff\xff\0\1"):
         with pytest.raises(MalformedMessage):
             decode_control_key(key)
+
+
+def test_a_transactions_marker_is_kafkas() -> None:
+    data = encode_transaction_end(coordinator_epoch=7)
+    assert data == b"\0\0" + oracle.kio_encode(EndTxnMarker(coordinator_epoch=7))
+    assert decode_transaction_end(data) == 7
+    assert decode_transaction_end(b"\0\1\0\0\0\7more") == 7, "newer versions add to the end"
+    for broken in (b"", data[:5], b"\xff\xff\0\0\0\7"):
+        with pytest.raises(MalformedMessage):
+            decode_transaction_end(broken)
+    batch = build_transaction_marker(producer_id=9, producer_epoch=3, coordinator_epoch=7, is_commit=True, now_ms=1_000)
+    header = read_header(batch)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 3, -1)
+    assert header.is_control
+    assert header.attributes & TRANSACTIONAL_FLAG
+    assert list(iterate_records(batch)) == [Record(0, 1_000, b"\0\0\0\1", data)]
 
 
 def test_leader_change_is_written_as_kafka_writes_it() -> None:

@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import CorruptBatch, Record, build_batch, iterate_batches, iterate_records
 from barnabas_wire.records.compression import CompressionType
-from barnabas_wire.records.last_values import collect_last_values
+from barnabas_wire.records.control import ControlRecordType, encode_control_key
+from barnabas_wire.records.last_values import OpenTransactions, PendingValue, collect_last_values
 
 KEYS = st.one_of(st.none(), st.binary(max_size=3), st.sampled_from([bytes(63), bytes(64), bytes(200)]))
 VALUES = st.one_of(st.none(), st.binary(max_size=80), st.sampled_from([bytes(64), bytes(9_000)]))
@@ -38,9 +40,12 @@ def built(content: list[tuple[list[tuple[bytes | None, bytes | None, int, bool]]
     return out
 
 
-def scanned(batches: bytes, slice_bytes: int = 1 << 30) -> tuple[dict[bytes, bytes | None], list[tuple[int, int, int]]]:
+def scanned(
+    batches: bytes, slice_bytes: int = 1 << 30, transactions: OpenTransactions | None = None
+) -> tuple[dict[bytes, bytes | None], list[tuple[int, int, int]]]:
     last: dict[bytes, bytes | None] = {}
-    return last, list(collect_last_values(batches, last, slice_bytes=slice_bytes))
+    still_open = {} if transactions is None else transactions
+    return last, list(collect_last_values(batches, last, slice_bytes=slice_bytes, open_transactions=still_open))
 
 
 @settings(max_examples=60, deadline=None)
@@ -94,3 +99,40 @@ def test_records_that_pass_the_end_of_their_batch_are_refused(cut: int) -> None:
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     with pytest.raises(CorruptBatch):
         scanned(bytes(batch))
+
+
+def written(offset: int, key: bytes, value: bytes | None, producer_id: int = -1) -> bytes:
+    records = [Record(offset, 0, key, value)]
+    return build_batch(records, is_transactional=producer_id >= 0, producer_id=producer_id, producer_epoch=0)
+
+
+def marker(offset: int, producer_id: int, kind: ControlRecordType) -> bytes:
+    records = [Record(offset, 0, encode_control_key(kind), bytes(6))]
+    return build_batch(records, is_transactional=True, is_control=True, producer_id=producer_id, producer_epoch=0)
+
+
+def test_what_a_transaction_wrote_counts_from_its_marker_on() -> None:
+    still_open: OpenTransactions = {}
+    log = written(0, b"k", b"old") + written(1, b"k", b"new", 7) + written(2, b"j", None, 7)
+    assert scanned(log, transactions=still_open)[0] == {b"k": b"old"}
+    assert still_open == {7: {b"k": PendingValue(Offset(1), b"new"), b"j": PendingValue(Offset(2), None)}}
+    assert scanned(marker(3, 7, ControlRecordType.COMMIT), transactions=still_open)[0] == {b"k": b"new", b"j": None}
+    assert not still_open
+    assert scanned(log + marker(3, 7, ControlRecordType.ABORT))[0] == {b"k": b"old"}
+    assert scanned(log + marker(3, 8, ControlRecordType.COMMIT))[0] == {b"k": b"old"}, "another producer's marker"
+
+
+def test_of_a_key_the_highest_offset_wins_whenever_its_transaction_ends() -> None:
+    first, second = written(0, b"k", b"first", 7), written(1, b"k", b"second", 8)
+    one, two = (marker(offset, producer_id, ControlRecordType.COMMIT) for offset, producer_id in ((2, 7), (3, 8)))
+    assert scanned(first + second + one + two)[0] == {b"k": b"second"}
+    assert scanned(first + second + marker(2, 8, ControlRecordType.COMMIT) + marker(3, 7, ControlRecordType.COMMIT))[
+        0
+    ] == {b"k": b"second"}
+    assert scanned(first + written(1, b"k", b"plain") + one)[0] == {b"k": b"plain"}
+
+
+def test_a_control_record_that_is_none_is_refused() -> None:
+    records = [Record(0, 0, b"x", None)]
+    with pytest.raises(CorruptBatch):
+        scanned(build_batch(records, is_transactional=True, is_control=True, producer_id=1, producer_epoch=0))

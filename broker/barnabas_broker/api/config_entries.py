@@ -60,6 +60,7 @@ OTHER_INTEGERS = {
     "log.retention.check.interval.ms": ConfigType.LONG,
     "offsets.retention.check.interval.ms": ConfigType.LONG,
     "offsets.topic.replication.factor": ConfigType.SHORT,
+    "transaction.state.log.replication.factor": ConfigType.SHORT,
     "replica.high.watermark.checkpoint.interval.ms": ConfigType.LONG,
     "replica.lag.time.max.ms": ConfigType.LONG,
 }

@@ -9,9 +9,9 @@ Behaviour: v10 names topics by id, everything before by name; v8+ of OffsetFetch
 partition that does not exist is refused, a fetch is not: it has committed nothing. An error of the group
 is reported in its own field where the version has one, and in every partition asked for.
 An offset is committed for the topic of that name as it is then: one of an earlier topic is not given out for a later one.
-Differences from Kafka: the topic's id is kept whatever the version of the commit, Kafka keeps it from v10 on; there are no
-transactions, so every offset is stable and `require_stable` changes nothing; an unknown group with a generation gets
-ILLEGAL_GENERATION in v9+, too (consumers know how to go on from that).
+With `require_stable` (KIP-447) a partition that an open transaction has committed an offset for is UNSTABLE_OFFSET_COMMIT.
+Differences from Kafka: the topic's id is kept whatever the version of the commit, Kafka keeps it from v10 on; an unknown group with
+a generation gets ILLEGAL_GENERATION in v9+, too (consumers know how to go on from that).
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def offset_fetch(services: BrokerServices, context: RequestContext, request: Off
         asked = None
         if request.topics is not None:
             asked = [(topic.name, ZERO_UUID, topic.partition_indexes) for topic in request.topics]
-        topics, code = _fetch_group(services, context, request.group_id, asked)
+        topics, code = _fetch_group(services, context, request.group_id, asked, is_stable=request.require_stable)
         return OffsetFetchResponse(
             error_code=code,
             topics=[
@@ -186,7 +186,7 @@ def offset_fetch(services: BrokerServices, context: RequestContext, request: Off
         asked = None
         if group.topics is not None:
             asked = [(topic.name, topic.topic_id, topic.partition_indexes) for topic in group.topics]
-        topics, code = _fetch_group(services, context, group.group_id, asked)
+        topics, code = _fetch_group(services, context, group.group_id, asked, is_stable=request.require_stable)
         groups.append(
             OffsetFetchResponseGroup(
                 group_id=group.group_id,
@@ -222,6 +222,8 @@ def _fetch_group(
     context: RequestContext,
     group_id: str,
     asked: Iterable[tuple[str, Uuid, Sequence[int]]] | None,
+    *,
+    is_stable: bool,
 ) -> tuple[list[_FetchedTopic], ErrorCode]:
     image = services.metadata.image
     try:
@@ -242,6 +244,7 @@ def _fetch_group(
             for index in partitions
         ]
         committed = iter(services.groups.fetch_offsets(group_id, wanted))
+        unstable = services.groups.unstable_partitions(group_id, wanted) if is_stable else frozenset()
     except KafkaError as error:
         return [_told(*topic, error.code) for topic in asked or ()], error.code
     found = []
@@ -253,7 +256,10 @@ def _fetch_group(
         entries = []
         for index in partitions:
             offset = next(committed)
-            entries.append((index, NOTHING if _is_of_another(offset, present) else offset, ErrorCode.NONE))
+            if unstable and TopicPartition(name, index) in unstable:
+                entries.append((index, NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT))
+            else:
+                entries.append((index, NOTHING if _is_of_another(offset, present) else offset, ErrorCode.NONE))
         found.append(_FetchedTopic(name, topic_id, entries))
     return found, ErrorCode.NONE
 

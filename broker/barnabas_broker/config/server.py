@@ -21,6 +21,7 @@ from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.config.keys import ConfigError, ConfigKey, format_value, keys_of, load, nearest
 from barnabas_broker.config.refused_keys import UNDERSTOOD_KEYS, is_understood, refusal
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
+from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
@@ -230,6 +231,7 @@ class NodeConfig:
     quorum: QuorumConfig
     controller: ControllerConfig
     groups: GroupCoordinatorConfig
+    transactions: TransactionCoordinatorConfig
     lifecycle: LifecycleConfig
     static_properties: Mapping[str, str]
 
@@ -252,6 +254,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     QuorumConfig,
     ControllerConfig,
     GroupCoordinatorConfig,
+    TransactionCoordinatorConfig,
     LifecycleConfig,
 )
 
@@ -314,6 +317,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         quorum=load(QuorumConfig, properties),
         controller=controller,
         groups=load(GroupCoordinatorConfig, properties),
+        transactions=load(TransactionCoordinatorConfig, properties),
         lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
         static_properties=dict(properties),
     )

@@ -28,6 +28,12 @@ class CoordinatorLoadInProgress(KafkaError):
     code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
+class CorruptRecord(KafkaError):
+    """The bytes are not a record of the coordinator's topic: the partition cannot be loaded."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
 class InvalidGroupId(KafkaError):
     """Membership needs a group id that is not empty."""
 

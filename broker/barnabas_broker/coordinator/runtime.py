@@ -22,19 +22,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas_broker.coordinator.errors import CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator
-from barnabas_broker.coordinator.shard import ArmTimer, CoordinatorResult, CoordinatorShard, Reply, Ticket
+from barnabas_broker.coordinator.shard import (
+    ArmTimer,
+    CoordinatorResult,
+    CoordinatorShard,
+    Pending,
+    Reply,
+    Ticket,
+    TransactionEnd,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch
-from barnabas_wire.records.last_values import collect_last_values
+from barnabas_wire.records.control import build_transaction_marker
+from barnabas_wire.records.last_values import OpenTransactions, collect_last_values
 
 logger = logging.getLogger(__name__)
 
@@ -225,6 +234,10 @@ class CoordinatorRuntime(Generic[S]):
         """The active shard, for reads of committed state. Raises NotCoordinator, CoordinatorLoadInProgress."""
         return self._active(partition).shard
 
+    def leader_epoch(self, partition: int) -> Epoch:
+        """The epoch in which this broker leads the partition. Raises NotCoordinator, CoordinatorLoadInProgress."""
+        return self._active(partition).leader_epoch
+
     def _active(self, partition: int) -> _Hosted[S]:
         hosted = self._hosted.get(partition)
         if hosted is None:
@@ -270,7 +283,7 @@ class CoordinatorRuntime(Generic[S]):
 
     def _perform(self, hosted: _Hosted[S], result: CoordinatorResult) -> None:
         """Append, replay, arm, and park the replies behind whatever is not committed yet."""
-        if result.records:
+        if result.records or result.marker is not None:
             result = self._append(hosted, result)
         for timer in result.timers:
             running = hosted.timers.pop(timer.key, None)
@@ -290,7 +303,7 @@ class CoordinatorRuntime(Generic[S]):
     def _append(self, hosted: _Hosted[S], result: CoordinatorResult) -> CoordinatorResult:
         try:
             written = self._log.append(
-                hosted.partition, self._to_batch(hosted.shard, result.records), leader_epoch=hosted.leader_epoch
+                hosted.partition, self._to_batch(hosted.shard, result), leader_epoch=hosted.leader_epoch
             )
             if written.done() and written.exception() is not None:
                 written.result()
@@ -299,11 +312,12 @@ class CoordinatorRuntime(Generic[S]):
             instead = hosted.shard.on_refused(result, coordinator_error(error))
             assert not instead.records, "a refused step must not write"
             return instead
+        records = _replayed(result)
         self.stats.batches_written += 1
-        self.stats.records_written += len(result.records)
-        for record in result.records:
+        self.stats.records_written += len(records)
+        for record in records:
             hosted.shard.replay(record)
-        write = _Write(result.records)
+        write = _Write(records)
         write.deadline = asyncio.get_running_loop().call_later(
             self._commit_timeout_ms / 1000, self._on_late, hosted, write
         )
@@ -314,9 +328,21 @@ class CoordinatorRuntime(Generic[S]):
             written.add_done_callback(partial(self._on_written, hosted, write))
         return result
 
-    def _to_batch(self, shard: S, records: list[Any]) -> bytes:
+    def _to_batch(self, shard: S, result: CoordinatorResult) -> bytes:
         now_ms = self._clock_ms()
-        return build_batch([Record(index, now_ms, *shard.encode(record)) for index, record in enumerate(records)])
+        marker, writer = result.marker, result.writer
+        if marker is not None:
+            return build_transaction_marker(
+                producer_id=marker.producer_id,
+                producer_epoch=marker.epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                is_commit=marker.is_commit,
+                now_ms=now_ms,
+            )
+        records = [Record(index, now_ms, *shard.encode(record)) for index, record in enumerate(result.records)]
+        if writer is None:
+            return build_batch(records)
+        return build_batch(records, is_transactional=True, producer_id=writer.producer_id, producer_epoch=writer.epoch)
 
     def _on_written(self, hosted: _Hosted[S], write: _Write, written: asyncio.Future[Offset]) -> None:
         """The HW passed one batch, and so every older one."""
@@ -433,10 +459,13 @@ class CoordinatorRuntime(Generic[S]):
         """Replay the partition up to its end, then wait until all of that is committed. Returns early once closed."""
         offset, _, end = self._log.ends(hosted.partition)
         last: dict[bytes, bytes | None] = {}
+        open_transactions: OpenTransactions = {}
         while offset < end and not hosted.is_closed:
             batches = await self._log.read(hosted.partition, offset, end=end, bytes_max=self._load_bytes)
             before = offset
-            slices = collect_last_values(batches, last, slice_bytes=LOAD_SLICE_BYTES)
+            slices = collect_last_values(
+                batches, last, slice_bytes=LOAD_SLICE_BYTES, open_transactions=open_transactions
+            )
             while not hosted.is_closed:
                 async with self._load_turn:
                     progress = next(slices, None)
@@ -450,29 +479,54 @@ class CoordinatorRuntime(Generic[S]):
                 raise CoordinatorNotAvailable(
                     f"partition {hosted.partition} ends at {end} but has no batch at {offset}"
                 )
-        if last:
-            await self._replay_last(hosted, last)
+        if last or open_transactions:
+            await self._replay_last(hosted, last, open_transactions)
         # Polled: the HW moves on the hot path of every produce, which shall not know of coordinators.
         while not hosted.is_closed and self._log.ends(hosted.partition).high_watermark < end:
             await asyncio.sleep(HIGH_WATERMARK_POLL_S)
 
-    async def _replay_last(self, hosted: _Hosted[S], last: Mapping[bytes, bytes | None]) -> None:
-        """Replay the last record of each key; a key whose last is a tombstone is as one that never was."""
+    async def _replay_last(
+        self, hosted: _Hosted[S], last: Mapping[bytes, bytes | None], open_transactions: OpenTransactions
+    ) -> None:
+        """Replay the last record of each key; a key whose last is a tombstone is as one that never was. Then, in their order, what
+        open transactions wrote."""
         shard = hosted.shard
-        survivors = ((key, value) for key, value in last.items() if value is not None)
+        survivors: Iterator[tuple[int | None, bytes, bytes | None]] = chain(
+            ((None, key, value) for key, value in last.items() if value is not None),
+            (
+                (producer_id, key, value)
+                for _, producer_id, key, value in sorted(
+                    (pending.offset, producer_id, key, pending.value)
+                    for producer_id, values in open_transactions.items()
+                    for key, pending in values.items()
+                )
+            ),
+        )
         while not hosted.is_closed:
             async with self._load_turn:
                 batch = list(islice(survivors, REPLAY_SLICE_RECORDS))
-                for key, value in batch:
+                for producer_id, key, value in batch:
                     record = shard.decode(key, value)
                     if record is None:
                         self.stats.unknown_records += 1
                         continue
+                    if producer_id is not None:
+                        record = Pending(producer_id, record)
                     shard.replay(record)
                     shard.on_committed(record)
                 await asyncio.sleep(0)
             if not batch:
                 return
+
+
+def _replayed(result: CoordinatorResult) -> list[Any]:
+    """What a result's records are to the shard."""
+    if result.marker is not None:
+        assert not result.records, "a marker is a batch of its own"
+        return [TransactionEnd(result.marker.producer_id, result.marker.is_commit)]
+    if result.writer is not None:
+        return [Pending(result.writer.producer_id, record) for record in result.records]
+    return result.records
 
 
 def coordinator_error(error: KafkaError) -> KafkaError:

@@ -26,6 +26,37 @@ class Reply(NamedTuple):
     outcome: Any
 
 
+class Pending(NamedTuple):
+    """A record that a transaction wrote: it counts once the transaction commits (see TransactionEnd)."""
+
+    producer_id: int
+    record: Any
+
+
+class TransactionEnd(NamedTuple):
+    """A transaction's marker in this partition: what its producer wrote since the last one counts, or never will."""
+
+    producer_id: int
+    is_commit: bool
+
+
+class Writer(NamedTuple):
+    """Whose transaction a batch is part of."""
+
+    producer_id: int
+    epoch: int
+
+
+class Marker(NamedTuple):
+    """How a transaction ended, as its coordinator says it (WriteTxnMarkers)."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+
+
 class ArmTimer(NamedTuple):
     """Call the shard's on_timer(key) after a delay; a timer of the same key is replaced."""
 
@@ -45,6 +76,10 @@ class CoordinatorResult:
 
     records: list[Any] = field(default_factory=list)
     """Typed records, appended as one batch: all or nothing."""
+    writer: Writer | None = None
+    """Set: the batch is part of this producer's transaction, and each record is replayed as a Pending."""
+    marker: Marker | None = None
+    """Set, and no records: the marker is appended, and replayed as a TransactionEnd."""
     replies: list[Reply] = field(default_factory=list)
     timers: list[ArmTimer | CancelTimer] = field(default_factory=list)
 
@@ -78,7 +113,7 @@ class CoordinatorShard(Protocol):
         ...
 
     def replay(self, record: Any) -> None:
-        """Change state by one record, at once after it was appended, or while loading."""
+        """Change state by one record, Pending or TransactionEnd, at once after it was appended, or while loading."""
         ...
 
     def on_refused(self, result: CoordinatorResult, error: KafkaError) -> CoordinatorResult:

@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from barnabas_broker.admin.voters import make_change
+from barnabas_broker.api.own_calls import serve_own_calls
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.controller_client.client import ControllerClient
 from barnabas_broker.controller_client.producer_ids import ProducerIds
+from barnabas_broker.coordinator.brokers import KafkaBrokers
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_broker.coordinator.replicated_log import ReplicatedLog
+from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.cut_off import CutOffWatch
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
@@ -47,6 +50,9 @@ class DataParts:
     """Runs on the control lane."""
     replicas: ReplicaManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    brokers: KafkaBrokers
+    """Other brokers, as the coordinators speak to them."""
     server: KafkaServer
     placements: ReportQueue[ReplicaPlacement]
     faults: ReportQueue[ReplicaFaultReport]
@@ -130,6 +136,37 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         controller=control.client,
         clock_ms=wall_ms,
     )
+    producer_ids = ProducerIds(own_requests.allocate_producer_ids)
+    brokers = KafkaBrokers(
+        own_id=config.server.id,
+        endpoint_of=replicas.endpoint_of,
+        timeout_ms=config.replication.replica_socket_timeout_ms,
+    )
+    transactions = TransactionCoordinator(
+        config=config.transactions,
+        log=ReplicatedLog(TRANSACTION_TOPIC, replicas=replicas, disk=disk),
+        metadata=cache,
+        controller=control.client,
+        producer_ids=producer_ids,
+        brokers=brokers,
+        clock_ms=wall_ms,
+    )
+    services = BrokerServices(
+        node_id=config.server.id,
+        cluster_id=storage.cluster_id,
+        config=config.api,
+        replica_manager=replicas,
+        metadata=cache,
+        controller=control.client,
+        groups=groups,
+        producer_ids=producer_ids,
+        clock_ms=wall_ms,
+        quorum_description=lambda: context.control.call(control.leader_view.describe()),
+        broker_keys=control.facts.described_keys,
+        voters=lambda: control.quorum.voters.voters,
+        change_voters=lambda change: context.control.call(make_change(control.leader_view, change)),
+    )
+    brokers.serve = serve_own_calls(services)
     server = KafkaServer(
         addresses=[ListenAddress(p.listener, p.host, p.port) for p in config.server.kafka_endpoints()],
         config=replace(
@@ -137,21 +174,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
             max_connections=context.descriptors.connections_max,
             inter_broker_connections_reserved=context.descriptors.connections_reserved,
         ),
-        services=BrokerServices(
-            node_id=config.server.id,
-            cluster_id=storage.cluster_id,
-            config=config.api,
-            replica_manager=replicas,
-            metadata=cache,
-            controller=control.client,
-            groups=groups,
-            producer_ids=ProducerIds(own_requests.allocate_producer_ids),
-            clock_ms=wall_ms,
-            quorum_description=lambda: context.control.call(control.leader_view.describe()),
-            broker_keys=control.facts.described_keys,
-            voters=lambda: control.quorum.voters.voters,
-            change_voters=lambda change: context.control.call(make_change(control.leader_view, change)),
-        ),
+        services=services,
     )
     await server.start()
 
@@ -177,7 +200,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     publisher = BrokerMetadataPublisher(
         broker_id=config.server.id,
         replicas=replicas,
-        coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups)],
+        coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups), CoordinatorTopic(TRANSACTION_TOPIC, transactions)],
         update_configs=update_configs,
         cache=cache,
         gate=gate,
@@ -192,6 +215,8 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         lifecycle=lifecycle,
         replicas=replicas,
         groups=groups,
+        transactions=transactions,
+        brokers=brokers,
         server=server,
         placements=placements,
         faults=faults,

@@ -146,7 +146,7 @@ class Node:
             keeping = tasks.create_task(broker.logs.run())
             replicating = tasks.create_task(broker.replicas.run())
             reporting = [tasks.create_task(part.run()) for part in (broker.placements, broker.faults, broker.watch)]
-            coordinating = tasks.create_task(broker.groups.run())
+            coordinating = [tasks.create_task(part.run()) for part in (broker.groups, broker.transactions)]
             listening = tasks.create_task(broker.server.run(wait_open=broker.gate.wait_open))
             serving = tasks.create_task(self._on_control(service.run))
             await self._on_control(broker.announce_ready)
@@ -155,9 +155,10 @@ class Node:
             await self._on_control(broker.lifecycle.leave)
             for task in reporting:
                 task.cancel()
-            for task in (listening, coordinating, replicating):
+            for task in (listening, *coordinating, replicating):
                 task.cancel()
-            await asyncio.wait((listening, coordinating, replicating))
+            await asyncio.wait((listening, *coordinating, replicating))
+            await broker.brokers.close()
             broker.publisher.stop()
             await broker.replicas.close()
             keeping.cancel()

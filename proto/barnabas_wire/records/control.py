@@ -30,8 +30,10 @@ from barnabas_wire.kafka.schema import (
     uint16,
     uuid,
 )
+from barnabas_wire.records.batch import Record, build_batch
 
 _KEY = struct_module.Struct(">hh")
+_TRANSACTION_END = struct_module.Struct(">hi")
 LEADER_CHANGE_VERSION = 0
 """What is written."""
 LEADER_CHANGE_VERSION_MAX = 1
@@ -158,6 +160,36 @@ def decode_control_key(key: Buffer) -> int:
     if version < 0:
         raise MalformedMessage(f"control record key of version {version}")
     return int(kind)
+
+
+def encode_transaction_end(*, coordinator_epoch: int) -> bytes:
+    """The value of an ABORT or COMMIT record, a transaction's marker: int16 version 0, int32 coordinator epoch."""
+    return _TRANSACTION_END.pack(0, coordinator_epoch)
+
+
+def decode_transaction_end(value: Buffer) -> int:
+    """The coordinator epoch in a transaction's marker, of whatever version. Raises MalformedMessage."""
+    if len(value) < _TRANSACTION_END.size:
+        raise MalformedMessage(f"a transaction's marker has {_TRANSACTION_END.size} bytes, not {len(value)}")
+    version, coordinator_epoch = _TRANSACTION_END.unpack_from(value)
+    if version < 0:
+        raise MalformedMessage(f"a transaction's marker of version {version}")
+    return int(coordinator_epoch)
+
+
+def build_transaction_marker(
+    *, producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, now_ms: int
+) -> bytes:
+    """The control batch that ends a transaction in one partition."""
+    kind = ControlRecordType.COMMIT if is_commit else ControlRecordType.ABORT
+    value = encode_transaction_end(coordinator_epoch=coordinator_epoch)
+    return build_batch(
+        [Record(0, now_ms, encode_control_key(kind), value)],
+        is_control=True,
+        is_transactional=True,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
 
 
 def encode_leader_change(message: LeaderChangeMessage) -> bytes:

@@ -21,8 +21,9 @@ from barnabas_broker.coordinator.group.messages import (
     OffsetToCommit,
     SyncRequest,
 )
-from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, java_hash
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.group.states import RebalanceReason
+from barnabas_broker.coordinator.internal_topic import java_hash
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
 from tests.broker.coordinator.fake_log import FakeLog

@@ -29,6 +29,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from barnabas_broker.coordinator.errors import CorruptRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, Uuid
 from barnabas_wire.kafka.primitives import MalformedMessage
@@ -56,12 +57,6 @@ OFFSET_COMMIT_VALUE_VERSION = 4
 NO_TIMESTAMP = -1
 
 M = TypeVar("M", bound=Message)
-
-
-class CorruptRecord(KafkaError):
-    """The bytes are not a record of this topic: the partition cannot be loaded."""
-
-    code = ErrorCode.CORRUPT_MESSAGE
 
 
 # ---- what the coordinator speaks of ----------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
 """The group coordinator: finds the partition of a group, checks what needs no state, and hands the rest to its shard.
 
 May touch:  the runtime, the metadata image, the controller client (to make the topic).   Must not touch: sockets, files, wire.
-Invariants: a group belongs to the partition its id hashes to, in Java's way, so that any Kafka broker would agree; the topic
-            is made at most by one request of this broker at a time.
-Read next:  shard.py, ../runtime.py.
+Invariants: a group belongs to the partition its id hashes to.
+Read next:  shard.py, ../runtime.py, ../internal_topic.py.
 
 `__consumer_offsets` is made when the first client looks for a coordinator; until its partition has a leader the answer is
 COORDINATOR_NOT_AVAILABLE, which clients retry. It is nominally compacted: until there is a cleaner it is kept whole.
@@ -12,15 +11,12 @@ COORDINATOR_NOT_AVAILABLE, which clients retry. It is nominally compacted: until
 from __future__ import annotations
 
 import contextlib
-import logging
 import uuid
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
 
 from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.errors import (
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     InvalidGroupId,
     InvalidSessionTimeout,
     RebalanceInProgress,
@@ -40,25 +36,14 @@ from barnabas_broker.coordinator.group.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinator.group.shard import GroupShard
+from barnabas_broker.coordinator.internal_topic import InternalTopic, MetadataSource
 from barnabas_broker.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
+from barnabas_broker.coordinator.shard import Marker, Writer
 from barnabas_quorum.controller.request import ActiveController
-from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
-from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 
-logger = logging.getLogger(__name__)
-
 OFFSETS_TOPIC = "__consumer_offsets"
-
-
-class MetadataSource(Protocol):
-    """Holds the image this broker answers from."""
-
-    @property
-    def image(self) -> MetadataImage:
-        """The current image."""
-        ...
 
 
 class GroupCoordinator:
@@ -76,10 +61,15 @@ class GroupCoordinator:
     ) -> None:
         """`log` is __consumer_offsets as replication holds it; `new_id` draws the random part of a member id."""
         self.config = config
-        self._metadata = metadata
-        self._controller = controller
+        self._topic = InternalTopic(
+            OFFSETS_TOPIC,
+            partition_count=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            configs={"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)},
+            metadata=metadata,
+            controller=controller,
+        )
         self._new_id = new_id
-        self._is_creating = False
         self._runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(
             "group",
             log=log,
@@ -117,49 +107,14 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """Partition of __consumer_offsets that the group belongs to."""
-        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
-        count = self.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-        return abs(java_hash(group_id)) % count
+        return self._topic.partition_for(group_id)
 
     async def find_coordinator(self, group_id: str) -> BrokerId:
         """Broker that coordinates the group. Makes the topic if it is not there yet.
 
         Raises COORDINATOR_NOT_AVAILABLE while it has no leader; the client asks again.
         """
-        topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            await self._create_topic()
-            topic = self._metadata.image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} is being made")
-        partition = self.partition_for(group_id)
-        registration = topic.partitions[partition]
-        if not registration.has_leader:
-            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC}-{partition} has no leader")
-        return registration.leader
-
-    async def _create_topic(self) -> None:
-        if self._is_creating:
-            return
-        wanted = CreatableTopic(
-            name=OFFSETS_TOPIC,
-            partition_count=self.config.offsets_topic_num_partitions,
-            replication_factor=self.config.offsets_topic_replication_factor,
-            configs={
-                "cleanup.policy": "compact",
-                "segment.bytes": str(self.config.offsets_topic_segment_bytes),
-            },
-        )
-        self._is_creating = True
-        try:
-            (created,) = (await self._controller.ask(CreateTopics(topics=(wanted,)))).topics
-        except KafkaError as error:
-            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be made: {error.message}") from error
-        finally:
-            self._is_creating = False
-        if created.error is not None and created.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            logger.warning("%s could not be made: %s", OFFSETS_TOPIC, created.error.message)
-            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be made: {created.error.message}")
+        return await self._topic.find_leader_for(group_id)
 
     # ---- membership ----------------------------------------------------------------------------------------------
 
@@ -237,6 +192,22 @@ class GroupCoordinator:
             self._count_commit(partition, group_id, is_done=is_done)
         return codes
 
+    async def commit_in_transaction(self, commit: OffsetCommit, writer: Writer) -> tuple[ErrorCode, ...]:
+        """One code per offset, in order, once the others are replicated: they count with the transaction's marker.
+
+        The transaction's coordinator has confirmed that the group's partition is part of it. Raises KafkaError; see
+        GroupShard.commit_in_transaction, and INVALID_PRODUCER_EPOCH for a producer that was fenced meanwhile.
+        """
+        partition = self._member_partition(commit.member.group_id)
+        codes: tuple[ErrorCode, ...] = await self._runtime.write(
+            partition, lambda shard, ticket, now_ms: shard.commit_in_transaction(commit, writer, ticket, now_ms=now_ms)
+        )
+        return codes
+
+    async def end_transaction(self, partition: int, marker: Marker) -> None:
+        """Write a transaction's marker to a partition of __consumer_offsets; done once it is replicated. Raises KafkaError."""
+        await self._runtime.write(partition, lambda shard, ticket, now_ms: shard.end_transaction(marker, ticket))
+
     def _count_commit(self, partition: int, group_id: str, *, is_done: bool) -> None:
         """With the group, if there is one: who commits under names that no group has must not fill the memory."""
         with contextlib.suppress(KafkaError):  # the partition has moved away meanwhile
@@ -249,6 +220,11 @@ class GroupCoordinator:
         """What the group has committed, in the order asked; offset -1 where nothing. Raises KafkaError."""
         shard = self._runtime.shard(self.partition_for(group_id))
         return [shard.fetch_offset(group_id, partition) for partition in partitions]
+
+    def unstable_partitions(self, group_id: str, partitions: Sequence[TopicPartition]) -> frozenset[TopicPartition]:
+        """Those whose offset a transaction may still change (KIP-447). Raises KafkaError."""
+        shard = self._runtime.shard(self.partition_for(group_id))
+        return frozenset(partition for partition in partitions if shard.is_unstable(group_id, partition))
 
     def committed_partitions(self, group_id: str) -> list[TopicPartition]:
         """Everything the group has committed something for. Raises KafkaError."""
@@ -306,14 +282,3 @@ class GroupCoordinator:
     def partitions(self) -> dict[int, ShardState]:
         """Led partitions of __consumer_offsets and how far each is."""
         return self._runtime.partitions
-
-
-def java_hash(text: str) -> int:
-    """Java's String.hashCode, over UTF-16 code units; the one value without a positive twin counts as 0, as in Kafka."""
-    value = 0
-    raw = text.encode("utf-16-be", "surrogatepass")
-    for index in range(0, len(raw), 2):
-        value = (31 * value + (raw[index] << 8 | raw[index + 1])) & 0xFFFF_FFFF
-    if value >= 0x8000_0000:
-        value -= 0x1_0000_0000
-    return 0 if value == -0x8000_0000 else value

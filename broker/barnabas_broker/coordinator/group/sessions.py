@@ -53,6 +53,18 @@ def allow_commit(group: ClassicGroup, member: MemberRef) -> CoordinatorResult:
     return out
 
 
+def allow_commit_in_transaction(group: ClassicGroup, member: MemberRef) -> None:
+    """Whether a transaction may commit these offsets: by a member of the current generation (KIP-447), or by a client too old to say.
+
+    A rebalance does not stand in the way, for the producer must be able to end what was read before it.
+    Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
+    """
+    is_anonymous = member.member_id == NO_MEMBER and member.instance_id is None
+    if member.generation < 0 and (is_anonymous or group.state is GroupState.EMPTY):
+        return
+    group.current_member(member)
+
+
 def resume(group: ClassicGroup) -> CoordinatorResult:
     """A new coordinator has read the group from the log: every member gets a fresh session."""
     out = CoordinatorResult()

@@ -35,10 +35,18 @@ from barnabas_broker.coordinator.group.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinator.group.offsets import GroupOffsets, commit_records, expired_offsets
+from barnabas_broker.coordinator.group.pending_offsets import PendingOffsets
 from barnabas_broker.coordinator.group.protocols import CONSUMER_PROTOCOL_TYPE
 from barnabas_broker.coordinator.group.records import GroupMetadataRecord, GroupRecord, OffsetCommitRecord
 from barnabas_broker.coordinator.group.states import GroupState, TimerKey
-from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
+from barnabas_broker.coordinator.shard import (
+    CoordinatorResult,
+    Marker,
+    Pending,
+    Ticket,
+    TransactionEnd,
+    Writer,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, Offset, TopicPartition
 
@@ -58,6 +66,7 @@ class GroupShard:
         self._config = config
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets: dict[str, GroupOffsets] = {}
+        self.pending = PendingOffsets()
 
     # ---- membership ----------------------------------------------------------------------------------------------
 
@@ -129,6 +138,35 @@ class GroupShard:
         result.records.extend(records)
         result.reply(ticket, codes)
         return result
+
+    def commit_in_transaction(
+        self, commit: OffsetCommit, writer: Writer, ticket: Ticket, *, now_ms: int
+    ) -> CoordinatorResult:
+        """TxnOffsetCommit: as commit_offsets, but nothing counts before the transaction's marker.
+
+        Raises KafkaError as sessions.allow_commit_in_transaction, and ILLEGAL_GENERATION (KIP-447).
+        """
+        group = self.groups.get(commit.member.group_id)
+        if group is not None:
+            sessions.allow_commit_in_transaction(group, commit.member)
+        elif commit.member.generation >= 0:
+            raise IllegalGeneration(f"there is no group {commit.member.group_id}")
+        records, codes = commit_records(
+            commit, metadata_bytes_max=self._config.offset_metadata_max_bytes, now_ms=now_ms
+        )
+        result = CoordinatorResult(records=list(records), writer=writer if records else None)
+        result.reply(ticket, codes)
+        return result
+
+    def end_transaction(self, marker: Marker, ticket: Ticket) -> CoordinatorResult:
+        """WriteTxnMarkers for this partition; the reply is None once the marker is committed."""
+        result = CoordinatorResult(marker=marker)
+        result.reply(ticket, None)
+        return result
+
+    def is_unstable(self, group_id: str, key: TopicPartition) -> bool:
+        """Whether a transaction may still change what is committed for the partition."""
+        return self.pending.is_unstable(group_id, key)
 
     def fetch_offset(self, group_id: str, key: TopicPartition) -> CommittedOffset:
         """What the group has committed for one partition; NOTHING_COMMITTED when nothing."""
@@ -211,7 +249,9 @@ class GroupShard:
         if group.state is not GroupState.EMPTY:
             raise NonEmptyGroup(f"group {group_id} has members")
         result = CoordinatorResult()
-        result.records.extend(self._tombstones(group_id, sorted(self._offsets_of(group_id))))
+        # what open transactions wrote goes too: their markers must not bring it back
+        keys = self._offsets_of(group_id).union(self.pending.keys_of(group_id))
+        result.records.extend(self._tombstones(group_id, sorted(keys)))
         if group.has_record:
             result.records.append(GroupMetadataRecord(group_id, None))
         result.reply(ticket, None)
@@ -258,9 +298,15 @@ class GroupShard:
             offsets = self.offsets.get(group_id)
             left = self._offsets_of(group_id)
             if offsets is not None:
-                gone = expired_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
+                gone = [
+                    key
+                    for key in expired_offsets(group, offsets, now_ms=now_ms, retention_ms=retention_ms)
+                    if not self.pending.is_unstable(group_id, key)
+                ]
                 result.records.extend(self._tombstones(group_id, gone))
                 left.difference_update(gone)
+            if self.pending.has_group(group_id):
+                continue
             if not left and group.state is GroupState.EMPTY and group.has_record and not group.pending_members:
                 result.records.append(GroupMetadataRecord(group_id, None))
             self._forget_if_vacant(group)
@@ -277,11 +323,18 @@ class GroupShard:
         """Key and value -> typed record, None when it is not of the classic protocol."""
         return codec.decode(key, value)
 
-    def replay(self, record: GroupRecord) -> None:
+    def replay(self, record: GroupRecord | Pending | TransactionEnd) -> None:
         """Change state by one record."""
         match record:
             case OffsetCommitRecord():
+                self.pending.supersede(record)
                 self._replay_offset(record)
+            case Pending(producer_id, written):
+                self.pending.write(producer_id, written)
+                self._found_group(written.group_id)
+            case TransactionEnd(producer_id, is_commit):
+                for counting in self.pending.end(producer_id, is_commit=is_commit):
+                    self._replay_offset(counting)
             case GroupMetadataRecord():
                 self._replay_group(record)
             case _:
@@ -291,10 +344,14 @@ class GroupShard:
         group_id = record.group_id
         offsets = self.offsets.setdefault(group_id, GroupOffsets())
         offsets.replay(TopicPartition(record.topic, record.partition), record.value)
-        if record.value is not None and group_id not in self.groups:
-            self.groups[group_id] = self._new_group(group_id)
-        elif record.value is None and group_id in self.groups:
+        if record.value is not None:
+            self._found_group(group_id)
+        elif group_id in self.groups:
             self._forget_if_vacant(self.groups[group_id])
+
+    def _found_group(self, group_id: str) -> None:
+        if group_id not in self.groups:
+            self.groups[group_id] = self._new_group(group_id)
 
     def _replay_group(self, record: GroupMetadataRecord) -> None:
         group = self.groups.get(record.group_id)
@@ -316,16 +373,23 @@ class GroupShard:
                 return rebalance.on_refused(self.groups[record.group_id], record.value, result, error)
         return result.refused(error)
 
-    def on_committed(self, record: GroupRecord) -> None:
+    def on_committed(self, record: GroupRecord | Pending | TransactionEnd) -> None:
         """The record is below the high watermark: readers may see it."""
         if isinstance(record, OffsetCommitRecord):
-            offsets = self.offsets[record.group_id]
-            offsets.on_committed(TopicPartition(record.topic, record.partition))
-            if offsets.is_settled_and_empty:
-                del self.offsets[record.group_id]
+            self._settle(record)
+        elif isinstance(record, TransactionEnd):
+            for counting in self.pending.on_end_committed():
+                self._settle(counting)
+
+    def _settle(self, record: OffsetCommitRecord) -> None:
+        offsets = self.offsets[record.group_id]
+        offsets.on_committed(TopicPartition(record.topic, record.partition))
+        if offsets.is_settled_and_empty:
+            del self.offsets[record.group_id]
 
     def _is_forgettable(self, group: ClassicGroup) -> bool:
-        return group.is_vacant and not self._offsets_of(group.group_id)
+        group_id = group.group_id
+        return group.is_vacant and not self._offsets_of(group_id) and not self.pending.has_group(group_id)
 
     def _forget_if_vacant(self, group: ClassicGroup) -> None:
         if self._is_forgettable(group):

@@ -1,0 +1,105 @@
+"""A coordinator's topic in the metadata: which partition a key belongs to, who leads it, and making the topic when it is first needed.
+
+May touch:  the metadata image, the controller client.   Must not touch: logs, shards.
+Invariants: a key belongs to the partition its id hashes to, in Java's way, so that any Kafka broker would agree; the topic is made at
+            most by one request of this broker at a time.
+Read next:  group/service.py and transaction/service.py, the users.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
+from barnabas_quorum.controller.request import ActiveController
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
+
+logger = logging.getLogger(__name__)
+
+
+class MetadataSource(Protocol):
+    """Holds the image this broker answers from."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The current image."""
+        ...
+
+
+class InternalTopic:
+    """One of `__consumer_offsets` and `__transaction_state`."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        partition_count: int,
+        replication_factor: int,
+        configs: Mapping[str, str],
+        metadata: MetadataSource,
+        controller: ActiveController,
+    ) -> None:
+        """What it is made with, once."""
+        self.name = name
+        self._wanted = CreatableTopic(
+            name=name,
+            partition_count=partition_count,
+            replication_factor=replication_factor,
+            configs=dict(configs),
+        )
+        self._metadata = metadata
+        self._controller = controller
+        self._is_creating = False
+
+    def partition_for(self, key: str) -> int:
+        """The partition that a key belongs to."""
+        topic = self._metadata.image.topics.get(self.name)
+        count = self._wanted.partition_count if topic is None else len(topic.partitions)
+        return abs(java_hash(key)) % count
+
+    def leader_for(self, key: str) -> BrokerId:
+        """The broker that coordinates the key, as far as this one knows. Raises COORDINATOR_NOT_AVAILABLE while there is none."""
+        topic = self._metadata.image.topics.get(self.name)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{self.name} is being made")
+        partition = self.partition_for(key)
+        registration = topic.partitions[partition]
+        if not registration.has_leader:
+            raise CoordinatorNotAvailable(f"{self.name}-{partition} has no leader")
+        return registration.leader
+
+    async def find_leader_for(self, key: str) -> BrokerId:
+        """The same, and the topic is made if it is not there yet: the client asks again."""
+        if self._metadata.image.topics.get(self.name) is None:
+            await self._create()
+        return self.leader_for(key)
+
+    async def _create(self) -> None:
+        if self._is_creating:
+            return
+        self._is_creating = True
+        try:
+            (created,) = (await self._controller.ask(CreateTopics(topics=(self._wanted,)))).topics
+        except KafkaError as error:
+            raise CoordinatorNotAvailable(f"{self.name} could not be made: {error.message}") from error
+        finally:
+            self._is_creating = False
+        if created.error is not None and created.error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            logger.warning("%s could not be made: %s", self.name, created.error.message)
+            raise CoordinatorNotAvailable(f"{self.name} could not be made: {created.error.message}")
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, over UTF-16 code units; the one value without a positive twin counts as 0, as in Kafka."""
+    value = 0
+    raw = text.encode("utf-16-be", "surrogatepass")
+    for index in range(0, len(raw), 2):
+        value = (31 * value + (raw[index] << 8 | raw[index + 1])) & 0xFFFF_FFFF
+    if value >= 0x8000_0000:
+        value -= 0x1_0000_0000
+    return 0 if value == -0x8000_0000 else value

@@ -1,0 +1,294 @@
+"""The transaction coordinator: finds the partition of a transactional id, checks what needs no state, and hands the rest to its shard.
+
+May touch:  the runtime, the metadata image, the controller client, producer ids.   Must not touch: sockets, files, wire.
+Invariants: a transactional id belongs to one partition of `__transaction_state`, and its leader alone decides; a producer id is
+            taken from the controller's blocks before the decision that gives it out.
+Read next:  shard.py, markers.py, ../runtime.py.
+
+`__transaction_state` is made when the first client looks for a coordinator; until its partition has a leader the answer is
+COORDINATOR_NOT_AVAILABLE, which clients retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, Protocol
+
+from barnabas_broker.coordinator.brokers import Brokers
+from barnabas_broker.coordinator.errors import CoordinatorLoadInProgress, NotCoordinator
+from barnabas_broker.coordinator.internal_topic import InternalTopic, MetadataSource
+from barnabas_broker.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
+from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
+from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
+from barnabas_broker.coordinator.transaction.errors import InvalidTransactionTimeout
+from barnabas_broker.coordinator.transaction.markers import Markers, MarkerStats
+from barnabas_broker.coordinator.transaction.shard import Ending, TransactionShard
+from barnabas_broker.coordinator.transaction.state import (
+    ENDING,
+    Producer,
+    ProducerIdNeeded,
+    TransactionState,
+    TransactionStatus,
+)
+from barnabas_quorum.controller.request import ActiveController
+from barnabas_quorum.image.features import TRANSACTION_VERSION
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, TopicPartition
+
+TRANSACTION_TOPIC = "__transaction_state"
+COMMIT_TIMEOUT_MS = 30_000
+"""How long an answer waits for its records to be replicated (Kafka: request.timeout.ms); then COORDINATOR_NOT_AVAILABLE."""
+
+
+class ProducerIdSource(Protocol):
+    """Gives out producer ids, each once in the life of the cluster."""
+
+    async def next_id(self) -> int:
+        """The next producer id; raises a retriable KafkaError while no controller answers."""
+        ...
+
+
+class TransactionDescription(NamedTuple):
+    """One transactional id for people."""
+
+    transactional_id: str
+    state: TransactionState
+
+
+class TransactionCoordinator:
+    """Every transactional id whose partition this broker leads. All methods run on the data lane."""
+
+    def __init__(
+        self,
+        *,
+        config: TransactionCoordinatorConfig,
+        log: CoordinatorLog,
+        metadata: MetadataSource,
+        controller: ActiveController,
+        producer_ids: ProducerIdSource,
+        brokers: Brokers,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`log` is __transaction_state as replication keeps it."""
+        self.config = config
+        self._metadata = metadata
+        self._producer_ids = producer_ids
+        self._clock_ms = clock_ms
+        self.topic = InternalTopic(
+            TRANSACTION_TOPIC,
+            partition_count=config.state_log_num_partitions,
+            replication_factor=config.state_log_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": str(min(config.state_log_min_isr, config.state_log_replication_factor)),
+                "segment.bytes": str(config.state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            },
+            metadata=metadata,
+            controller=controller,
+        )
+        self.markers = Markers(
+            brokers=brokers,
+            leader_of=self._leader_of,
+            coordinator_epoch=self._coordinator_epoch,
+            complete=self._complete,
+        )
+        self._runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(
+            "transaction",
+            log=log,
+            make_shard=lambda: TransactionShard(config, server_version=self.server_version, on_ending=self.markers.add),
+            clock_ms=clock_ms,
+            commit_timeout_ms=COMMIT_TIMEOUT_MS,
+            load_bytes=config.state_log_load_buffer_size,
+        )
+
+    @property
+    def stats(self) -> CoordinatorStats:
+        """Counters of the runtime."""
+        return self._runtime.stats
+
+    @property
+    def marker_stats(self) -> MarkerStats:
+        """Counters of the markers."""
+        return self.markers.stats
+
+    # ---- life ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Owner task: loads elected partitions and sends markers until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._runtime.run(), name="transaction coordinator")
+            tasks.create_task(self.markers.run(), name="transaction markers")
+
+    def on_elected(self, partition: int, leader_epoch: Epoch) -> None:
+        """This broker leads a partition of __transaction_state (after the replica manager has taken the role)."""
+        self._runtime.on_elected(partition, leader_epoch)
+
+    def on_resigned(self, partition: int) -> None:
+        """This broker no longer leads the partition."""
+        self._runtime.on_resigned(partition)
+        self.markers.forget(lambda transactional_id: self.partition_for(transactional_id) == partition)
+
+    def on_topics_deleted(self, topics: Collection[str]) -> None:
+        """Topics are gone: markers for them count as written when their turn comes, see `_leader_of`."""
+
+    # ---- where a transactional id lives --------------------------------------------------------------------------
+
+    def server_version(self) -> int:
+        """The cluster's transaction.version."""
+        return self._metadata.image.features.levels.get(TRANSACTION_VERSION, 0)
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Partition of __transaction_state that the transactional id belongs to."""
+        return self.topic.partition_for(transactional_id)
+
+    async def find_coordinator(self, transactional_id: str) -> BrokerId:
+        """Broker that coordinates the transactional id. Makes the topic if it is not there yet.
+
+        Raises COORDINATOR_NOT_AVAILABLE while it has no leader; the client asks again.
+        """
+        return await self.topic.find_leader_for(transactional_id)
+
+    def _leader_of(self, partition: TopicPartition) -> BrokerId | None:
+        topic = self._metadata.image.topics.get(partition.topic)
+        registration = None if topic is None else topic.partitions.get(partition.partition)
+        if registration is None:
+            return None
+        return registration.leader if registration.has_leader else NO_BROKER
+
+    def _coordinator_epoch(self, transactional_id: str) -> Epoch | None:
+        try:
+            return self._runtime.leader_epoch(self.partition_for(transactional_id))
+        except KafkaError:
+            return None
+
+    # ---- requests ------------------------------------------------------------------------------------------------
+
+    async def initialize(self, transactional_id: str, *, timeout_ms: int, expected: Producer | None) -> Producer:
+        """InitProducerId. Raises KafkaError; see state.initialize, and INVALID_REQUEST, INVALID_TRANSACTION_TIMEOUT."""
+        _check_id(transactional_id)
+        if not 0 < timeout_ms <= self.config.max_timeout_ms:
+            raise InvalidTransactionTimeout(
+                f"transaction.timeout.ms {timeout_ms} is not between 1 and transaction.max.timeout.ms "
+                f"{self.config.max_timeout_ms}"
+            )
+        producer: Producer = await self._write_with_fresh_id(
+            transactional_id,
+            lambda shard, ticket, now_ms, fresh: shard.initialize(
+                transactional_id,
+                ticket,
+                timeout_ms=timeout_ms,
+                expected=expected,
+                fresh_producer_id=fresh,
+                now_ms=now_ms,
+            ),
+        )
+        return producer
+
+    async def add_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition], *, client_version: int
+    ) -> None:
+        """AddPartitionsToTxn, AddOffsetsToTxn. Raises KafkaError; see state.add_partitions."""
+        _check_id(transactional_id)
+        await self._runtime.write(
+            self.partition_for(transactional_id),
+            lambda shard, ticket, now_ms: shard.add_partitions(
+                transactional_id, producer, partitions, ticket, client_version=client_version, now_ms=now_ms
+            ),
+        )
+
+    async def verify_partitions(
+        self, transactional_id: str, producer: Producer, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Whether the partitions are in the transaction. Raises KafkaError; see state.verify_partitions."""
+        _check_id(transactional_id)
+        codes: dict[TopicPartition, ErrorCode] = await self._runtime.write(
+            self.partition_for(transactional_id),
+            lambda shard, ticket, now_ms: shard.verify_partitions(transactional_id, producer, partitions, ticket),
+        )
+        return codes
+
+    async def end(self, transactional_id: str, producer: Producer, *, is_commit: bool, client_version: int) -> Producer:
+        """EndTxn: how the producer goes on, once the end is decided for good. Raises KafkaError; see state.end."""
+        _check_id(transactional_id)
+        goes_on: Producer = await self._write_with_fresh_id(
+            transactional_id,
+            lambda shard, ticket, now_ms, fresh: shard.end(
+                transactional_id,
+                producer,
+                ticket,
+                is_commit=is_commit,
+                client_version=client_version,
+                fresh_producer_id=fresh,
+                now_ms=now_ms,
+            ),
+        )
+        return goes_on
+
+    async def _write_with_fresh_id(
+        self,
+        transactional_id: str,
+        decide: Callable[[TransactionShard, Ticket, int, int | None], CoordinatorResult],
+    ) -> Any:
+        fresh: int | None = None
+        while True:
+            step = fresh
+            try:
+                return await self._runtime.write(
+                    self.partition_for(transactional_id),
+                    lambda shard, ticket, now_ms: decide(shard, ticket, now_ms, step),  # noqa: B023 - runs at once
+                )
+            except ProducerIdNeeded:
+                fresh = await self._producer_ids.next_id()
+
+    async def _complete(self, ending: Ending) -> None:
+        await self._runtime.write(
+            self.partition_for(ending.transactional_id),
+            lambda shard, ticket, now_ms: shard.complete(ending, ticket, now_ms=now_ms),
+        )
+
+    # ---- for people ----------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str) -> TransactionState:
+        """One transactional id; while it ends, with the partitions whose marker is due. Raises KafkaError."""
+        _check_id(transactional_id)
+        state = self._runtime.shard(self.partition_for(transactional_id)).describe(transactional_id)
+        if state.status not in ENDING:
+            return state
+        return state.with_partitions(self.markers.left(Ending(transactional_id, state)))
+
+    def list_all(self) -> list[TransactionDescription]:
+        """Every transactional id here. Raises COORDINATOR_LOAD_IN_PROGRESS while any partition is being read."""
+        found: list[TransactionDescription] = []
+        for partition in sorted(self._runtime.partitions):
+            shard = self._runtime.shard(partition)
+            found.extend(TransactionDescription(*known) for known in sorted(shard.committed.items()))
+        return found
+
+    def counts(self) -> dict[TransactionStatus, int]:
+        """How many transactional ids are in each state, of partitions that are loaded. For metrics."""
+        counts = dict.fromkeys(TransactionStatus, 0)
+        for partition, state in self._runtime.partitions.items():
+            if state is ShardState.ACTIVE:
+                with contextlib.suppress(NotCoordinator, CoordinatorLoadInProgress):  # it was resigned meanwhile
+                    for known in list(self._runtime.shard(partition).committed.values()):
+                        counts[known.status] += 1
+        return counts
+
+    @property
+    def now_ms(self) -> int:
+        """The wall clock by which transactions are timed."""
+        return self._clock_ms()
+
+    @property
+    def partitions(self) -> dict[int, ShardState]:
+        """Led partitions of __transaction_state and how far each is."""
+        return self._runtime.partitions
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, "a transactional id is not empty")

@@ -1,0 +1,402 @@
+"""The transaction coordinator as a whole: its topic, ids, markers that are sent until they are written, fail-over at each step."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from barnabas_broker.coordinator.errors import CoordinatorNotAvailable, NotCoordinator
+from barnabas_broker.coordinator.runtime import ShardState
+from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
+from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
+from barnabas_broker.coordinator.transaction.state import Producer, TransactionStatus
+from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition
+from barnabas_wire.kafka.messages.write_txn_markers import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from tests.broker.coordinator.fake_log import FakeLog
+from tests.broker.coordinator.group_fixture import FakeController, FakeMetadata
+from tests.support import virtual_loop
+from tests.support.images import make_image
+
+PARTITIONS = 2
+TOPICS = {
+    "t": [((1, 2), (1, 2), 1), ((1, 2), (1, 2), 2), ((1, 2), (1, 2), 2)],
+    "gone": [((1, 2), (1, 2), 2)],
+    TRANSACTION_TOPIC: [((1, 2), (1, 2), 1)] * PARTITIONS,
+}
+CONFIG = TransactionCoordinatorConfig(state_log_num_partitions=PARTITIONS, state_log_replication_factor=2)
+ONE, TWO, THREE = (TopicPartition("t", number) for number in range(3))
+GONE = TopicPartition("gone", 0)
+Written = tuple[int, TopicPartition, Producer, bool, int]
+"""(broker, partition, producer, commit?, coordinator epoch)"""
+
+
+class FakeBrokers:
+    """Brokers that write every marker, unless the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[int, WriteTxnMarkersRequest]] = []
+        self.written: list[Written] = []
+        self.code: Callable[[TopicPartition], ErrorCode] = lambda partition: ErrorCode.NONE
+        self.unreachable: set[int] = set()
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def call(self, broker_id: BrokerId, request: Any) -> WriteTxnMarkersResponse:
+        assert isinstance(request, WriteTxnMarkersRequest)
+        self.requests.append((broker_id, request))
+        await self.gate.wait()
+        await asyncio.sleep(0.001)
+        if broker_id in self.unreachable:
+            raise ConnectionRefusedError(f"broker {broker_id}")
+        results = []
+        for marker in request.markers:
+            topics = []
+            for topic in marker.topics:
+                partitions = []
+                for index in topic.partition_indexes:
+                    partition = TopicPartition(topic.name, index)
+                    code = self.code(partition)
+                    partitions.append(WritableTxnMarkerPartitionResult(index, code))
+                    if code is ErrorCode.NONE:
+                        producer = Producer(marker.producer_id, marker.producer_epoch)
+                        self.written.append(
+                            (broker_id, partition, producer, marker.transaction_result, marker.coordinator_epoch)
+                        )
+                topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
+            results.append(WritableTxnMarkerResult(marker.producer_id, topics))
+        return WriteTxnMarkersResponse(results)
+
+
+class FakeProducerIds:
+    def __init__(self) -> None:
+        self.ids = itertools.count(100)
+
+    async def next_id(self) -> int:
+        await asyncio.sleep(0)
+        return next(self.ids)
+
+
+class Bench:
+    """The coordinator of broker 1, which leads every partition of the topic."""
+
+    def __init__(self, log: FakeLog | None = None, *, image: MetadataImage | None = None) -> None:
+        self.log = log or FakeLog()
+        self.brokers = FakeBrokers()
+        self.controller = FakeController()
+        self.metadata = FakeMetadata(image or make_image(topics=TOPICS))
+        self.coordinator = TransactionCoordinator(
+            config=CONFIG,
+            log=self.log,
+            metadata=self.metadata,
+            controller=self.controller,
+            producer_ids=FakeProducerIds(),
+            brokers=self.brokers,
+            clock_ms=virtual_loop.now_ms,
+        )
+
+    async def lead(self, epoch: int = 1) -> None:
+        for partition in range(PARTITIONS):
+            self.coordinator.on_elected(partition, Epoch(epoch))
+        while set(self.coordinator.partitions.values()) != {ShardState.ACTIVE}:
+            await asyncio.sleep(0.001)
+
+    async def init(self, transactional_id: str = "id", *, timeout_ms: int = 60_000) -> Producer:
+        return await self.coordinator.initialize(transactional_id, timeout_ms=timeout_ms, expected=None)
+
+    async def begin(self, *partitions: TopicPartition, transactional_id: str = "id") -> Producer:
+        producer = await self.init(transactional_id)
+        await self.coordinator.add_partitions(transactional_id, producer, partitions, client_version=2)
+        return producer
+
+    async def commit(self, producer: Producer, transactional_id: str = "id") -> Producer:
+        return await self.coordinator.end(transactional_id, producer, is_commit=True, client_version=2)
+
+    def status(self, transactional_id: str = "id") -> TransactionStatus:
+        return self.coordinator.describe(transactional_id).status
+
+    async def until(self, status: TransactionStatus, transactional_id: str = "id") -> None:
+        while self.status(transactional_id) is not status:
+            await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def bench(log: FakeLog | None = None, **named: Any) -> AsyncIterator[Bench]:
+    made = Bench(log, **named)
+    owner = asyncio.create_task(made.coordinator.run())
+    try:
+        yield made
+    finally:
+        owner.cancel()
+        await asyncio.gather(owner, return_exceptions=True)
+
+
+def run(main: Callable[[], Any]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(600):
+            await main()
+
+    virtual_loop.run(bounded())
+
+
+def test_the_topic_is_made_with_what_a_transaction_needs_when_the_first_client_looks() -> None:
+    async def main() -> None:
+        async with bench(image=make_image(topics={"t": TOPICS["t"]})) as it:
+            with pytest.raises(CoordinatorNotAvailable):
+                await it.coordinator.find_coordinator("id")
+            (asked,) = it.controller.asked
+            assert (asked.name, asked.partition_count, asked.replication_factor) == (TRANSACTION_TOPIC, PARTITIONS, 2)
+            assert asked.configs == {
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "2",
+                "segment.bytes": "104857600",
+                "unclean.leader.election.enable": "false",
+            }
+
+    run(main)
+
+
+def test_a_commit_is_answered_once_it_is_replicated_and_its_markers_go_out_only_then() -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log) as it:
+            await it.lead()
+            producer = await it.begin(ONE, TWO)
+            log.commits_at_once = False
+            ending = asyncio.ensure_future(it.commit(producer))
+            await asyncio.sleep(1)
+            assert not ending.done()
+            assert it.brokers.requests == []
+            log.commits_at_once = True
+            log.commit(it.coordinator.partition_for("id"))
+            assert await ending == Producer(100, 1)
+            await it.until(TransactionStatus.COMPLETE_COMMIT)
+            marked = Producer(100, 1)
+            assert sorted(it.brokers.written) == [(1, ONE, marked, True, 1), (2, TWO, marked, True, 1)]
+
+    run(main)
+
+
+def test_markers_of_many_transactions_go_to_a_broker_in_one_request() -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            names = [f"id-{number}" for number in range(20)]
+            producers = [await it.begin(TWO, THREE, transactional_id=name) for name in names]
+            await asyncio.gather(*(it.commit(producer, name) for name, producer in zip(names, producers, strict=True)))
+            for name in names:
+                await it.until(TransactionStatus.COMPLETE_COMMIT, name)
+            (request,) = it.brokers.requests
+            assert request[0] == 2
+            assert len(request[1].markers) == 20
+            assert {topic.name: topic.partition_indexes for topic in request[1].markers[0].topics} == {"t": [1, 2]}
+
+    run(main)
+
+
+@pytest.mark.parametrize("trouble", ["refused", "unreachable", "no leader"])
+def test_a_marker_is_sent_until_it_is_written(trouble: str) -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            producer = await it.begin(ONE, TWO)
+            if trouble == "refused":
+                it.brokers.code = lambda partition: (
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER if partition == TWO else ErrorCode.NONE
+                )
+            elif trouble == "unreachable":
+                it.brokers.unreachable = {2}
+            else:
+                topics = TOPICS | {"t": [TOPICS["t"][0], ((1, 2), (1, 2), -1), TOPICS["t"][2]]}
+                it.metadata.image = make_image(topics=topics)
+            await it.commit(producer)
+            await asyncio.sleep(30)
+            assert it.status() is TransactionStatus.PREPARE_COMMIT
+            assert it.coordinator.describe("id").partitions == {TWO}
+            with pytest.raises(KafkaError) as raised:
+                await it.init()
+            assert raised.value.code is ErrorCode.CONCURRENT_TRANSACTIONS
+            assert [written[1] for written in it.brokers.written] == [ONE]
+            it.brokers.code = lambda partition: ErrorCode.NONE
+            it.brokers.unreachable = set()
+            # its leader has moved meanwhile
+            it.metadata.image = make_image(topics=TOPICS | {"t": [TOPICS["t"][0], ((1, 2), (1, 2), 1), TOPICS["t"][2]]})
+            await it.until(TransactionStatus.COMPLETE_COMMIT)
+            assert [(written[0], written[1]) for written in it.brokers.written] == [(1, ONE), (1, TWO)]
+
+    run(main)
+
+
+def test_a_partition_that_is_deleted_needs_no_marker() -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            producer = await it.begin(ONE, GONE)
+            it.brokers.code = lambda partition: (
+                ErrorCode.NONE if partition == ONE else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            await it.commit(producer)
+            await asyncio.sleep(5)
+            assert it.status() is TransactionStatus.PREPARE_COMMIT
+            it.metadata.image = make_image(topics={name: made for name, made in TOPICS.items() if name != "gone"})
+            await it.until(TransactionStatus.COMPLETE_COMMIT)
+
+    run(main)
+
+
+def test_a_coordinator_that_is_told_of_a_later_one_sends_no_more() -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            producer = await it.begin(ONE)
+            it.brokers.code = lambda partition: ErrorCode.TRANSACTION_COORDINATOR_FENCED
+            await it.commit(producer)
+            await asyncio.sleep(60)
+            assert len(it.brokers.requests) == 1
+            assert it.coordinator.marker_stats.fenced == 1
+            assert it.status() is TransactionStatus.PREPARE_COMMIT
+
+    run(main)
+
+
+def test_a_commit_whose_completion_cannot_be_written_is_completed_later() -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log) as it:
+            await it.lead()
+            producer = await it.begin(ONE)
+            it.brokers.gate.clear()
+            await it.commit(producer)
+            log.refuses = KafkaError.of(ErrorCode.NOT_ENOUGH_REPLICAS)
+            it.brokers.gate.set()
+            await asyncio.sleep(10)
+            assert it.status() is TransactionStatus.PREPARE_COMMIT
+            log.refuses = None
+            await it.until(TransactionStatus.COMPLETE_COMMIT)
+            assert len(it.brokers.requests) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "step", ["before PREPARE is replicated", "before markers", "between markers", "before COMPLETE"]
+)
+def test_the_next_coordinator_goes_on_with_what_was_decided(step: str) -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log) as it:
+            await it.lead()
+            producer = await it.begin(ONE, TWO)
+            if step == "before PREPARE is replicated":
+                log.commits_at_once = False
+                ending = asyncio.ensure_future(it.commit(producer))
+                await asyncio.sleep(1)
+                for partition in range(PARTITIONS):
+                    it.coordinator.on_resigned(partition)
+                with pytest.raises(NotCoordinator):
+                    await ending
+                log.commit(it.coordinator.partition_for("id"))  # it reached the other replica all the same
+            elif step == "before markers":
+                it.brokers.gate.clear()
+                await it.commit(producer)
+            elif step == "between markers":
+                it.brokers.unreachable = {2}
+                await it.commit(producer)
+                await asyncio.sleep(1)
+            else:
+                it.brokers.gate.clear()
+                await it.commit(producer)
+                log.refuses = KafkaError.of(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                it.brokers.gate.set()
+                await asyncio.sleep(1)
+        async with bench(log.successor()) as after:
+            await after.lead(epoch=2)
+            await after.until(TransactionStatus.COMPLETE_COMMIT)
+            marked = Producer(100, 1)
+            assert sorted(after.brokers.written) == [(1, ONE, marked, True, 2), (2, TWO, marked, True, 2)]
+            assert await after.commit(producer) == Producer(100, 1), "its client asks again"
+
+    run(main)
+
+
+def test_an_end_that_was_lost_with_its_coordinator_never_was() -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log) as it:
+            await it.lead()
+            producer = await it.begin(ONE)
+            log.commits_at_once = False
+            ending = asyncio.ensure_future(it.commit(producer))
+            await asyncio.sleep(1)
+            ending.cancel()
+        async with bench(log.successor()) as after:
+            await after.lead(epoch=2)
+            await asyncio.sleep(5)
+            assert after.status() is TransactionStatus.ONGOING
+            assert after.brokers.requests == []
+            assert await after.commit(producer) == Producer(100, 1)
+
+    run(main)
+
+
+def test_a_transaction_that_stays_open_is_aborted_also_by_the_next_coordinator() -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log) as it:
+            await it.lead()
+            producer = await it.init(timeout_ms=5_000)
+            await it.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
+        async with bench(log.successor()) as after:
+            await after.lead(epoch=2)
+            await after.until(TransactionStatus.COMPLETE_ABORT)
+            assert after.brokers.written == [(1, ONE, Producer(100, 1), False, 2)]
+            with pytest.raises(KafkaError) as raised:
+                await after.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
+            assert raised.value.code is ErrorCode.PRODUCER_FENCED
+
+    run(main)
+
+
+def test_what_needs_no_state_is_refused_at_once() -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            for timeout_ms in (0, -1, CONFIG.max_timeout_ms + 1):
+                with pytest.raises(KafkaError) as raised:
+                    await it.init(timeout_ms=timeout_ms)
+                assert raised.value.code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+            with pytest.raises(KafkaError) as raised:
+                await it.init("")
+            assert raised.value.code is ErrorCode.INVALID_REQUEST
+            with pytest.raises(KafkaError) as raised:
+                it.coordinator.describe("nobody")
+            assert raised.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    run(main)
+
+
+def test_transactional_ids_are_listed_and_counted_as_they_are_committed() -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            await it.begin(ONE, transactional_id="busy")
+            await it.init("idle")
+            listed = {name: state.status for name, state in it.coordinator.list_all()}
+            assert listed == {"busy": TransactionStatus.ONGOING, "idle": TransactionStatus.EMPTY}
+            counts = it.coordinator.counts()
+            assert (counts[TransactionStatus.ONGOING], counts[TransactionStatus.EMPTY]) == (1, 1)
+
+    run(main)
