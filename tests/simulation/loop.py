@@ -9,6 +9,7 @@ Read next:  cluster.py.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +56,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.after_turn: Callable[[], None] = lambda: None
         """Called after every turn of the loop; what it raises ends the run."""
         self._turns_at_one_time = 0
-        self._clock_resolution = 1e-9
+        self._clock_resolution = math.ulp(0.0)
+        """asyncio runs timers before their time by less than this. Who then compares the two waits again, and a clock that does not
+        move by itself may stay there for ever: so it is the least that a time differs from the next."""
         self._selector = _VirtualSelector(self)
 
     def time(self) -> float:
@@ -65,11 +68,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def advance(self, seconds: float) -> None:
         """Called by the selector alone."""
         self._now_s += seconds
+        self._clock_resolution = math.ulp(self._now_s)
         self._turns_at_one_time = 0
 
     def stand_still(self, seconds: float) -> None:
         """Time passes and nothing runs, as where the machine is suspended or has no CPU time to give."""
         self._now_s += seconds
+        self._clock_resolution = math.ulp(self._now_s)
         self.stood_still_s += seconds
         self.stalls += 1
 

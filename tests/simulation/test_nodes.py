@@ -88,6 +88,21 @@ def test_who_goes_round_without_waiting_is_caught_though_time_stands_still() -> 
     loop.close()
 
 
+def test_a_timer_never_runs_before_its_time() -> None:
+    loop = VirtualLoop()
+    seen: list[float] = []
+    due_s = 5.423
+    loop.call_at(due_s - 4e-10, seen.append, 0.0)
+    loop.call_at(due_s, lambda: seen.append(loop.time()))
+    loop.run_until_complete(asyncio.sleep(6.0))
+    assert seen == [0.0, due_s]
+    loop.close()
+
+
+def test_a_removal_that_is_due_within_a_rounding_error_is_no_livelock() -> None:
+    run(117598417)  # the timer ran a rounding error before its time, and time stood still
+
+
 def test_a_directory_works_again_before_its_broker_is_started_again() -> None:
     cluster = Cluster(1, steps=1)
     node = cluster.nodes[0]
