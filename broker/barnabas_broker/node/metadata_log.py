@@ -2,14 +2,14 @@
 
 May touch:  the Disk, one UnifiedLog. Must not touch: the quorum's rules, other logs.
 Invariants: hard state is replaced whole and flushed before save returns; flush reports the end it was begun for; nothing that
-            was flushed is ever cut as an unfinished write; what is
-            in the log are Kafka's v2 batches with the quorum epoch as leader epoch, so Kafka's own tools can dump it;
-            the log begins where the oldest whole snapshot ends, and at 0 where there is none.
-Read next:  barnabas_quorum/raft/journal.py, the interface; snapshot_files.py; barnabas_log/unified_log.py.
+            was flushed is ever cut as an unfinished write; what is in the log are Kafka's v2 batches with the quorum epoch as
+            leader epoch, so Kafka's own tools can dump it; the log begins where the oldest whole snapshot ends, and at 0
+            where there is none.
+Read next:  barnabas_quorum/raft/journal.py, the interface; metadata_log_opening.py, what opening looks for; quorum_state.py;
+            snapshot_files.py; barnabas_log/unified_log.py.
 
 Files, all in `<metadata directory>/__cluster_metadata-0/`:
-    quorum-state              JSON, Kafka's version 1: {"leaderId", "leaderEpoch", "votedId", "votedDirectoryId",
-                              "data_version": 1}; -1 and the zero uuid stand for none. A crash leaves the old or the new.
+    quorum-state              the hard state (quorum_state.py). A crash leaves the old or the new.
     <base offset>.log, …      segments; a crash may leave a torn tail, which opening cuts. Whole segments below the log start
                               go when the log is cleaned
     flush-marks               how far the log was flushed, written with each flush (flush_marks.py)
@@ -30,72 +30,54 @@ Not obvious:
   from: the log is left as it is, and opening refuses with the way out. Nothing is lost by a mistake that a person can mend.
 - A crash between the freeze of a downloaded snapshot and the drop of the log leaves the old log beside a newer snapshot.
   Opening ends what was begun (as Kafka's truncateToLatestSnapshot does).
-- A crash while segments are dropped may keep an older one and lose a later one. What lies wholly below the log start is
-  removed before the log is opened, or its recovery would take the gap for the end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
-from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, Damage, FlushMarks, keep_damaged, scan_log
+from barnabas_broker.node.flush_marks import FlushMarks
+from barnabas_broker.node.metadata_log_opening import (
+    choose_start,
+    find_voter_sets,
+    look_for_damage,
+    remove_segments_below,
+)
+from barnabas_broker.node.quorum_state import QUORUM_STATE_FILE, decode_hard_state, encode_hard_state
 from barnabas_broker.node.snapshot_files import SnapshotFiles
 from barnabas_log import retiring
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import NoRoom
 from barnabas_log.room import Reserve, is_no_room
-from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_path
+from barnabas_log.segment import LOG_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
-from barnabas_quorum.driver.control_batches import voter_sets_in
-from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, SnapshotHead
+from barnabas_quorum.driver.snapshot_content import SnapshotHead
 from barnabas_quorum.raft.damage import FlushMark, LogEnd, lost_end
 from barnabas_quorum.raft.journal import INITIAL_HARD_STATE, StoredBatch
 from barnabas_quorum.raft.messages import EpochStart, HardState, SnapshotId
 from barnabas_quorum.raft.snapshots import SnapshotFile, restart_point
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import (
     METADATA_TOPIC,
     METADATA_TOPIC_ID,
-    ZERO_UUID,
-    BrokerId,
     Epoch,
     Offset,
     TopicPartition,
-    Uuid,
 )
 from barnabas_wire.records.batch import iterate_batches
 
 logger = logging.getLogger(__name__)
 
-QUORUM_STATE_FILE = "quorum-state"
 RESERVE_FILE = "reserve"
 RESERVE_BYTES = 1024 * 1024
 """Some ten thousand metadata records."""
 ROOM_RETRY_S = 0.5
-DATA_VERSION = 1
 SEGMENT_BYTES = 1024 * 1024 * 1024
 SEGMENT_MS = 7 * 24 * 3_600_000
-SCAN_BYTES = 1024 * 1024
-"""What is read of the log at a time when it is searched for voter sets on opening."""
-
-
-class DamagedQuorumState(KafkaError):
-    """The quorum-state file cannot be read. Without it this replica could vote twice in one epoch."""
-
-    code = ErrorCode.KAFKA_STORAGE_ERROR
-
-
-class DamagedLog(KafkaError):
-    """The log cannot be read as far as it should, and to go on would lose what nobody else has, or never end."""
-
-    code = ErrorCode.KAFKA_STORAGE_ERROR
 
 
 class MetadataLog:
@@ -125,7 +107,7 @@ class MetadataLog:
         self._lost_end: LogEnd | None = None
         self._is_cutting = False
         """Between the mark of a cut and the cut: the flushed end is not what it is going to be."""
-        self._voter_sets = _find_voter_sets(log, snapshots, head)
+        self._voter_sets = find_voter_sets(log, snapshots, head)
 
     @classmethod
     async def open(
@@ -188,10 +170,10 @@ class MetadataLog:
         if disk.exists(state_path):
             hard_state = decode_hard_state(disk.read_file(state_path), path=state_path)
         snapshots = SnapshotFiles.open(disk, directory)
-        head, start = _choose_start(disk, directory, snapshots)
-        _remove_segments_below(disk, directory, start)
+        head, start = choose_start(disk, directory, snapshots)
+        remove_segments_below(disk, directory, start)
         marks = FlushMarks.open(disk, directory)
-        _look_for_damage(
+        look_for_damage(
             disk, directory, marks.last, snapshots=snapshots, head=head, replica=replica, voters=formatted_voters
         )
         log = UnifiedLog.open(
@@ -521,149 +503,3 @@ class MetadataLog:
             await self._disk.run(self._marks.begin_anew, FlushMark(end.end_offset, end, self._lost_end))
         self._marks.close()
         self._disk.close()
-
-
-def _choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple[SnapshotHead | None, Offset]:
-    """The head of the newest sound snapshot, and where the log begins. Snapshots that are of no use any more are forgotten.
-
-    Raises DamagedSnapshot when the log's beginning is in no sound snapshot.
-    """
-    first_base = min(_segment_bases(disk, directory), default=0)
-    snapshots.ids = [each for each in snapshots.ids if each.end_offset >= first_base]
-    damage: DamagedSnapshot | None = None
-    while snapshots.ids:
-        newest = snapshots.ids[-1]
-        try:
-            head = snapshots.prove(newest)
-        except DamagedSnapshot as error:
-            logger.error("%s; using an older snapshot if there is one", error)
-            damage = error
-            snapshots.ids = snapshots.ids[:-1]
-            continue
-        return head, snapshots.ids[0].end_offset
-    if first_base > 0:
-        why = damage.message if damage is not None else f"{directory} begins at offset {first_base} without a snapshot"
-        raise DamagedSnapshot(
-            f"{why}. What lies below offset {first_base} is lost here; another node has it: move {directory} away and start "
-            "the node. A voter gives up its vote before that, for it forgets what it has promised: `barnabas quorum remove-voter "
-            "ID`. It gets it back when it has caught up (`barnabas quorum replicas`): `barnabas quorum add-voter ID@HOST:PORT`. "
-            "Without a majority of the voters: `barnabas quorum recover` from the best that is left"
-        )
-    return None, Offset(0)
-
-
-def _look_for_damage(
-    disk: Disk,
-    directory: str,
-    mark: FlushMark | None,
-    *,
-    snapshots: SnapshotFiles,
-    head: SnapshotHead | None,
-    replica: ReplicaKey | None,
-    voters: VoterSet,
-) -> None:
-    """Before anything is cut: is it more than an unfinished write? What is damaged is kept aside. Raises DamagedLog for a voter
-    that is alone. Blocks."""
-    if mark is None:
-        return
-    start = snapshots.ids[-1].end_offset if snapshots.ids else Offset(0)
-    scan = scan_log(disk, directory, _segment_bases(disk, directory), start=start)
-    is_flushed = scan.sound_end < mark.flushed_end
-    sets = [voter_set for batch in scan.control_batches for _, voter_set in voter_sets_in(batch)]
-    if head is not None and head.voters is not None:
-        sets.insert(0, head.voters)
-    last = sets[-1] if sets else voters
-    lost = mark.lost if mark.lost is not None and mark.lost.end_offset > scan.sound_end else None
-    if (is_flushed or lost is not None) and replica is not None and replica in last and len(last) == 1:
-        raise DamagedLog(_refusal(directory, mark, scan.sound_end, scan.damage))
-    if is_flushed and scan.damage is not None:
-        kept = keep_damaged(disk, directory, scan.damage)
-        logger.error("%s is damaged at byte %d; it is kept as %s", scan.damage.path, scan.damage.position, kept)
-
-
-def _refusal(directory: str, mark: FlushMark, sound_end: Offset, damage: Damage | None) -> str:
-    end = mark.begun.end_offset if mark.lost is None else max(mark.begun.end_offset, mark.lost.end_offset)
-    where = "its files end there" if damage is None else f"{damage.path} is damaged at byte {damage.position}"
-    return (
-        f"the metadata log in {directory} was flushed up to offset {end}, but cannot be read from offset {sound_end} on: "
-        f"{where}. This node is the only voter, so nobody else has these records, and nothing was changed. Restore the "
-        f"directory from a copy; or, to give up offsets {sound_end} to {end - 1} for good, move {FLUSH_MARKS_FILE} out of it, "
-        "start the node, and see what is missing: the log is then cut where the damage begins"
-    )
-
-
-def _segment_bases(disk: Disk, directory: str) -> list[int]:
-    names = disk.list_directory(directory)
-    return sorted(int(name[: -len(LOG_SUFFIX)]) for name in names if _is_segment(name))
-
-
-def _is_segment(name: str) -> bool:
-    return name.endswith(LOG_SUFFIX) and name[: -len(LOG_SUFFIX)].isdecimal()
-
-
-def _remove_segments_below(disk: Disk, directory: str, start: Offset) -> None:
-    """Segments that end at or before the log start. Blocks."""
-    bases = _segment_bases(disk, directory)
-    gone = [base for base, next_base in pairwise(bases) if next_base <= start]
-    for base in gone:
-        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            disk.remove(segment_path(directory, Offset(base), suffix))
-    if gone:
-        disk.sync_directory(directory)
-
-
-def _find_voter_sets(
-    log: UnifiedLog, snapshots: SnapshotFiles, head: SnapshotHead | None
-) -> list[tuple[Offset, VoterSet]]:
-    """The set of the newest snapshot, and those in the log behind it."""
-    found: list[tuple[Offset, VoterSet]] = []
-    offset = log.log_start_offset
-    if head is not None:
-        offset = snapshots.ids[-1].end_offset
-        if head.voters is not None:
-            found.append((Offset(offset - 1), head.voters))
-    while offset < log.log_end_offset:
-        before = offset
-        read = log.read(offset, bytes_max=SCAN_BYTES, end=log.log_end_offset, at_least_one_batch=True)
-        for file, position, size in read.parts:
-            data = file.read(position, size)
-            file.release()
-            for start, header in iterate_batches(data):
-                if header.is_control and header.base_offset >= offset:
-                    found += voter_sets_in(data[start : start + header.size_bytes])
-                offset = header.next_offset
-        if offset == before:
-            # Proved a moment ago, or below a snapshot and so not proved: a file that gives nothing back must not hang us here.
-            raise DamagedLog(
-                f"{log.directory} says that it ends at offset {log.log_end_offset}, but gives nothing back at {before}: its "
-                "disk returns fewer bytes than were written. Check the disk; then start the node again, which proves the log anew"
-            )
-    return found
-
-
-def encode_hard_state(state: HardState) -> bytes:
-    """The quorum-state file's content."""
-    content = {
-        "leaderId": state.leader_id,
-        "leaderEpoch": state.epoch,
-        "votedId": -1 if state.voted is None else state.voted.id,
-        "votedDirectoryId": str(ZERO_UUID if state.voted is None else state.voted.directory_id),
-        "data_version": DATA_VERSION,
-    }
-    return json.dumps(content).encode()
-
-
-def decode_hard_state(data: bytes, *, path: str) -> HardState:
-    """What the file says. Raises DamagedQuorumState, naming `path` and what to do."""
-    try:
-        content = json.loads(data)
-        if content["data_version"] != DATA_VERSION:
-            raise ValueError(f"data_version {content['data_version']} is not {DATA_VERSION}")
-        voted_id = int(content["votedId"])
-        voted = None if voted_id < 0 else ReplicaKey(BrokerId(voted_id), Uuid.parse(content["votedDirectoryId"]))
-        return HardState(Epoch(int(content["leaderEpoch"])), BrokerId(int(content["leaderId"])), voted)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedQuorumState(
-            f"{path} cannot be read ({error}). Do not delete it alone: this replica could vote twice. Restore it, or give "
-            "the node a new, freshly formatted metadata directory and let the other controllers outvote it"
-        ) from None

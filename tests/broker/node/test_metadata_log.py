@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.node.flush_marks import DAMAGED_SUFFIX, FLUSH_MARKS_FILE, encode_mark, last_mark
-from barnabas_broker.node.metadata_log import (
+from barnabas_broker.node.metadata_log import MetadataLog
+from barnabas_broker.node.metadata_log_opening import DamagedLog
+from barnabas_broker.node.quorum_state import (
     QUORUM_STATE_FILE,
-    DamagedLog,
     DamagedQuorumState,
-    MetadataLog,
     decode_hard_state,
     encode_hard_state,
 )
@@ -302,7 +302,7 @@ async def test_log_that_gives_nothing_back_does_not_hang_the_search_for_voters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await written(tmp_path)
-    monkeypatch.setattr("barnabas_broker.node.metadata_log.iterate_batches", lambda data: iter(()))
+    monkeypatch.setattr("barnabas_broker.node.metadata_log_opening.iterate_batches", lambda data: iter(()))
     with pytest.raises(DamagedLog, match="gives nothing back at 0"):
         async with asyncio.timeout(20):
             await opened(tmp_path)

@@ -11,13 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas_broker.node.flush_marks import FLUSH_MARKS_FILE, last_mark
-from barnabas_broker.node.metadata_log import (
-    QUORUM_STATE_FILE,
-    RESERVE_FILE,
-    DamagedLog,
-    DamagedQuorumState,
-    MetadataLog,
-)
+from barnabas_broker.node.metadata_log import RESERVE_FILE, MetadataLog
+from barnabas_broker.node.metadata_log_opening import DamagedLog
+from barnabas_broker.node.quorum_state import QUORUM_STATE_FILE, DamagedQuorumState
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
 from barnabas_quorum.raft.messages import HardState
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
