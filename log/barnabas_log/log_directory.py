@@ -112,6 +112,7 @@ class LogDirectory:
                 log_start_offset=saved.log_starts.get(topic_partition, Offset(0)),
                 high_watermark=saved.high_watermarks.get(topic_partition, Offset(0)),
                 is_clean_shutdown=broker_epoch is not None,
+                may_have_gaps=topic_partition in saved.clean_offsets,
                 listener=listener,
             )
             opening.append(self._disk.run(open_log))

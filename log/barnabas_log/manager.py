@@ -489,6 +489,16 @@ class LogManager:
         except OSError as error:
             self._fail_directory(directory, error)
 
+    def on_gap(self, log: UnifiedLog) -> None:
+        """See LogListener.on_gap. Blocks: once for each log."""
+        directory = self._homes.get(log)
+        if directory is None:
+            return
+        try:
+            directory.saved.save_clean_offset(log, log.clean_offset)
+        except OSError as error:
+            raise self._refuse(directory, error) from error
+
     def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
         """See LogListener.on_storage_failed."""
         directory = self._homes.get(log)

@@ -15,8 +15,8 @@ Before all that, swaps of compacted segments that a stop cut short are finished 
 
 Not obvious:
   - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps. A segment ends where the
-    next begins all the same, or its tail is lost; and an offset above that of the batch behind it, or
-    of the last one that is not flushed, is taken for rot, for no CRC covers it.
+    next begins all the same, or its tail is lost; and an offset above that of the batch behind it is
+    rot, for no CRC covers it. Which logs may have gaps, cleaner-offset-checkpoint says, before they have the first.
   - An epoch that falls is how the old tail shows that was truncated, then overwritten in part before a power cut.
   - What is not sound below the recovery point is bit rot or a disk that lied, not a torn tail. It is not cut off, for it may be
     committed, and what lies behind it is sound: it stays as a damaged range, which is refetched from another replica or
@@ -93,6 +93,7 @@ def recover_log(
     log_start_offset: Offset,
     is_clean_shutdown: bool,
     keeps_damage: bool = True,
+    may_have_gaps: bool = False,
 ) -> RecoveredLog:
     """Open the partition directory, which exists; an empty one becomes an empty log at `log_start_offset`.
 
@@ -108,10 +109,12 @@ def recover_log(
     if not segments:
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
     if is_clean_shutdown:
-        end_offset, report = _check_clean(segments, epochs, recovery_point)
+        end_offset, report = _check_clean(segments, epochs, recovery_point, may_have_gaps=may_have_gaps)
     else:
         kept_end = recovery_point if keeps_damage else Offset(0)
-        end_offset, report = _prove(disk, directory, segments, epochs, recovery_point, kept_end=kept_end)
+        end_offset, report = _prove(
+            disk, directory, segments, epochs, recovery_point, kept_end=kept_end, may_have_gaps=may_have_gaps
+        )
     if keeps_damage and end_offset < recovery_point and end_offset >= log_start_offset and report.is_flushed_data_lost:
         # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
         _note_damaged_tail(segments[-1], end_offset, recovery_point)
@@ -190,10 +193,13 @@ def note_producer(state: ProducerState, header: BatchHeader) -> None:
         )
 
 
-def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None, *, flushed_end: Offset = NO_OFFSET) -> Offset:
+def rebuild_segment(
+    segment: LogSegment, epochs: LeaderEpochs | None, *, flushed_end: Offset = NO_OFFSET, may_have_gaps: bool = False
+) -> Offset:
     """Scan a segment from its start, make its indexes again and find its sound end; nothing is cut yet.
 
     Afterwards segment.size_bytes is the sound part. `epochs` learns the batches' epochs and says where they would fall.
+    may_have_gaps: compaction may have taken batches.
     What is not sound below `flushed_end` is kept in segment.damaged, if a sound batch not after it follows.
     Returns the offset after the last sound batch.
     """
@@ -211,7 +217,7 @@ def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None, *, flushed
             header.magic == MAGIC
             and size >= HEADER_BYTES
             and position + size <= file_size
-            and header.base_offset >= expected
+            and (header.base_offset == expected or (may_have_gaps and header.base_offset > expected))
             and header.last_offset_delta >= 0
             and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
             and (epochs is None or header.partition_leader_epoch >= epochs.latest)
@@ -220,9 +226,8 @@ def rebuild_segment(segment: LogSegment, epochs: LeaderEpochs | None, *, flushed
             if position + size > chunk_start + len(chunk):
                 chunk, chunk_start = file.read(position, min(max(_CHUNK_BYTES, size), file_size - position)), position
             at = position - chunk_start
-            if header.base_offset != expected and header.next_offset > flushed_end:
-                following = file.read(position + size, HEADER_BYTES)
-                is_sound = len(following) == HEADER_BYTES and is_below_next(following, 0, header.last_offset)
+            if header.base_offset != expected:
+                is_sound = is_below_next(file.read(position + size, HEADER_BYTES), 0, header.last_offset)
         if is_sound:
             is_sound = crc32c(chunk[at + CRC_START : at + size]) == header.crc
         if not is_sound:
@@ -321,7 +326,7 @@ def _start_empty(
 
 
 def _check_clean(
-    segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: Offset
+    segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: Offset, *, may_have_gaps: bool
 ) -> tuple[Offset, RecoveryReport]:
     """After a clean stop every file is whole; what a person removed or a copy lost is made again, and what rotted meanwhile is
     noted as damage where this look at the end of the log finds it."""
@@ -330,7 +335,7 @@ def _check_clean(
         if not _has_its_indexes(segment):
             logger.warning("the indexes of %s are lost or not its own, making them again", segment.file.path)
             scanned_bytes += segment.file.size_bytes
-            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset)
+            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset, may_have_gaps=may_have_gaps)
             segment.size_bytes = segment.file.size_bytes
             segment.become_inactive()
         _settle(segment)
@@ -352,7 +357,7 @@ def _check_clean(
         logger.warning("%s after a clean stop: %s; making its indexes again", active.file.path, error)
         scanned_bytes += active.file.size_bytes
         epochs.truncate_from_end(active.base_offset)
-        end_offset = rebuild_segment(active, epochs, flushed_end=recovery_point)
+        end_offset = rebuild_segment(active, epochs, flushed_end=recovery_point, may_have_gaps=may_have_gaps)
         truncated_bytes = _cut_tail(active) if end_offset >= recovery_point else 0
     is_flushed_data_lost = bool(truncated_bytes or active.damaged or end_offset < recovery_point)
     return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
@@ -366,6 +371,7 @@ def _prove(
     recovery_point: Offset,
     *,
     kept_end: Offset,
+    may_have_gaps: bool,
 ) -> tuple[Offset, RecoveryReport]:
     """Check every batch from the segment of the recovery point on; `segments` keeps the sound ones, the last cut. Below `kept_end`
     nothing is cut."""
@@ -377,7 +383,7 @@ def _prove(
             disk.remove(snapshot_path(directory, offset))
     for number, segment in enumerate(segments[:first]):
         if not _has_its_indexes(segment):
-            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset)
+            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset, may_have_gaps=may_have_gaps)
             segment.size_bytes = segment.file.size_bytes
             segment.become_inactive()
             segment.offset_index.file.sync()
@@ -391,7 +397,7 @@ def _prove(
         if segment.base_offset != end_offset:
             break
         scanned_bytes += segment.file.size_bytes
-        end_offset = rebuild_segment(segment, epochs, flushed_end=kept_end)
+        end_offset = rebuild_segment(segment, epochs, flushed_end=kept_end, may_have_gaps=may_have_gaps)
         number += 1
         following = segments[number].base_offset if number < len(segments) else NO_OFFSET
         if end_offset < following <= kept_end:

@@ -351,7 +351,7 @@ def _write_indexes(disk: Disk, log: UnifiedLog, checkable: CheckableSegment) -> 
         segment.time_index = TimeIndex(
             disk, checkable.time_index_path + REPAIR_SUFFIX, base_offset, bytes_max=bytes_max
         )
-        rebuild_segment(segment, None)
+        rebuild_segment(segment, None, may_have_gaps=log.may_have_gaps)
         segment.finish()
         for file in (segment.offset_index.file, segment.time_index.file):
             file.sync()

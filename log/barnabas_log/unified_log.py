@@ -149,6 +149,11 @@ class LogListener(Protocol):
         """The log was truncated below what was flushed: a recovery point on disk that is higher would be wrong."""
         ...
 
+    def on_gap(self, log: UnifiedLog) -> None:
+        """The log is about to get its first batch that does not continue the offsets: that must be on disk before, or recovery takes
+        the gap for the log's end. Raises StorageFailed, NoRoom or OutOfDescriptors: then nothing is appended."""
+        ...
+
     def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
         """A write failed; the log takes nothing more."""
         ...
@@ -170,6 +175,8 @@ class _NoListener:
         return False
 
     def on_recovery_point_lowered(self, log: UnifiedLog) -> None: ...
+
+    def on_gap(self, log: UnifiedLog) -> None: ...
 
     def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None: ...
 
@@ -220,10 +227,12 @@ class UnifiedLog:
         self._removals: list[tuple[int, str]] = []
         self.has_settings = True
         """Whether `config` is its topic's; False after a start, until somebody says so."""
+        self.takes_gaps = False
+        """Whether a leader insists on a gap in a log that is not compacted."""
         self._refused_gap: tuple[tuple[int, int], int] = ((0, 0), 0)
         """(log end, base offset of the batch that came), and how often in a row."""
-        self._has_gaps = False
-        """Whether a leader has sent batches with offsets missing between them."""
+        self.has_gaps = False
+        """Whether its files may have offsets missing between batches, by what is on disk: see LogListener.on_gap."""
         self.clean_offset = _OFFSET_ZERO
         """Everything below was compacted by the last run of the cleaner."""
         self.pending_swap: PendingSwap | None = None
@@ -252,6 +261,7 @@ class UnifiedLog:
         high_watermark: Offset = _OFFSET_ZERO,
         is_clean_shutdown: bool = False,
         keeps_damage: bool = True,
+        may_have_gaps: bool = False,
         listener: LogListener | None = None,
     ) -> UnifiedLog:
         """Open the partition directory, making it if it is not there; see recovery.py for what that and `keeps_damage` do.
@@ -274,6 +284,7 @@ class UnifiedLog:
             log_start_offset=log_start_offset,
             is_clean_shutdown=is_clean_shutdown,
             keeps_damage=keeps_damage,
+            may_have_gaps=may_have_gaps,
         )
         log = cls(
             disk=disk,
@@ -287,6 +298,7 @@ class UnifiedLog:
             listener=listener or _NoListener(),
             is_new=is_new,
         )
+        log.has_gaps = may_have_gaps
         if known_id is None and topic_id != ZERO_UUID:
             log.set_topic_id(topic_id)
         elif known_id is not None and not is_clean_shutdown:
@@ -384,12 +396,14 @@ class UnifiedLog:
         self._refused_gap = (gap, count)
         if gap[1] > gap[0] and count >= GAP_REFUSALS:
             logger.warning("%s: the leader has nothing from %d to %d: taken for compacted", self.directory, *gap)
-            self._has_gaps = True
+            self.takes_gaps = True
 
     def _append_run(self, run: BatchRun, view: memoryview, position: int) -> None:
         """Put a run at the end: segments, producers, log end, file. `position`: where in the buffer it begins."""
         headers, done = run.headers, 0
-        self._has_gaps = self._has_gaps or run.has_gaps
+        if run.has_gaps and not self.has_gaps:
+            self.listener.on_gap(self)
+            self.has_gaps = True
         while True:
             active = self.active
             size_before = active.size_bytes
@@ -834,7 +848,7 @@ class UnifiedLog:
             segment.become_active()
         except (CorruptCheckpoint, FileNotFoundError) as error:
             logger.warning("%s; making the indexes of %s again", error, segment.file.path)
-            rebuild_segment(segment, None, flushed_end=self.flushed_end_offset)
+            rebuild_segment(segment, None, flushed_end=self.flushed_end_offset, may_have_gaps=self.may_have_gaps)
 
     def _end_at(self, offset: Offset) -> None:
         """The log ends at `offset` now: no end, epoch or flush under way may say more."""
@@ -859,7 +873,7 @@ class UnifiedLog:
     def may_have_gaps(self) -> bool:
         """Whether batches may be missing between others: the log is compacted, was, or follows one that was; or nobody has said yet
         what its topic asks for."""
-        return self.config.is_compacted or self.clean_offset > 0 or self._has_gaps or not self.has_settings
+        return self.config.is_compacted or self.has_gaps or self.takes_gaps or not self.has_settings
 
     def end_swap(self) -> None:
         """Before segments are cut off or retired: what is recorded of a swap must not reach beyond that. Blocks. Raises OSError."""

@@ -212,6 +212,9 @@ class LogCleaner:
             result = await self._transform.clean(
                 job, bytes_per_second=self._config.cleaner_bytes_per_second_max, on_bytes=self._count_moved
             )
+            if not log.has_gaps and result.outputs:
+                await self._disk.run(directory.saved.save_clean_offset, log, log.clean_offset)
+                log.has_gaps = True
             is_done = await self._take_in(directory, log, segments, run_directory, result)
             if is_done and self._host.is_here(log) and log.durability.cuts == segments.cuts:
                 await self._note_clean(directory, log, result)

@@ -126,6 +126,21 @@ async def test_a_dirty_log_is_cleaned_by_a_process_of_its_own_and_only_once(tmp_
         assert f"changes 0 {clean}" in (tmp_path / "cleaner-offset-checkpoint").read_text()
 
 
+async def test_a_kill_after_a_run_loses_nothing_though_no_recovery_point_was_written(tmp_path: Path) -> None:
+    async with cleaned(tmp_path) as broker:
+        log = broker.log()
+        fill(log)
+        async with broker.running():
+            await broker.until(lambda: bool(broker.stats.runs) and not broker.stats.is_running)
+        rows, end = rows_of(content(log)), log.log_end_offset
+        killed = Cleaned(tmp_path)
+        await killed.manager.load()
+        again = killed.manager.logs[CHANGES]
+        assert again.recovery_report.scanned_bytes == again.size_bytes, "every batch was proved"
+        assert rows_of(content(again)) == rows and again.log_end_offset == end
+        killed.disk.close()
+
+
 async def test_a_log_whose_topic_is_not_known_yet_is_not_cleaned(tmp_path: Path) -> None:
     async with cleaned(tmp_path) as broker:
         fill(broker.log())
