@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-instructions bench-metadata bench-compaction compat-oracle clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-peer bench-trace bench-instructions bench-metadata bench-compaction compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -80,6 +80,12 @@ soak: ## churn of connections, topics, groups and producer ids; memory, descript
 
 bench: ## produce and fetch against a floor measured in the same run
 	@$(PY) -m tests.bench
+
+bench-peer: ## Barnabas beside Apache Kafka (Maven fetches it), row by row in one run: ARGS="--rows PREFIX --rounds 3" (--list names the rows)
+	@$(PY) -m tests.bench.peer --json bench-peer.json --picture bench-peer.png $(ARGS)
+
+bench-trace: ## where the time of one small record goes, over three brokers: ARGS="--rate 200 --durable --idle 300"
+	@$(PY) -m tests.bench.trace $(ARGS)
 
 bench-instructions: ## instructions per request over a fixed script; --against compares two tables
 	@$(PY) -m tests.bench.instructions $(ARGS)

@@ -18,6 +18,7 @@ from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, en
 from barnabas_wire.kafka.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas_wire.kafka.schema import encode_request
 from barnabas_wire.records.batch import Record, build_batch
+from barnabas_wire.records.compression import CompressionType
 
 PRODUCE_VERSION = 10
 FETCH_VERSION = 12
@@ -52,19 +53,28 @@ class ProduceFrame(NamedTuple):
     """Sum of the values: what MB/s counts."""
 
 
-def make_batch(load: Load, *, seed: int = 1) -> tuple[bytes, int, int]:
-    """(batch, records, value bytes) of at most load.batch_bytes; values are random, so nothing can compress them."""
+def make_batch(
+    load: Load, *, seed: int = 1, compression: CompressionType = CompressionType.NONE
+) -> tuple[bytes, int, int]:
+    """(batch, records, value bytes) of about load.batch_bytes at most, before compression.
+
+    Values are random, so that nothing compresses them; where they are to be compressed, their second half is zeros.
+    """
     random_ = random.Random(seed)
     now_ms = time.time_ns() // 1_000_000
     overhead = 12  # lengths, deltas, attributes and header count of a record, about
     count = max(1, (load.batch_bytes - 61) // (load.record_bytes + overhead))
-    records = [Record(Offset(index), now_ms, None, random_.randbytes(load.record_bytes), ()) for index in range(count)]
-    return build_batch(records, leader_epoch=Epoch(-1)), count, count * load.record_bytes
+    zeros = bytes(load.record_bytes // 2 if compression else 0)
+    values = (random_.randbytes(load.record_bytes - len(zeros)) + zeros for _ in range(count))
+    records = [Record(Offset(index), now_ms, None, value, ()) for index, value in enumerate(values)]
+    return build_batch(records, leader_epoch=Epoch(-1), compression=compression), count, count * load.record_bytes
 
 
-def make_produce(load: Load, topic: str, partition: int, *, acks: int) -> ProduceFrame:
+def make_produce(
+    load: Load, topic: str, partition: int, *, acks: int, compression: CompressionType = CompressionType.NONE
+) -> ProduceFrame:
     """One request with one batch."""
-    batch, count, value_bytes = make_batch(load)
+    batch, count, value_bytes = make_batch(load, compression=compression)
     request = ProduceRequest(
         acks=acks,
         timeout_ms=30_000,

@@ -1,7 +1,7 @@
 """Apache Kafka's jars, console tools and broker, run by Java.
 
 May touch:  the local Maven cache, Java processes it started, files below given directories, loopback.
-Must not touch: the network: Maven runs offline here, `make compat-oracle` alone fetches.
+Must not touch: the network: Maven runs offline here, but for `fetch`, which `make bench-peer` calls.
 Invariants: a process that is started here is ended here, by its own id.
 Read next:  conftest.py (fixtures), pom.xml (what is pinned).
 """
@@ -27,6 +27,7 @@ HOST = "127.0.0.1"
 CLUSTER_ID = str(Uuid(b"apache as oracle"))
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 20.0
+FETCH_TIMEOUT_S = 240.0
 JAVA_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xmx512m")
 """Short lives: starting fast is worth more than running fast."""
 ARCHIVED_TOOL = "org.apache.kafka.tools.TopicCommand"
@@ -54,12 +55,32 @@ def missing() -> str | None:
     return None
 
 
+def fetch(version: str) -> str | None:
+    """Have Maven fetch the jars of that version of Kafka where they are not yet here; why that failed, None when they are."""
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            return f"Apache Kafka needs {tool}"
+    command = ["mvn", "-q", "-B", "-f", str(POM), f"-Dkafka.version={version}", "dependency:build-classpath"]
+    try:
+        classpath(version)
+    except subprocess.CalledProcessError:
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=FETCH_TIMEOUT_S)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+            return f"Maven does not fetch Apache Kafka {version} here"
+    return None
+
+
 @functools.cache
-def classpath() -> str:
-    """Every jar of pom.xml, from the local Maven cache. Raises CalledProcessError when one is not there."""
+def classpath(version: str = "") -> str:
+    """Every jar of pom.xml, from the local Maven cache; `version` of Kafka in place of its own.
+
+    Raises CalledProcessError when one is not there.
+    """
     with tempfile.TemporaryDirectory() as directory:
         answer = Path(directory) / "classpath"
         command = ["mvn", "--offline", "-q", "-B", "-f", str(POM), "dependency:build-classpath"]
+        command += [f"-Dkafka.version={version}"] if version else []
         subprocess.run([*command, f"-Dmdep.outputFile={answer}"], check=True, capture_output=True, timeout=60)
         return answer.read_text()
 
@@ -69,22 +90,26 @@ def java_command(main_class: str, *arguments: str, flags: tuple[str, ...] = JAVA
     return ["java", *flags, main_class, *arguments]
 
 
-def java_environment() -> dict[str, str]:
+def java_environment(version: str = "") -> dict[str, str]:
     """The environment of every Java process here."""
-    return {**os.environ, "CLASSPATH": classpath()}
+    return {**os.environ, "CLASSPATH": classpath(version)}
 
 
-def run_tool(main_class: str, *arguments: str, stdin: str = "", timeout_s: float = DEADLINE_S) -> ToolOutput:
+def run_tool(
+    main_class: str, *arguments: str, stdin: str = "", timeout_s: float = DEADLINE_S, version: str = ""
+) -> ToolOutput:
     """Run one of Kafka's tools to its end."""
     archive = _class_archive()
     sharing: tuple[str, ...]
-    if archive.exists():
+    if version:
+        sharing = ()  # the archive is of other jars
+    elif archive.exists():
         sharing = (f"-XX:SharedArchiveFile={archive}",)
     else:
         sharing = (f"-XX:ArchiveClassesAtExit={archive}",) if main_class == ARCHIVED_TOOL else ()
     done = subprocess.run(
         java_command(main_class, *arguments, flags=(*JAVA_FLAGS, LOG_FLAG + "off", "-Xlog:disable", *sharing)),
-        env=java_environment(),
+        env=java_environment(version),
         input=stdin,
         capture_output=True,
         text=True,
@@ -105,7 +130,8 @@ def _class_archive() -> Path:
 class ApacheBroker:
     """One Kafka node, broker and controller, below `directory`; use as a context manager.
 
-    `overrides` are properties on top of what a single node needs; `flags` are Java's.
+    `overrides` are properties on top of what a single node needs; one of several has its `controller.quorum.voters` there.
+    `flags` are Java's; `version` is Kafka's, that of pom.xml by default.
     """
 
     def __init__(
@@ -115,20 +141,23 @@ class ApacheBroker:
         port: int,
         overrides: Mapping[str, str] | None = None,
         flags: tuple[str, ...] = JAVA_FLAGS,
+        version: str = "",
     ) -> None:
         self.directory = directory
         self.port = port
         self.data = directory / "data"
         self.process: subprocess.Popen[bytes] | None = None
         self._flags = flags
+        self._version = version
         self._properties_file = directory / "server.properties"
         self._output_file = directory / "output.log"
+        alone = {"controller.quorum.bootstrap.servers": f"{HOST}:{port + 1}"}
         self._properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{port + 1}",
             "controller.listener.names": "CONTROLLER",
-            "controller.quorum.bootstrap.servers": f"{HOST}:{port + 1}",
+            **({} if "controller.quorum.voters" in (overrides or {}) else alone),
             "log.dirs": str(self.data),
             "offsets.topic.replication.factor": "1",
             "transaction.state.log.replication.factor": "1",
@@ -147,21 +176,36 @@ class ApacheBroker:
 
     def start(self) -> None:
         """Format the directory at the first start; returns when the broker serves."""
-        if not self._properties_file.exists():
-            self.directory.mkdir(parents=True, exist_ok=True)
-            lines = [f"{key}={value}\n" for key, value in self._properties.items()]
-            self._properties_file.write_text("".join(lines), encoding="utf-8")
-            arguments = ("format", "--standalone", "-t", CLUSTER_ID, "-c", str(self._properties_file))
-            formatted = run_tool("kafka.tools.StorageTool", *arguments)
-            assert formatted.exit_code == 0, formatted
+        self.format()
+        self.launch()
+        self.wait_until_started()
+
+    def format(self) -> None:
+        """Write the properties and format the directory, once."""
+        if self._properties_file.exists():
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        lines = [f"{key}={value}\n" for key, value in self._properties.items()]
+        self._properties_file.write_text("".join(lines), encoding="utf-8")
+        voters = () if "controller.quorum.voters" in self._properties else ("--standalone",)
+        arguments = ("format", *voters, "-t", CLUSTER_ID, "-c", str(self._properties_file))
+        formatted = run_tool("kafka.tools.StorageTool", *arguments, version=self._version)
+        assert formatted.exit_code == 0, formatted
+
+    def launch(self) -> None:
+        """Start the process of a formatted directory."""
         with self._output_file.open("wb") as output:
             self.process = subprocess.Popen(
                 java_command("kafka.Kafka", str(self._properties_file), flags=(*self._flags, LOG_FLAG + "info")),
-                env=java_environment(),
+                env=java_environment(self._version),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+    def wait_until_started(self) -> None:
+        """Returns when the broker serves."""
+        assert self.process is not None, "it is launched first"
         deadline = time.monotonic() + START_TIMEOUT_S
         while b"Kafka Server started" not in self._output_file.read_bytes():
             is_late = time.monotonic() > deadline
