@@ -4,7 +4,8 @@ May touch:  asyncio, the RaftLog, the Transport.      Must not touch: files, gRP
 Invariants: hard state is durable before any message that depends on it leaves; a record counts only after its flush;
             the listener gets every committed batch once per process start, in order, or a snapshot in place of the
             batches that are gone.
-Read next:  ../raft/core.py; proposals.py; committed.py, which turns batches into records and back; snapshots.py; membership.py.
+Read next:  ../raft/core.py; proposals.py; committed.py, which turns batches into records and back; snapshots.py; membership.py;
+            peer_requests.py, which keeps what peers ask until the core replies.
 
 One task (`run`) feeds the core: an inbox of messages and finished flushes, a timer, the waiting proposals. It awaits only
 while hard state or a truncation goes to the disk, which elections need and steady work does not. A flush runs beside it,
@@ -29,10 +30,12 @@ from typing import NamedTuple
 
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, voters_batch
+from barnabas_quorum.driver.election_watch import ElectionWatch
 from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, VoterChangeAnswer
 from barnabas_quorum.driver.log_cleaner import LogCleaner
 from barnabas_quorum.driver.membership import Change, VoterChanges
 from barnabas_quorum.driver.own_replica import OwnReplica, own_replica
+from barnabas_quorum.driver.peer_requests import PeerRequests
 from barnabas_quorum.driver.peers import Peers
 from barnabas_quorum.driver.proposals import Proposals
 from barnabas_quorum.driver.quorum_description import QuorumDescription, describe_quorum
@@ -55,7 +58,6 @@ from barnabas_quorum.raft.messages import (
     Message,
     Ready,
     Reply,
-    ReplyError,
     Request,
     SnapshotId,
     SnapshotInstall,
@@ -64,7 +66,7 @@ from barnabas_quorum.raft.messages import (
     VoteReply,
     Voters,
 )
-from barnabas_quorum.raft.roles import Candidate, Follower, Leader, Prospective, Resigned
+from barnabas_quorum.raft.roles import Leader, Resigned
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import NO_BROKER, ZERO_UUID, BrokerId, Epoch, Offset
 
@@ -211,8 +213,13 @@ class QuorumNode:
         self._flush_wanted = asyncio.Event()
         self._is_flushing = False
         self._tasks: asyncio.TaskGroup | None = None
-        self._answers: dict[int, asyncio.Future[Reply]] = {}
-        self._last_token = 0
+        self._peer_requests = PeerRequests(
+            log=log,
+            fetch_bytes_max=config.fetch_bytes_max,
+            prover=self._prover,
+            cleaner=self._cleaner,
+            stats=self.snapshot_stats,
+        )
         self._proposals = Proposals(self._core, linger_ms=config.append_linger_ms)
         self._delivered_offset = Offset(0)
         self._downloading: SnapshotId | None = None
@@ -220,9 +227,7 @@ class QuorumNode:
         self._lost_snapshot_end = Offset(0)
         """Of the newest snapshot that was found bad: the voter sets that were read begin there."""
         self._announced = LeaderAndEpoch(None, Epoch(-1))
-        self._stood_in_epoch = Epoch(-1)
-        self._election_began_s: float | None = None
-        """While this replica stands for election, or nobody has won since it did."""
+        self._election_watch = ElectionWatch(self.stats)
         self._resigned = asyncio.Event()
 
     # --- what the rooms around it use ---------------------------------------------------------------------------------
@@ -246,9 +251,7 @@ class QuorumNode:
         finally:
             self._tasks = None
             self._loading.end()
-            for answer in self._answers.values():
-                if not answer.done():
-                    answer.set_exception(PeerUnreachable("this replica is stopping"))
+            self._peer_requests.refuse_all(PeerUnreachable("this replica is stopping"))
             await self._transport.close()
 
     async def handle(self, request: Request) -> Reply:
@@ -259,19 +262,15 @@ class QuorumNode:
         """
         if self._tasks is None:
             raise PeerUnreachable("this replica does not run")
-        if len(self._inbox) >= INBOX_MESSAGES_MAX or len(self._answers) >= INBOX_MESSAGES_MAX:
+        if len(self._inbox) >= INBOX_MESSAGES_MAX or len(self._peer_requests) >= INBOX_MESSAGES_MAX:
             raise BufferExhausted(f"{INBOX_MESSAGES_MAX} quorum requests wait already")
-        self._last_token += 1
-        token = self._last_token
-        request.correlation = token
-        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._answers[token] = answer
+        token, answer = self._peer_requests.begin(request)
         self._post(request)
         self.stats.requests_served += 1
         try:
             return await answer
         finally:
-            del self._answers[token]
+            self._peer_requests.end(token)
 
     def propose(self, records: Sequence[bytes], *, epoch: Epoch, is_urgent: bool = True) -> Offset:
         """Append one atomic batch; returns the offset of its last record. Commit is reported by the listener: here at once,
@@ -456,7 +455,7 @@ class QuorumNode:
             self._flush_wanted.set()
         for message in ready.send:
             if isinstance(message, _REPLIES):
-                self._answer(message)
+                self._peer_requests.answer(message, now_ms=self._now_ms())
             else:
                 self._send(message)
         for result in ready.finished:
@@ -483,34 +482,6 @@ class QuorumNode:
             return fetched
         self.stats.records_appended += own.end_offset - own.base_offset
         return [own]
-
-    def _answer(self, reply: Reply) -> None:
-        answer = self._answers.get(reply.correlation)
-        if answer is None or answer.done():
-            return  # the peer hung up
-        if isinstance(reply, FetchReply) and reply.end_offset > reply.base_offset:
-            batches = self._log.read(
-                reply.base_offset, end_offset=reply.end_offset, bytes_max=self._config.fetch_bytes_max
-            )
-            reply.payload = b"".join([batch.data for batch in batches])
-        elif isinstance(reply, FetchSnapshotReply) and reply.error is ReplyError.NONE:
-            self._read_slice(reply)
-        answer.set_result(reply)
-
-    def _read_slice(self, reply: FetchSnapshotReply) -> None:
-        if reply.position == 0:
-            self._prover.want(reply.snapshot_id)
-        try:
-            reply.size, reply.payload = self._log.read_snapshot(reply.snapshot_id, reply.position, reply.bytes_max)
-        except FileNotFoundError:
-            reply.error = ReplyError.SNAPSHOT_NOT_FOUND
-            return
-        if reply.position >= reply.size:
-            reply.error = ReplyError.POSITION_OUT_OF_RANGE
-            return
-        self._cleaner.on_slice_served(reply.snapshot_id, now_ms=self._now_ms())
-        if reply.position + len(reply.payload) >= reply.size:
-            self.snapshot_stats.sent += 1
 
     def _send(self, request: Request) -> None:
         assert self._tasks is not None, "send before run"
@@ -561,16 +532,7 @@ class QuorumNode:
             self._log.drop_snapshot_part(self._downloading)
             self._downloading = None
         role = core.role
-        if isinstance(role, (Candidate, Leader)) and core.epoch != self._stood_in_epoch:
-            self._stood_in_epoch = core.epoch
-            self.stats.elections_begun += 1
-            if self._election_began_s is None:  # it won, or began, within one turn
-                self._election_began_s = self._now_s()
-        if isinstance(role, Prospective) and self._election_began_s is None:
-            self._election_began_s = self._now_s()
-        elif isinstance(role, (Leader, Follower)) and self._election_began_s is not None:
-            self.stats.election_s.observe(self._now_s() - self._election_began_s)
-            self._election_began_s = None
+        self._election_watch.note(role, epoch=core.epoch, now_s=self._now_s())
         if isinstance(role, Leader):
             self._resigned.clear()
         else:
