@@ -27,6 +27,7 @@ from barnabas_broker.metrics.quorum import quorum_families
 from barnabas_broker.metrics.replicas import replica_families, replication_families
 from barnabas_broker.metrics.sources import NodeSources
 from barnabas_broker.metrics.traffic import throttle_families, topic_families
+from barnabas_broker.metrics.transactions import transaction_families
 
 
 def render(sources: NodeSources) -> tuple[bytes, str]:
@@ -63,6 +64,7 @@ FAMILIES: tuple[Callable[[NodeSources], Iterable[Metric]], ...] = (
     log_families,
     group_families,
     group_lag_families,
+    transaction_families,
     network_families,
     admin_families,
 )

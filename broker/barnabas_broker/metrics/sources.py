@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas_broker.admin.edge import AdminStats
     from barnabas_broker.controller_client.client import ControllerClientStats
     from barnabas_broker.coordinator.group.service import GroupCoordinator
+    from barnabas_broker.coordinator.transaction.service import TransactionCoordinator
     from barnabas_broker.metadata.lifecycle import LifecycleStats
     from barnabas_broker.network.stats import NetworkStats
     from barnabas_log.descriptors import Descriptors
@@ -63,6 +64,7 @@ class NodeSources:
     log_descriptors: Descriptors | None = None
     """Of the data directories' files."""
     groups: GroupCoordinator | None = None
+    transactions: TransactionCoordinator | None = None
     admin: AdminStats | None = None
     lanes: Mapping[str, Histogram] = field(default_factory=dict)
     """Lane name (control, data) -> how late its timers are, in seconds."""

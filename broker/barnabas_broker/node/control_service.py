@@ -165,6 +165,7 @@ class ControlService:
             logs=None if broker is None else broker.logs,
             log_descriptors=None if broker is None else broker.disk.descriptors,
             groups=None if broker is None else broker.groups,
+            transactions=None if broker is None else broker.transactions,
         )
 
     def _find_dead(self) -> list[str]:

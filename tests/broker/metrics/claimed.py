@@ -1,7 +1,7 @@
 """Every metric of operations.md 3.3 that a node claims to tell: name, type, labels. One list for the page of stand-ins and of a
 live cluster.
 
-Left out of 3.3: what does not exist yet (transactions, transaction_seconds, log_cleaner_runs_total); what would cost on the path
+Left out of 3.3: what does not exist yet (transaction_seconds); what would cost on the path
 of every request (request_bytes_total, phases of request_seconds but total); the label `listener`, since all listeners of a node
 share their counters.
 node_info says node_id: the scrape configuration gives every series a label `node`, and Prometheus would rename ours.
@@ -130,6 +130,7 @@ CLAIMED = {
         group_lag_seconds                        gauge group topic
         group_rebalances_total                   counter group reason
         group_commits_total                      counter group result
+        transactions                             gauge state
         producer_ids                             gauge
         admin_requests_total                     counter method code
         admin_request_seconds                    histogram method

@@ -23,6 +23,8 @@ from barnabas_broker.coordinator.group.classic import ClassicGroup
 from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.group.states import GroupStats, RebalanceReason
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
+from barnabas_broker.coordinator.transaction.markers import MarkerStats
+from barnabas_broker.coordinator.transaction.state import TransactionState, TransactionStatus
 from barnabas_broker.metadata.lifecycle import LifecycleStats
 from barnabas_broker.metrics import groups, lag_times, traffic
 from barnabas_broker.metrics.exporter import render
@@ -238,12 +240,29 @@ def stand_ins() -> dict[str, Any]:
             list_groups=lambda: [GroupListing("g", "consumer", "Stable", "classic")] * 2,
             committed_offsets=lambda: [("g", TopicPartition("t", index), Offset(9 * index)) for index in range(3)],
         ),
+        "transactions": SimpleNamespace(
+            partitions={0: ShardState.ACTIVE},
+            stats=CoordinatorStats(loads=1, records_written=8),
+            states=lambda: [
+                make_transaction(TransactionStatus.ONGOING, NOW_MS - 40_000),
+                make_transaction(TransactionStatus.ONGOING, NOW_MS - 90_000),
+                make_transaction(TransactionStatus.EMPTY, -1),
+            ],
+            markers=SimpleNamespace(due_since_ms=lambda: [NOW_MS - 5_000, NOW_MS - 7_000]),
+            marker_stats=MarkerStats(requests=2, written=6, retried=1),
+        ),
         "controller": SimpleNamespace(
             stats=ControllerDriverStats(
                 brokers_fenced=5, fenced_by_probe=4, leader_elections=Counter({ElectedFrom.UNCLEAN: 2})
             )
         ),
     }
+
+
+def make_transaction(status: TransactionStatus, start_ms: int) -> TransactionState:
+    return TransactionState(
+        producer_id=1, producer_epoch=0, timeout_ms=60_000, status=status, start_ms=start_ms, update_ms=NOW_MS
+    )
 
 
 def test_rooms_tell_their_counters() -> None:
@@ -264,6 +283,13 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "log_cleaner_uncleanable_logs") == 1
     assert value(samples, "group_partitions", state="active") == 2
     assert value(samples, "groups", state="Stable") == 2
+    assert value(samples, "transactions", state="Ongoing") == 2
+    assert value(samples, "transaction_partitions", state="active") == 1
+    assert value(samples, "transaction_oldest_open_seconds") == 90.5
+    assert value(samples, "transaction_markers_due") == 2
+    assert value(samples, "transaction_markers_oldest_seconds") == 7.5
+    assert value(samples, "transaction_markers_total", result="retried") == 1
+    assert value(samples, "transaction_records_written_total") == 8
     assert value(samples, "controller_heartbeat_timeouts_total", by="silence") == 1
     told = [value(samples, "controller_leader_elections_total", type=kind) for kind in ("preferred", "isr", "unclean")]
     assert told == [0, 0, 2]

@@ -94,8 +94,9 @@ class Markers:
         self._all_written: list[_Due] = []
         self._wake = asyncio.Event()
 
-    def __len__(self) -> int:
-        return len(self._due)
+    def due_since_ms(self) -> list[int]:
+        """When each transaction was decided whose markers are not all written. For metrics: may be called from another thread."""
+        return [due.ending.state.update_ms for due in list(self._due.values())]
 
     def left(self, ending: Ending) -> frozenset[TopicPartition]:
         """Partitions of an ending whose marker is not known to be written."""

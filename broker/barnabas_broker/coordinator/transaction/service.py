@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Protocol
 
 from barnabas_broker.coordinator.brokers import Brokers
-from barnabas_broker.coordinator.errors import CoordinatorLoadInProgress, NotCoordinator
 from barnabas_broker.coordinator.internal_topic import InternalTopic, MetadataSource
 from barnabas_broker.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, CoordinatorStats, ShardState
 from barnabas_broker.coordinator.shard import CoordinatorResult, Ticket
@@ -30,7 +29,6 @@ from barnabas_broker.coordinator.transaction.state import (
     Producer,
     ProducerIdNeeded,
     TransactionState,
-    TransactionStatus,
 )
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.image.features import TRANSACTION_VERSION
@@ -75,7 +73,6 @@ class TransactionCoordinator:
         self.config = config
         self._metadata = metadata
         self._producer_ids = producer_ids
-        self._clock_ms = clock_ms
         self.topic = InternalTopic(
             TRANSACTION_TOPIC,
             partition_count=config.state_log_num_partitions,
@@ -268,20 +265,15 @@ class TransactionCoordinator:
             found.extend(TransactionDescription(*known) for known in sorted(shard.committed.items()))
         return found
 
-    def counts(self) -> dict[TransactionStatus, int]:
-        """How many transactional ids are in each state, of partitions that are loaded. For metrics."""
-        counts = dict.fromkeys(TransactionStatus, 0)
-        for partition, state in self._runtime.partitions.items():
+    def states(self) -> list[TransactionState]:
+        """What is committed of every transactional id here, of partitions that are loaded. For metrics: may be called from another
+        thread."""
+        found: list[TransactionState] = []
+        for partition, state in sorted(self._runtime.partitions.items()):
             if state is ShardState.ACTIVE:
-                with contextlib.suppress(NotCoordinator, CoordinatorLoadInProgress):  # it was resigned meanwhile
-                    for known in list(self._runtime.shard(partition).committed.values()):
-                        counts[known.status] += 1
-        return counts
-
-    @property
-    def now_ms(self) -> int:
-        """The wall clock by which transactions are timed."""
-        return self._clock_ms()
+                with contextlib.suppress(KafkaError):  # it was resigned meanwhile
+                    found += list(self._runtime.shard(partition).committed.values())
+        return found
 
     @property
     def partitions(self) -> dict[int, ShardState]:
