@@ -7,6 +7,7 @@ import pytest
 from barnabas_quorum.raft.election import (
     Start,
     election_delay_ms,
+    first_delay_ms,
     handover_delay_ms,
     is_up_to_date,
     is_well_formed,
@@ -158,6 +159,16 @@ def test_waits() -> None:
     assert election_delay_ms(election_timeout_ms=1000, draw=0.999) == 1999
     assert lost_leader_delay_ms(election_timeout_ms=1000, draw=0.0) == 250
     assert lost_leader_delay_ms(election_timeout_ms=1000, draw=0.999) < 1000
+
+
+def test_voters_of_a_new_quorum_run_one_after_the_other_within_half_a_time_out() -> None:
+    spans = [
+        [first_delay_ms(VOTERS, key, election_timeout_ms=1000, draw=draw) for draw in (0.999, 0.0)] for key in KEYS
+    ]
+    assert spans[0] == [0, 0]
+    assert spans[0][1] < spans[1][0] < spans[1][1] < spans[2][0] < spans[2][1] < 500
+    alone = VoterSet([Voter(ME, "localhost", 1)])
+    assert first_delay_ms(alone, ME, election_timeout_ms=1000, draw=0.5) == 0
     assert [handover_delay_ms(tuple(KEYS), key, delay_ms_max=1000) for key in KEYS] == [0, 250, 500]
     assert handover_delay_ms((OTHER,), ME, delay_ms_max=1000) == 1000
 

@@ -167,6 +167,8 @@ async def test_a_change_asked_for_while_a_removed_leader_steps_down_reaches_the_
     async with Cluster(tmp_path, voters=3, config=patient) as cluster:
         leader = await cluster.leader()
         follower = next(member for member in cluster.members if member is not leader)
+        await cluster.commit(leader, [b"known to both"])
+        await until(lambda: follower.listener.records == [b"known to both"])  # so it reaches the leader
         assert (await change(follower, VoterChangeKind.REMOVE, leader.voter)).error is ReplyError.NONE
         for asked in (leader, follower):
             again = await change(asked, VoterChangeKind.REMOVE, leader.voter)

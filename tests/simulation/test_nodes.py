@@ -60,7 +60,7 @@ def run(seed: int) -> Figures:
 
 def test_a_sample_of_seeds_breaks_no_law() -> None:
     with processes() as pool:
-        figures = list(pool.map(run, range(186, 198)))
+        figures = list(pool.map(run, range(200, 212)))
     assert len(figures) == 12
     assert sum(figure.is_void for figure in figures) <= 4
     assert sum(figure.acknowledged for figure in figures) > 600

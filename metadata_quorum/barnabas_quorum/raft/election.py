@@ -96,6 +96,16 @@ def election_delay_ms(*, election_timeout_ms: int, draw: float) -> int:
     return election_timeout_ms + int(draw * election_timeout_ms)
 
 
+def first_delay_ms(voters: VoterSet, me: ReplicaKey, *, election_timeout_ms: int, draw: float) -> int:
+    """How long a voter that knows of no election waits before it runs: less than half a time-out.
+
+    It has no leader whose word it would have to wait for, and where it errs the pre-vote harms nobody. The first, by its id,
+    runs at once, each other in a part of that time that is its own, so that votes are rarely split.
+    """
+    position = voters.keys.index(me)
+    return int(max(0.0, position - draw / 2) * election_timeout_ms / (2 * len(voters)))
+
+
 def lost_leader_delay_ms(*, election_timeout_ms: int, draw: float) -> int:
     """A delay in [timeout / 4, timeout) for a voter whose leader is known to be gone, so that two rarely run at once."""
     return int((0.25 + 0.75 * draw) * election_timeout_ms)

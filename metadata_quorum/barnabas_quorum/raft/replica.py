@@ -226,6 +226,11 @@ class Replica:
                 leader = self.voters.by_id(self.leader_id)
                 assert leader is not None, "follower of an unknown leader"
                 return Follower(leader.key, self.now_ms + self.timing.fetch_timeout_ms, endpoint=leader)
+            case election.Start.UNATTACHED if self.epoch == 0 and self.is_voter and self.lost_end is None:
+                delay_ms = election.first_delay_ms(
+                    self.voters, self.me, election_timeout_ms=self.timing.election_timeout_ms, draw=self.draw()
+                )
+                return Unattached(self.now_ms + delay_ms)
             case election.Start.UNATTACHED:
                 return Unattached(self.election_deadline_ms())
 
