@@ -10,7 +10,8 @@ Layout below the directory: `cluster.json` (identity), `voters` (what the contro
 
 Not obvious
 - Only controllers are formatted here: a broker formats itself on first boot, a voter never does (a wiped voter that
-  did would forget its vote). That is why the identity is written before anything is formatted.
+  did would forget its vote). That is why the identity is written before anything is formatted. A node formats and runs in
+  one process at its first start (an interpreter less to wait for): `voters` is written once all have, and never asked again.
 - A node gets its own session, so that Ctrl-C in a terminal reaches only the parent, which then stops nodes in order.
 - The lock descriptor is inherited by every node: while one runs, no second cluster can start on its files.
 - Every node's standard input is a pipe that only this process can write, and nobody does: when this process ends, by SIGKILL
@@ -200,9 +201,11 @@ class LocalCluster:
         try:
             self._check_ports()
             self._write_files()
-            self._format_controllers()
+            identity = self._format_controllers()
             for node in self.nodes.values():
-                self._spawn(node)
+                self._spawn(node, format_for=identity if node.is_controller else None)
+            if identity is not None:
+                self._wait_until_formatted(identity)
         except BaseException:
             self.stop(is_clean=False)
             raise
@@ -457,14 +460,20 @@ class LocalCluster:
         targets = {node.id: f"{HOST}:{node.metrics_port}" for node in self.nodes.values()}
         self.prometheus_file.write_text(prometheus_config(targets), encoding="utf-8")
 
-    def _format_controllers(self) -> None:
-        """Format the voters, once; and again with the same identities when their ports have changed."""
+    def _format_controllers(self) -> str | None:
+        """Cluster and voters that the controllers are to be formatted for as they start; None when they are formatted.
+
+        Again with the same identities when their ports have changed; by `barnabas-server format`, since of a formatted
+        directory nobody sees from here that it was written again, and since a node of another version may know no other way.
+        """
         voters = ",".join(f"{c.id}@{HOST}:{c.controller_port}:{c.directory_id}" for c in self.controllers)
         done = self._voters_file.read_text(encoding="utf-8") if self._voters_file.exists() else None
         if done is not None:
             self._refuse_wiped_voters()
         if done == voters:
-            return
+            return None
+        if done is None and not any(node.server for node in self.controllers):
+            return f"{self.cluster_id}/{voters}"
         running = []
         for node in self.controllers:
             arguments = [
@@ -488,26 +497,40 @@ class LocalCluster:
         if failures:
             raise LocalClusterError("\n".join(failures))
         _write_durably(self._voters_file, voters)
+        return None
+
+    def _wait_until_formatted(self, identity: str) -> None:
+        """Until every controller has formatted itself: from then on an empty directory is one that was wiped."""
+        deadline = time.monotonic() + FORMAT_TIMEOUT_S
+        while not all((self._metadata_directory(node) / "meta.properties").exists() for node in self.controllers):
+            self._pause_before_next_probe(deadline, "the controllers are not formatted")
+        _write_durably(self._voters_file, identity.partition("/")[2])
+
+    def _metadata_directory(self, node: LocalNode) -> Path:
+        properties = self.properties(node.id)
+        return Path(properties.get("metadata.log.dir") or properties["log.dirs"].split(",")[0])
 
     def _refuse_wiped_voters(self) -> None:
         """A voter that lost its directory must not come back under its old identity: it would have forgotten its vote."""
         for node in self.controllers:
-            properties = self.properties(node.id)
-            directory = Path(properties.get("metadata.log.dir") or properties["log.dirs"].split(",")[0])
+            directory = self._metadata_directory(node)
             if not (directory / "meta.properties").exists():
                 raise LocalClusterError(
                     f"node {node.id} has voted before, but {directory} is empty now",
                     f"restore it; or remove {self.directory} to start a new cluster",
                 )
 
-    def _spawn(self, node: LocalNode) -> None:
+    def _spawn(self, node: LocalNode, *, format_for: str | None = None) -> None:
         node.stderr_start = prepare_output(node.stderr_file)
         node.stdout_start = prepare_output(node.stdout_file)
+        words = ["-c", str(node.properties_file), "--until-stdin-ends"]
+        if format_for is not None:
+            words += ["--format-for", format_for]
         assert self._lock is not None and self._lifeline is not None, "the directory is locked before a node starts"
         with node.stdout_file.open("ab") as stdout, node.stderr_file.open("ab") as stderr:
             node.process = self._run_server(
                 node,
-                ["-c", str(node.properties_file), "--until-stdin-ends"],
+                words,
                 stdin=self._lifeline[0],
                 stdout=stdout,
                 stderr=stderr,

@@ -8,6 +8,7 @@ Read next:  node/node.py.
 from __future__ import annotations
 
 import argparse
+import gc
 import importlib
 import json
 import logging
@@ -117,6 +118,11 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         action="store_true",
         help="stop, too, when standard input ends: as a pipe does when the process at its other end is gone",
     )
+    parser.add_argument(
+        "--format-for",
+        metavar="CLUSTER_ID/ID@HOST:PORT:DIRECTORY_ID,…",
+        help="format first what is not formatted, for this cluster and these first voters: one start less than `format`",
+    )
     verbs = parser.add_subparsers(dest="verb")
     format_verb = verbs.add_parser("format", help="write meta.properties and, for a controller, the first voters")
     format_verb.add_argument("-c", "--config")
@@ -158,6 +164,8 @@ def _take_outer_options(parser: argparse.ArgumentParser, options: argparse.Names
         if not options.config:
             parser.error("name a properties file to run a node: barnabas-server -c server.properties")
         return
+    if options.format_for:
+        parser.error(f"--format-for is of a node that runs, not of {options.verb}: leave it out")
     if not hasattr(options, "override"):
         if options.outer_override or options.outer_config:
             parser.error(f"{options.verb} reads no properties: leave out what stands before it")
@@ -185,6 +193,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) -> int:
+    gc.disable()  # until run_node: what is imported stays, and a fifth of the imports' time would go to looking at it
     from barnabas_broker.config.server import node_config
     from barnabas_broker.node.process import run_node
     from barnabas_log.disk import RealDisk
@@ -202,9 +211,39 @@ def _run(options: argparse.Namespace, open_disk: Callable[[], RealDisk] | None) 
         )
     config = node_config(_properties(options))
     _refuse_taken_ports(config.server)
+    if options.format_for:
+        _format_first(config.server, options.format_for)
     if options.until_stdin_ends:
         threading.Thread(target=_stop_when_stdin_ends, name="parent", daemon=True).start()
     return run_node(config, open_disk=open_disk or RealDisk)
+
+
+def _format_first(server: ServerConfig, identity: str) -> None:
+    """As `format --ignore-formatted` does. What is formatted is kept, so that whoever starts nodes may say it at every start
+    until the first has gone well."""
+    from barnabas_broker.node.storage import StorageError, format_storage, initial_controllers
+    from barnabas_log.disk import RealDisk
+
+    cluster_id, separator, words = identity.partition("/")
+    if not separator or not server.is_controller:
+        raise StorageError(
+            "--format-for: write CLUSTER_ID/ID@HOST:PORT:DIRECTORY_ID,… for a controller; a broker formats itself"
+        )
+    voters = initial_controllers(words)
+    if server.id not in {key.id for key in voters.keys}:
+        raise StorageError(f"--format-for does not name node {server.node_id}: add it")
+    disk = RealDisk()
+    try:
+        format_storage(
+            disk,
+            server,
+            cluster_id=str(_parse_uuid(cluster_id)),
+            make_voters=lambda directory_id: voters,
+            new_uuid=new_uuid,
+            is_formatted_ignored=True,
+        )
+    finally:
+        disk.close()
 
 
 def _refuse_taken_ports(server: ServerConfig) -> None:

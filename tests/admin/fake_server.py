@@ -2,7 +2,7 @@
 
 `check` refuses the property fake.refused. Properties: fake.words (printed at start), fake.die (exit status to end with at
 once), fake.deaf=true (ignores SIGTERM).
-`format` appends its arguments to <first log dir>/formatted.txt.
+`format`, and a start with --format-for, append their arguments to <first log dir>/formatted.txt; fake.format.status ends both.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ def main(arguments: list[str]) -> int:
             print(json.dumps({"error": {"message": f"{refused[0]} cannot be had"}}), file=sys.stderr)
         return 2 if refused else 0
     properties = read(arguments[arguments.index("-c") + 1])
-    if arguments[0] == "format":
+    if arguments[0] == "format" or "--format-for" in arguments:
         directory = Path(properties["log.dirs"])
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "formatted.txt").open("a") as stream:
             print(" ".join(arguments), file=stream)
-        (directory / "meta.properties").touch()
-        return int(properties.get("fake.format.status", "0"))
+        status = int(properties.get("fake.format.status", "0"))
+        if status == 0:
+            (directory / "meta.properties").touch()
+        if arguments[0] == "format" or status != 0:
+            return status
     if "fake.words" in properties:
         print(properties["fake.words"], file=sys.stderr, flush=True)
     if "fake.die" in properties:

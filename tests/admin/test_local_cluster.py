@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,8 +63,9 @@ def test_every_voter_is_formatted_with_the_same_voters(cluster: LocalCluster) ->
     voters = []
     for node_id in (1, 2, 3):
         (call,) = format_calls(cluster, node_id)
-        assert call[call.index("--cluster-id") + 1] == cluster.cluster_id
-        voters.append(call[call.index("--initial-controllers") + 1])
+        cluster_id, _, words = call[call.index("--format-for") + 1].partition("/")
+        assert cluster_id == cluster.cluster_id
+        voters.append(words)
     assert len(set(voters)) == 1
     assert voters[0].count("@") == 3
 
@@ -197,11 +199,30 @@ def test_another_number_of_nodes_is_refused(cluster: LocalCluster) -> None:
         LocalCluster(cluster.directory, nodes=5)
 
 
-def test_a_failed_format_is_told_and_nothing_starts(tmp_path: Path, base_port: int) -> None:
+def test_a_failed_format_is_reported_and_nothing_runs(tmp_path: Path, base_port: int) -> None:
     cluster = LocalCluster(tmp_path, nodes=1, base_port=base_port, overrides={"fake.format.status": "2"})
-    with pytest.raises(LocalClusterError, match="formatting node 1 exited with status 2"):
+    with pytest.raises(LocalClusterError, match="node 1 exited with status 2"):
         cluster.start()
     assert cluster.nodes[1].process is None
+    assert not (tmp_path / "voters").exists()
+
+
+def test_new_ports_that_cannot_be_formatted_are_reported(tmp_path: Path, base_port: int) -> None:
+    with LocalCluster(tmp_path, nodes=1, base_port=base_port):
+        pass
+    other = LocalCluster(tmp_path, base_port=base_port + PORTS_SPAN // 8, overrides={"fake.format.status": "2"})
+    with pytest.raises(LocalClusterError, match="formatting node 1 exited with status 2"):
+        other.start()
+    assert other.nodes[1].process is None
+
+
+def test_a_node_of_another_version_is_formatted_by_its_own_verb(tmp_path: Path, base_port: int) -> None:
+    """The former version knows no --format-for."""
+    cluster = LocalCluster(tmp_path, nodes=1, base_port=base_port)
+    cluster.nodes[1].server = (sys.executable, str(Path(__file__).with_name("fake_server.py")))
+    with cluster:
+        (call,) = format_calls(cluster, 1)
+        assert call[0] == "format"
 
 
 def test_found_base_port_has_a_whole_free_span() -> None:

@@ -3,7 +3,9 @@ what only another needs."""
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.main import EXIT_USAGE, main
+
+WITHOUT_SITE = dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path))
+"""For an interpreter that loads nothing by itself."""
 
 
 def test_a_file_where_a_directory_is_meant_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,6 +36,7 @@ def test_a_file_where_a_directory_is_meant_is_one_line(tmp_path: Path, capsys: p
     ("words", "told"),
     [
         ((), "name a properties file to run a node: barnabas-server -c server.properties"),
+        (("--format-for", "AAAA", "check"), "--format-for is of a node that runs, not of check"),
         (("nosuch",), "invalid choice: 'nosuch'"),
         (("check", "--nosuch"), "unrecognized arguments: --nosuch"),
         (("quorum", "recover", "-o", "json", "--nosuch"), "unrecognized arguments: --nosuch"),
@@ -74,6 +80,54 @@ print([name for name in {others!r} if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def write_properties(directory: Path) -> Path:
+    found = directory / "server.properties"
+    found.write_text(
+        "process.roles=controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\nlisteners=CONTROLLER://127.0.0.1:9093\n"
+        f"controller.quorum.bootstrap.servers=127.0.0.1:9093\nlog.dirs={directory / 'data'}\nadmin.listeners=\n"
+        "metrics.listeners=\n"
+    )
+    return found
+
+
+def test_a_node_that_starts_loads_nothing_beside_this(tmp_path: Path) -> None:
+    """What all nodes of a cluster load at once, on as few cores, is most of the time that it needs to start."""
+    code = """
+import sys
+import barnabas_broker.config.server, barnabas_broker.main, barnabas_broker.node.process
+print(*sorted({name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names))
+print(*sorted(name for name in sys.modules if name.startswith(("barnabas_broker.offline", "barnabas_log.cleaner"))))
+"""
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=WITHOUT_SITE
+    )
+    found, ours = done.stdout.splitlines()
+    rooms = {"barnabas_broker", "barnabas_log", "barnabas_quorum", "barnabas_replication", "barnabas_wire"}
+    libraries = {"cramjam", "google", "google_crc32c", "grpc", "rpds", "typing_extensions"}
+    own_to_them = {"grpc_tools", "cython_runtime"}  # gRPC asks for its compiler, and goes on without
+    names = {name for name in found.split() if not name.startswith("_cython")}
+    assert names - own_to_them - {"__main__"} == rooms | libraries
+    assert ours == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("AAAAAAAAAAAAAAAAAAAAAQ", "write CLUSTER_ID/ID@HOST:PORT:DIRECTORY_ID"),
+        ("AAAAAAAAAAAAAAAAAAAAAQ/2@127.0.0.1:9093:AAAAAAAAAAAAAAAAAAAAAg", "does not name node 1"),
+        ("AAAAAAAAAAAAAAAAAAAAAQ/1@127.0.0.1", "write ID@HOST:PORT:DIRECTORY_ID"),
+    ],
+)
+def test_a_start_that_cannot_format_writes_nothing(
+    tmp_path: Path, words: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("barnabas_broker.main._refuse_taken_ports", lambda server: None)
+    assert main(["-c", str(write_properties(tmp_path)), "--format-for", words]) == EXIT_USAGE
+    gc.enable()
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("verb", ["quorum", "log"])

@@ -59,8 +59,8 @@ async def _run(config: NodeConfig, descriptors: DescriptorBudget, open_disk: Cal
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     # What start-up made stays: the collector need not look at it again and again.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     control = ControlLane()
     try:
         await Node(config, control=control, descriptors=descriptors, open_disk=open_disk).run(stop)
