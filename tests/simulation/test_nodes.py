@@ -40,7 +40,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 STEPS = 12_000
 HUNT_CPU_S = 30.0
-OUTCOME_SEED = 40040
+OUTCOME_SEED = 41000
 
 
 @pytest.fixture(autouse=True)
