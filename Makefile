@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-peer bench-trace bench-instructions bench-metadata bench-compaction bench-start compat-oracle clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-peer bench-trace bench-instructions bench-metadata bench-compaction bench-start bench-many compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -95,6 +95,9 @@ bench-compaction: ## MB/s cleaned, memory, and the p99 of produce without and wi
 
 bench-start: ## three nodes from exec to the first acknowledged record; ARGS="--against TREE" takes turns with another tree
 	@$(PY) -m tests.bench.start $(ARGS)
+
+bench-many: ## 10,000 replicas on a broker: memory, CPU at rest, restart, deletion; 5,000 leaders killed at once
+	@$(PY) -m tests.bench.many $(ARGS)
 
 bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of one change, snapshot, load, failover, memory
 	@$(PY) -m tests.bench.metadata

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple
 
 from barnabas_log import checkpoints
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 RESERVE_FILE: Final = "reserve"
 """In each log directory."""
 _NAME_BYTES_MAX: Final = 255
+_OPENED_AT_ONCE: Final = 32
+"""Logs that a thread opens in one go: handing over each by itself costs the loop, which waits, as much as some take to open."""
 
 
 class RoomChange(NamedTuple):
@@ -91,7 +94,7 @@ class LogDirectory:
         self._disk.sync_directory(self.path)
         saved = self.saved
         saved.load()
-        opening: list[Awaitable[UnifiedLog]] = []
+        opening: list[Callable[[], UnifiedLog]] = []
         for name in self._disk.list_directory(self.path):
             path = self.file(name)
             if name.endswith(DELETE_SUFFIX):
@@ -115,8 +118,9 @@ class LogDirectory:
                 may_have_gaps=topic_partition in saved.clean_offsets,
                 listener=listener,
             )
-            opening.append(self._disk.run(open_log))
-        results = await asyncio.gather(*opening, return_exceptions=True)
+            opening.append(open_log)
+        slices = [opening[first : first + _OPENED_AT_ONCE] for first in range(0, len(opening), _OPENED_AT_ONCE)]
+        results = list(chain(*await asyncio.gather(*(self._disk.run(_open_all, some) for some in slices))))
         opened = [result for result in results if isinstance(result, UnifiedLog)]
         for result in results:
             if isinstance(result, BaseException):
@@ -163,6 +167,17 @@ class LogDirectory:
             if not self._disk.exists(self.file(name)):
                 return self.file(name)
             number += 1
+
+
+def _open_all(opening: Sequence[Callable[[], UnifiedLog]]) -> list[UnifiedLog | Exception]:
+    """In a thread: each log, or why it could not be opened."""
+    results: list[UnifiedLog | Exception] = []
+    for open_log in opening:
+        try:
+            results.append(open_log())
+        except Exception as error:
+            results.append(error)
+    return results
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
