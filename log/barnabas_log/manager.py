@@ -77,6 +77,9 @@ class LogManagerListener:
     def on_flushed(self, log: UnifiedLog) -> None:
         """A flush of the log is done: its flushed_end_offset may have moved."""
 
+    def on_log_start_moved(self, log: UnifiedLog) -> None:
+        """The log begins later than before."""
+
     def on_damage(self, log: UnifiedLog) -> None:
         """What is known of the log's damage has changed."""
 
@@ -466,6 +469,10 @@ class LogManager:
         """See LogListener.may_write."""
         directory = self._homes.get(log)
         return directory is None or not directory.rounds.is_slow(log)
+
+    def on_log_start_moved(self, log: UnifiedLog) -> None:
+        """See LogListener.on_log_start_moved."""
+        self._listener.on_log_start_moved(log)
 
     def on_segment_rolled(self, log: UnifiedLog) -> None:
         """See LogListener.on_segment_rolled."""

@@ -57,4 +57,5 @@ def apply_retention(log: UnifiedLog, now_ms: int) -> int:
     log.log_start_offset = max(log.log_start_offset, segments[0].base_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
     log.damage = tuple(damage for damage in log.damage if damage.end_offset > log.log_start_offset)
+    log.listener.on_log_start_moved(log)
     return count

@@ -137,6 +137,10 @@ class LogListener(Protocol):
         """Whether a write may go to the file now, or a flush that takes long stands in its way."""
         ...
 
+    def on_log_start_moved(self, log: UnifiedLog) -> None:
+        """The log begins later: by retention, or because records were deleted."""
+        ...
+
     def on_segment_rolled(self, log: UnifiedLog) -> None:
         """A full segment waits to be flushed, whatever the flush mode."""
         ...
@@ -168,6 +172,8 @@ class _NoListener:
 
     def may_write(self, log: UnifiedLog) -> bool:
         return True
+
+    def on_log_start_moved(self, log: UnifiedLog) -> None: ...
 
     def on_segment_rolled(self, log: UnifiedLog) -> None: ...
 
@@ -812,6 +818,7 @@ class UnifiedLog:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
+            self.listener.on_log_start_moved(self)
 
     def take_removals(self) -> list[tuple[int, str]]:
         """(after how many ms, path) of the files retired since the last call; the caller removes them, in a disk thread."""

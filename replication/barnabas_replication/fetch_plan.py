@@ -59,6 +59,11 @@ def is_current(asked: FetchPartitionSpec, *, leader_epoch: Epoch, log_end_offset
     return asked.current_leader_epoch == leader_epoch and asked.fetch_offset == log_end_offset
 
 
+def leaves_session(fetched: FetchedPartition) -> bool:
+    """Whether the leader has the partition in mind no more, and is to be asked for it again (fetch_session.py)."""
+    return len(fetched.records) > 0 or fetched.error_code is not ErrorCode.NONE or fetched.diverging_epoch is not None
+
+
 def is_full(answer: Sequence[FetchedPartition], *, bytes_max: int) -> bool:
     """Whether the bound of the whole answer cut it: batches are whole, so it left less than the half of itself unused."""
     return sum(len(fetched.records) for fetched in answer) * 2 >= bytes_max

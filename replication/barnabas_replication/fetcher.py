@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
 
 from barnabas_replication.fetch_plan import backoff_ms
 from barnabas_replication.followed import FetcherParts, FollowedPartitions
 from barnabas_replication.partition import Partition
-from barnabas_replication.peer import FetchedPartition, Peer
+from barnabas_replication.peer import FetchAnswer, Peer
 from barnabas_replication.requests import FetchPartitionSpec, FetchSpec
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
 logger = logging.getLogger(__name__)
 
+NO_ANSWER = FetchAnswer(())
+SESSION_LOST = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
 ALIVE_EVERY_MS = 1_000
 """While nothing may be asked for, a fetch of nothing goes out this often: it shows the leader that we live."""
 INTERRUPT_AFTER_MS = 10
@@ -85,6 +86,11 @@ class Fetcher:
         if self._followed.note_flushed(partition):
             self._wake()
 
+    def on_log_start_moved(self, partition: Partition) -> None:
+        """The partition's log begins later than before."""
+        self._followed.note_log_start(partition)
+        self._wake()
+
     def set_endpoint(self, endpoint: Endpoint | None) -> None:
         """The leader may have moved to another address."""
         if endpoint != self._endpoint:
@@ -111,8 +117,9 @@ class Fetcher:
                 if now_ms < self._not_before_ms:
                     await self._pause_until(self._not_before_ms)
                     continue
+                self._followed.check_session(self._parts.broker_epoch())
                 due = self._followed.due(now_ms)
-                if due.specs:
+                if due.is_asking:
                     await self._fetch_once(due.specs, due.wait_ms, now_s)
                 elif due.is_flush_awaited or not self._followed:
                     await self._pause_until(due.next_due_ms)
@@ -128,7 +135,6 @@ class Fetcher:
                 await self._peer.close()
 
     async def _fetch_once(self, specs: list[FetchPartitionSpec], wait_ms: int, began_s: float) -> None:
-        sent = {(spec.topic, spec.partition): spec for spec in specs}
         config = self._config
         request = FetchSpec(
             replica_id=self._parts.broker_id,
@@ -136,6 +142,8 @@ class Fetcher:
             max_wait_ms=wait_ms,
             min_bytes=config.replica_fetch_bytes_min,
             max_bytes=config.replica_fetch_response_bytes_max,
+            session_id=self._followed.session_id,
+            session_epoch=self._followed.session_epoch,
         )
         task = self._task
         assert task is not None, "a fetch belongs to run()"
@@ -147,7 +155,7 @@ class Fetcher:
         if self._watchdog is None:
             self._watchdog = self._loop.call_later(config.replica_socket_timeout_ms / 1000, self._watch)
         failure: BaseException | None = None
-        answer: Sequence[FetchedPartition] = ()
+        answer = NO_ANSWER
         try:
             peer = self._peer
             if peer is None or self._peer_endpoint != self._endpoint:
@@ -163,9 +171,13 @@ class Fetcher:
             now_s = self._loop.time()
             self._stats.replica_fetch_s.observe(now_s - began_s)
             self._failures = 0
-            if self._followed.take_in(answer, sent, int(now_s * 1000)):
+            self._followed.note_session(answer.session_id)
+            if self._followed.take_in(answer.partitions, int(now_s * 1000)):
                 self._peer_endpoint = None  # the next fetch connects anew
             return
+        had_session = self._followed.end_session()
+        if had_session and isinstance(failure, KafkaError) and failure.code in SESSION_LOST:
+            return  # the leader has begun anew, so do we
         if isinstance(failure, asyncio.CancelledError):
             if not is_ours:
                 raise failure

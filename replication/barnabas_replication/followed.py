@@ -19,16 +19,17 @@ Not obvious:
 - UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER right after a leader change mean that the leader's metadata is some ms
   behind ours: the first pauses are short and double up to replica.fetch.backoff.ms.
 - Each fetch begins with the partitions that were not served last, or a busy one would starve the rest of a bounded answer.
-- A partition in a fetch costs both sides some 6 us and the wire's share even when it is idle, so a busy partition among 200
-  idle ones paid 1.2 ms per round (measured; 0.1 ms alone). Where there are many, fetches ask for the busy ones only, and for
-  all every WHOLE_FETCH_EVERY_MS: that much later the first record of an idle partition is noticed, and only while others
-  are busy.
+- A partition in a fetch costs both sides some 6 us and the wire's share even when it is idle. Where there are many, the fetches
+  are of a session (fetch_session.py): each names the partitions whose logs have moved, and the leader keeps the others in mind.
+  A leader without sessions is asked for all of them each time. A few partitions need no session, and the two sides of their
+  fetches take the shortest ways there are.
+- What is asked for ahead of its flush is named again with the next fetch: the leader is to hear of the flush.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -43,29 +44,28 @@ from barnabas_replication.fetch_plan import (
     is_current,
     is_cut,
     is_full,
+    leaves_session,
     meaning_of,
     throttled_until_ms,
     wait_ms,
 )
+from barnabas_replication.fetch_session import epoch_after
 from barnabas_replication.partition import Partition
 from barnabas_replication.peer import FetchedPartition, PeerFactory
-from barnabas_replication.requests import FetchPartitionSpec
+from barnabas_replication.requests import NO_SESSION_EPOCH, OPENS_SESSION_EPOCH, FetchPartitionSpec
 from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottleSide
 from barnabas_replication.truncation import EpochEnd
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, BrokerId, TopicPartition
+from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
 
 FLUSH_WAIT_MS = 20
 """How long a flush may hold up the next fetch of the other partitions; a flush older than this is a stall."""
-WHOLE_FETCH_EVERY_MS = 5
-"""While some partitions are busy, the idle ones are asked for this often."""
-BUSY_MS = 10
-"""A partition is busy for this long after it brought data, and at least until its flush lets it be asked for once more."""
-WHOLE_FETCH_SIZE = 4
-"""With no more partitions than this every fetch asks for all."""
+SESSIONLESS_SIZE = 4
+"""With no more partitions than this every fetch names all, and no session is opened."""
 REFUSALS_TOLD_EVERY_MS = 60_000
 """Of a partition whose batches are refused again and again: one line, and its count, in this time."""
 
@@ -73,7 +73,7 @@ REFUSALS_TOLD_EVERY_MS = 60_000
 class FollowedPartition:
     """One partition that a fetcher keeps in step, and its pauses."""
 
-    __slots__ = ("busy_until_ms", "failures", "leader_epoch", "not_before_ms", "partition", "refusals", "tell_at_ms")
+    __slots__ = ("failures", "leader_epoch", "named", "not_before_ms", "partition", "refusals", "tell_at_ms")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -83,7 +83,8 @@ class FollowedPartition:
         self.refusals = 0
         """Answers in a row that the log did not take."""
         self.tell_at_ms = 0
-        self.busy_until_ms = 0
+        self.named: FetchPartitionSpec | None = None
+        """What the leader was last asked for here, as far as an answer to it may come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,7 @@ class FetcherParts:
     """For replicas that are not in sync."""
     may_fetch_ahead: Callable[[], bool]
     """Whether all leaders read flushed offsets."""
+    sessionless_size: int = SESSIONLESS_SIZE
 
 
 class Due(NamedTuple):
@@ -114,6 +116,8 @@ class Due(NamedTuple):
     """When something that is left out is due; None when nothing is."""
     is_flush_awaited: bool = False
     """Whether nothing is asked for before a flush is done, or `next_due_ms` has come."""
+    is_asking: bool = False
+    """Whether a fetch brings something: for what it names, or for what the leader has in mind."""
 
 
 class FollowedPartitions:
@@ -126,8 +130,12 @@ class FollowedPartitions:
         self._stats = parts.stats
         self._throttle = parts.throttle
         self._followed: dict[TopicPartition, FollowedPartition] = {}
-        self._busy: dict[TopicPartition, FollowedPartition] = {}
-        self._whole_fetch_due_ms = 0
+        self.session_id = 0
+        self._session_epoch = OPENS_SESSION_EPOCH
+        """Of the next fetch."""
+        self._session_broker_epoch = -1
+        self._unnamed: dict[TopicPartition, FollowedPartition] = {}
+        """Within a session: what the leader does not have in mind. Who was not served last comes first."""
         self._unflushed: dict[Partition, None] = {}
         """Those whose flush the next fetch waits for."""
         self._cut: dict[Partition, None] = {}
@@ -140,14 +148,13 @@ class FollowedPartitions:
 
     def add(self, partition: Partition) -> None:
         """Follow the leader in this partition from its log end on; again with a newer epoch replaces the older."""
-        self._followed[partition.topic_partition] = FollowedPartition(partition)
-        self._busy.pop(partition.topic_partition, None)
-        self._whole_fetch_due_ms = 0
+        followed = self._followed[partition.topic_partition] = FollowedPartition(partition)
+        self._unname(partition.topic_partition, followed)
 
     def remove(self, partition: Partition) -> None:
         """Follow it no more; an answer on its way is ignored."""
         self._followed.pop(partition.topic_partition, None)
-        self._busy.pop(partition.topic_partition, None)
+        self._unnamed.pop(partition.topic_partition, None)
         self._unflushed.pop(partition, None)
         self._cut.pop(partition, None)
 
@@ -159,6 +166,51 @@ class FollowedPartitions:
             del self._unflushed[partition]
             return True
         return partition in self._cut  # a flush that took long held it back
+
+    def note_log_start(self, partition: Partition) -> None:
+        """The partition's log begins later than before: the leader is to hear of it."""
+        followed = self._followed.get(partition.topic_partition)
+        if followed is not None and followed.partition is partition:
+            self._unnamed[partition.topic_partition] = followed
+
+    # ------------------------------------------------------------------ the session
+
+    @property
+    def session_epoch(self) -> int:
+        """Of the next fetch."""
+        if self.session_id or len(self._followed) > self._parts.sessionless_size:
+            return self._session_epoch
+        return NO_SESSION_EPOCH
+
+    def check_session(self, broker_epoch: int) -> None:
+        """A session is of one registration of this broker: the leader counts followers by it."""
+        if broker_epoch != self._session_broker_epoch:
+            self._session_broker_epoch = broker_epoch
+            self.end_session()
+
+    def note_session(self, session_id: int) -> None:
+        """The leader has answered, and keeps that session; 0: none."""
+        if session_id == self.session_id or not self.session_id:
+            self.session_id = session_id
+            self._session_epoch = epoch_after(self._session_epoch) if session_id else OPENS_SESSION_EPOCH
+        else:
+            self.end_session()
+
+    def end_session(self) -> bool:
+        """Nobody can say what the leader has in mind; returns whether there was a session."""
+        if not self.session_id:
+            return False
+        self.session_id = 0
+        self._session_epoch = OPENS_SESSION_EPOCH
+        for topic_partition, followed in self._followed.items():
+            self._unname(topic_partition, followed)
+        return True
+
+    def _unname(self, topic_partition: TopicPartition, followed: FollowedPartition) -> None:
+        """The next fetch is to name it, behind the others."""
+        followed.named = None
+        self._unnamed.pop(topic_partition, None)
+        self._unnamed[topic_partition] = followed
 
     # ------------------------------------------------------------------ what to ask for
 
@@ -172,11 +224,26 @@ class FollowedPartitions:
         specs, next_due_ms, is_ahead = self._look_through(now_ms)
         if is_ahead:
             # One that asks ahead must not be parked: it would keep the news of its flush from the leader.
-            return Due(specs, 0, next_due_ms)
+            self._name(specs)
+            return Due(specs, 0, next_due_ms, is_asking=True)
         if self._is_flush_awaited(now_ms):
             return Due([], 0, self._go_without_unflushed_ms, True)
+        self._name(specs)
         longest_ms = FLUSH_WAIT_MS if self._unflushed else self._config.replica_fetch_wait_ms_max
-        return Due(specs, wait_ms(longest_ms, next_due_ms=next_due_ms, now_ms=now_ms), next_due_ms)
+        is_asking = bool(specs) or (self.session_id != 0 and len(self._unnamed) < len(self._followed))
+        return Due(specs, wait_ms(longest_ms, next_due_ms=next_due_ms, now_ms=now_ms), next_due_ms, is_asking=is_asking)
+
+    def _name(self, specs: Sequence[FetchPartitionSpec]) -> None:
+        """A fetch with these goes out."""
+        for spec in specs:
+            topic, _, number, _, _, _, _, _, flushed_offset = spec
+            followed = self._followed[topic, number]  # type: ignore[index]
+            followed.named = spec
+            topic_partition = followed.partition.topic_partition
+            if flushed_offset == NO_OFFSET:
+                self._unnamed.pop(topic_partition, None)
+            else:
+                self._unnamed[topic_partition] = followed
 
     def _look_through(self, now_ms: int) -> tuple[list[FetchPartitionSpec], int | None, bool]:
         """What may be asked for, when something that is left out is due, and whether some of it is asked for ahead of a flush."""
@@ -184,15 +251,7 @@ class FollowedPartitions:
         next_due_ms: int | None = None
         is_ahead = False
         bytes_max = self._config.replica_fetch_bytes_max
-        asked_for = self._followed
-        if self._busy and now_ms < self._whole_fetch_due_ms and len(asked_for) > WHOLE_FETCH_SIZE:
-            asked_for = self._busy
-            next_due_ms = self._whole_fetch_due_ms
-        else:
-            self._whole_fetch_due_ms = now_ms + WHOLE_FETCH_EVERY_MS
-            for topic_partition, followed in tuple(self._busy.items()):
-                if followed.busy_until_ms <= now_ms and followed.partition not in self._unflushed:
-                    del self._busy[topic_partition]
+        asked_for = self._unnamed if self.session_id else self._followed
         throttle = self._throttle
         is_throttling = throttle.is_on
         for topic_partition, followed in tuple(asked_for.items()):  # a log that fails while it is flushed is removed
@@ -204,11 +263,13 @@ class FollowedPartitions:
             if not_before_ms > now_ms:
                 if next_due_ms is None or not_before_ms < next_due_ms:
                     next_due_ms = not_before_ms
+                self._unnamed[topic_partition] = followed
                 continue
             partition = followed.partition
             flushed_offset = NO_OFFSET
             if not _is_durable(partition) and not self._await_flush(partition, now_ms):
                 if partition not in self._cut or not _may_fetch_on(partition):
+                    self._unnamed[topic_partition] = followed
                     continue
                 flushed_offset = partition.durable_end_offset
                 is_ahead = True
@@ -217,8 +278,9 @@ class FollowedPartitions:
             if self._cut:
                 self._cut.pop(partition, None)
             log = partition.log
-            specs.append(
-                FetchPartitionSpec(
+            spec = new_tuple(
+                FetchPartitionSpec,
+                (
                     topic_partition.topic,
                     partition.topic_id,
                     topic_partition.partition,
@@ -230,8 +292,9 @@ class FollowedPartitions:
                     if is_throttling and self._is_throttled(partition)
                     else bytes_max,
                     flushed_offset,
-                )
+                ),
             )
+            specs.append(spec)
         return specs, next_due_ms, is_ahead
 
     def _is_throttled(self, partition: Partition) -> bool:
@@ -242,10 +305,8 @@ class FollowedPartitions:
 
     # ------------------------------------------------------------------ what the leader said
 
-    def take_in(
-        self, answer: Sequence[FetchedPartition], sent: Mapping[tuple[str, int], FetchPartitionSpec], now_ms: int
-    ) -> bool:
-        """Do what the leader's answer to `sent` means; returns whether the connection itself is in doubt: a log refused what came,
+    def take_in(self, answer: Sequence[FetchedPartition], now_ms: int) -> bool:
+        """Do what the leader's answer means; returns whether the connection itself is in doubt: a log refused what came,
         for the first time in a row."""
         is_connection_doubted = False
         followed_partitions = self._followed
@@ -253,17 +314,21 @@ class FollowedPartitions:
         is_whole_cut = is_full(answer, bytes_max=self._config.replica_fetch_response_bytes_max)
         for fetched in answer:
             key = (fetched.topic, fetched.partition)
-            asked = sent.get(key)
             followed = followed_partitions.get(key)  # type: ignore[call-overload]
+            asked = None if followed is None else followed.named
             if asked is None or followed is None:
                 continue
             partition = followed.partition
-            if not is_current(asked, leader_epoch=followed.leader_epoch, log_end_offset=partition.log.log_end_offset):
+            is_asked_still = is_current(
+                asked, leader_epoch=followed.leader_epoch, log_end_offset=partition.log.log_end_offset
+            )
+            if not is_asked_still or leaves_session(fetched):
+                self._unname(partition.topic_partition, followed)
+            if not is_asked_still:
                 continue
             try:
                 if self._take_in_one(followed, fetched, now_ms):
                     served.append(partition.topic_partition)
-                    followed.busy_until_ms = now_ms + BUSY_MS
                     has_more = is_whole_cut or is_cut(fetched, asked)
                     if has_more and partition in self._unflushed and self._parts.may_fetch_ahead():
                         self._cut[partition] = None
@@ -275,13 +340,11 @@ class FollowedPartitions:
             except KafkaError as error:
                 self._refuse(followed, error, now_ms)
                 is_connection_doubted |= followed.refusals == 1
-        if len(followed_partitions) > 1:
+        if len(followed_partitions) > 1 and not self.session_id:
             for topic_partition in served:
                 moved = followed_partitions.pop(topic_partition, None)
                 if moved is not None:
                     followed_partitions[topic_partition] = moved
-                    self._busy.pop(topic_partition, None)
-                    self._busy[topic_partition] = moved
         return is_connection_doubted
 
     def _take_in_one(self, followed: FollowedPartition, fetched: FetchedPartition, now_ms: int) -> bool:

@@ -37,6 +37,7 @@ class Followers:
         random: Random,
         stats: Stats,
         throttle: ThrottleSide,
+        sessionless_size: int,
     ) -> None:
         """random: for jitter only. throttle: the follower's side."""
         self._hosted = hosted
@@ -50,6 +51,7 @@ class Followers:
             stats=stats,
             throttle=throttle,
             may_fetch_ahead=lambda: hosted.image.features.has_flushed_offsets,
+            sessionless_size=sessionless_size,
         )
         self._fetchers: dict[BrokerId, Fetcher] = {}
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}
@@ -88,6 +90,12 @@ class Followers:
         fetcher = self._fetcher_of.get(partition.topic_partition)
         if fetcher is not None:
             fetcher.on_flushed(partition)
+
+    def on_log_start_moved(self, partition: Partition) -> None:
+        """A followed log begins later than before."""
+        fetcher = self._fetcher_of.get(partition.topic_partition)
+        if fetcher is not None:
+            fetcher.on_log_start_moved(partition)
 
     def take_endpoints(self) -> None:
         """Leaders may have moved to other addresses."""

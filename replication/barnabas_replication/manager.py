@@ -30,6 +30,7 @@ from barnabas_replication.controller import AlterPartitionChannel, AlterPartitio
 from barnabas_replication.deletion import delete_records
 from barnabas_replication.errors import NotLeaderOrFollower
 from barnabas_replication.fetches import Fetches
+from barnabas_replication.followed import SESSIONLESS_SIZE
 from barnabas_replication.followers import Followers
 from barnabas_replication.heard import Heard
 from barnabas_replication.hosted import HostedPartitions
@@ -88,11 +89,13 @@ class ReplicaManager(LogManagerListener):
         clock_ms: Callable[[], int],
         random: Random,
         listener: ReplicaListener | None = None,
+        sessionless_size: int = SESSIONLESS_SIZE,
     ) -> None:
         """Must be called on the running data loop, after `logs` were loaded. Becomes the listener of `logs`.
 
         broker_epoch: this broker's epoch as last registered, -1 before. log_config: settings of a topic's logs by name.
         clock_ms: wall clock for append times; everything else goes by the loop's own time. random: for back-off jitter.
+        sessionless_size: see followed.py.
         """
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
@@ -132,6 +135,7 @@ class ReplicaManager(LogManagerListener):
             random=random,
             stats=self.stats,
             throttle=self.throttle.as_follower,
+            sessionless_size=sessionless_size,
         )
         self._repairs = Repairs(host=self, logs=logs, peers=peers)
         self._faults = ReplicaFaults(
@@ -175,6 +179,10 @@ class ReplicaManager(LogManagerListener):
         """See Fetches.fetch."""
         return self._fetches.fetch(request, partitions, respond)
 
+    def in_session(self, request: FetchSpec) -> FetchSpec:
+        """See Fetches.in_session."""
+        return self._fetches.in_session(request)
+
     def fetch_one(self, request: FetchSpec, spec: FetchPartitionSpec, respond: RespondFetch) -> Cancel:
         """See Fetches.fetch_one."""
         return self._fetches.fetch_one(request, spec, respond)
@@ -195,6 +203,16 @@ class ReplicaManager(LogManagerListener):
             self._followers.on_flushed(partition)
 
     # ------------------------------------------------------------------ log starts
+
+    def on_log_start_moved(self, log: UnifiedLog) -> None:
+        """Followers are to hear of a leader's, leaders of a follower's."""
+        partition = self._partitions.get(log.topic_partition)
+        if partition is None or partition.log is not log:
+            return
+        if partition.is_leader:
+            partition.follower_fetches.note()
+        else:
+            self._followers.on_log_start_moved(partition)
 
     async def delete_records(
         self, asked: Sequence[tuple[TopicPartition, Offset]], *, timeout_ms: int
@@ -451,6 +469,7 @@ class ReplicaManager(LogManagerListener):
         while True:
             await asyncio.sleep(self._config.replica_lag_time_ms_max / 2 / 1000)
             now_ms = self.now_ms()
+            self._fetches.vouch()
             for partition in tuple(self._partitions.values()):
                 isr_changes.shrink_isr(partition, now_ms=now_ms)
                 # The HW may have waited for one that was about to join and has gone silent: time alone frees it.

@@ -407,6 +407,7 @@ class Partition:
             )
             self.stats.isr_shrinks += len(before - self.isr.committed) > 0
             self.stats.isr_expands += len(self.isr.committed - before) > 0
+            self.follower_fetches.note()
         self._fail_below_min_isr()
         self.advance_high_watermark(now_ms)
 

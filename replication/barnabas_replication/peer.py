@@ -10,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from barnabas_replication.requests import Buffer, DivergingEpoch, FetchPartitionSpec, FetchSpec
+from barnabas_replication.requests import (
+    NO_SESSION_EPOCH,
+    OPENS_SESSION_EPOCH,
+    Buffer,
+    DivergingEpoch,
+    FetchPartitionSpec,
+    FetchSpec,
+)
 from barnabas_wire.client.aio import AioConnection
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
@@ -36,11 +43,20 @@ class FetchedPartition(NamedTuple):
     records: Buffer
 
 
+class FetchAnswer(NamedTuple):
+    """What the leader answered."""
+
+    partitions: Sequence[FetchedPartition]
+    session_id: int = 0
+    """The fetch session that the next fetch may go on with; 0: there is none."""
+
+
 class Peer(Protocol):
     """One leader broker."""
 
-    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> Sequence[FetchedPartition]:
-        """Fetch all partitions in one request; partitions without news may be left out of the answer.
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> FetchAnswer:
+        """Fetch all partitions in one request; partitions without news may be left out of the answer, and within a session
+        others may be in it.
 
         The caller bounds how long it waits for the answer, and cancels. Raises KafkaError (whole request refused), OSError
         (unreachable, connection lost) or TimeoutError (no connection in time).
@@ -66,8 +82,9 @@ class KafkaPeer:
         self._timeout_s = timeout_ms / 1000
         self._connection: AioConnection | None = None
         self._version = 0
+        self._names: dict[str | Uuid, str] = {}
 
-    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> FetchAnswer:
         """See Peer.fetch. Whatever goes wrong, cancellation too, ends the connection: answers come in order, so the next
         fetch would wait behind this one's."""
         try:
@@ -75,6 +92,8 @@ class KafkaPeer:
             if connection is None or connection.is_closed:
                 connection = await self._connect()
             asked, names = _by_topic_id(partitions)
+            if request.session_epoch != NO_SESSION_EPOCH:
+                names = self._add_names(names, is_new_session=request.session_epoch == OPENS_SESSION_EPOCH)
             response = await connection.fetch(
                 asked,
                 version=self._version,
@@ -83,6 +102,8 @@ class KafkaPeer:
                 max_wait_ms=request.max_wait_ms,
                 min_bytes=request.min_bytes,
                 max_bytes=request.max_bytes,
+                session_id=request.session_id,
+                session_epoch=request.session_epoch,
                 timeout_s=None,
             )
             if response.error_code:
@@ -90,7 +111,7 @@ class KafkaPeer:
         except BaseException:
             await self.close()
             raise
-        return [
+        fetched = [
             FetchedPartition(
                 names.get(topic, ""),
                 partition,
@@ -114,6 +135,15 @@ class KafkaPeer:
                 _,
             ) in response.partitions
         ]
+        return FetchAnswer(fetched, response.session_id)
+
+    def _add_names(self, names: dict[str | Uuid, str], *, is_new_session: bool) -> dict[str | Uuid, str]:
+        """A session's answers may bring every topic that it was ever asked for."""
+        if is_new_session:
+            self._names = names
+        else:
+            self._names.update(names)
+        return self._names
 
     async def close(self) -> None:
         """See Peer.close."""

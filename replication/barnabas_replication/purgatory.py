@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from barnabas_replication.requests import (
     AppendOutcome,
@@ -23,7 +24,7 @@ from barnabas_replication.requests import (
     RespondFetch,
 )
 from barnabas_wire.kafka.errors import KafkaError
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import BrokerId, Offset
 
 
 class ParkedProduce:
@@ -114,13 +115,36 @@ class ProduceQueue:
         return len(expired)
 
 
+class Waiter(Protocol):
+    """Who waits for news of a partition: a parked fetch, or a partition of a follower's session (fetch_session.py)."""
+
+    is_done: bool
+
+    @property
+    def replica_id(self) -> BrokerId:
+        """Whose fetch it is; -1: a consumer's."""
+        ...
+
+    def note(self) -> None:
+        """Something happened that can wait for the next answer."""
+        ...
+
+    def look_again(self) -> None:
+        """Something happened that may be worth an answer."""
+        ...
+
+    def answer_now(self) -> None:
+        """Answer, whatever there is."""
+        ...
+
+
 class WaitingList:
-    """Parked fetches of one partition. A dict for its order: answers go out in the order of arrival, on every run alike."""
+    """Who waits for one partition. A dict for its order: answers go out in the order of arrival, on every run alike."""
 
     __slots__ = ("_fetches",)
 
     def __init__(self) -> None:
-        self._fetches: dict[ParkedFetch, None] = {}
+        self._fetches: dict[Waiter, None] = {}
 
     def __bool__(self) -> bool:
         return bool(self._fetches)
@@ -128,11 +152,11 @@ class WaitingList:
     def __len__(self) -> int:
         return len(self._fetches)
 
-    def add(self, fetch: ParkedFetch) -> None:
+    def add(self, fetch: Waiter) -> None:
         """Wait here."""
         self._fetches[fetch] = None
 
-    def discard(self, fetch: ParkedFetch) -> None:
+    def discard(self, fetch: Waiter) -> None:
         """Wait here no more."""
         self._fetches.pop(fetch, None)
 
@@ -140,9 +164,14 @@ class WaitingList:
         """Let every fetch look again; those that stay unsatisfied stay."""
         for fetch in tuple(self._fetches):
             if not fetch.is_done:
-                fetch.look_again(fetch)
+                fetch.look_again()
 
-    def fetches(self) -> tuple[ParkedFetch, ...]:
+    def note(self) -> None:
+        """Let the next answers cover the partition, without an answer for its sake."""
+        for fetch in self._fetches:
+            fetch.note()
+
+    def fetches(self) -> tuple[Waiter, ...]:
         """Who waits, in order of arrival."""
         return tuple(self._fetches)
 
@@ -150,7 +179,7 @@ class WaitingList:
 class ParkedFetch:
     """One fetch that found too little to answer yet."""
 
-    __slots__ = ("cancel_timer", "is_done", "look_again", "partitions", "request", "respond", "waits_in")
+    __slots__ = ("_expire", "_look_again", "cancel_timer", "is_done", "partitions", "request", "respond", "waits_in")
 
     def __init__(
         self,
@@ -158,14 +187,32 @@ class ParkedFetch:
         partitions: FetchPartitionSpecs,
         respond: RespondFetch,
         look_again: Callable[[ParkedFetch], None],
+        expire: Callable[[ParkedFetch], None],
     ) -> None:
         self.request = request
         self.partitions = partitions
         self.respond = respond
-        self.look_again = look_again
+        self._look_again = look_again
+        self._expire = expire
         self.is_done = False
         self.waits_in: list[WaitingList] = []
         self.cancel_timer: Callable[[], None] | None = None
+
+    @property
+    def replica_id(self) -> BrokerId:
+        """See Waiter."""
+        return self.request.replica_id
+
+    def note(self) -> None:
+        """Its answer covers all its partitions anyway."""
+
+    def look_again(self) -> None:
+        """See Waiter."""
+        self._look_again(self)
+
+    def answer_now(self) -> None:
+        """See Waiter."""
+        self._expire(self)
 
     def wait_in(self, lists: Iterable[WaitingList]) -> None:
         """Stand in the waiting list of every partition asked for."""

@@ -336,7 +336,7 @@ class Repairs:
 
 
 async def _fetch_one(peer: Peer, request: FetchSpec, spec: FetchPartitionSpec) -> bytes:
-    (fetched,) = await peer.fetch(request, [spec])
+    ((fetched,), _) = await peer.fetch(request, [spec])
     if fetched.error_code is not ErrorCode.NONE:
         raise KafkaError.of(fetched.error_code, f"the leader does not give offset {spec.fetch_offset}")
     return bytes(fetched.records)

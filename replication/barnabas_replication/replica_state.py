@@ -42,6 +42,15 @@ def initial_replica(broker_id: BrokerId, *, is_in_sync: bool, leader_end_offset:
     )
 
 
+def replica_seen(replica: RemoteReplica, fetched_ms: int) -> RemoteReplica:
+    """The follower, which stood at our end when it fetched at that time without saying so once more."""
+    return replica._replace(
+        goal_offset=replica.end_offset,
+        goal_ms=max(replica.goal_ms, fetched_ms),
+        last_caught_up_ms=max(replica.last_caught_up_ms, fetched_ms),
+    )
+
+
 def replica_after_fetch(
     replica: RemoteReplica,
     *,

@@ -18,6 +18,8 @@ from barnabas_wire.kafka.ids import NO_BROKER, NO_EPOCH, NO_OFFSET, ZERO_UUID, B
 Buffer = bytes | bytearray | memoryview
 """Bytes of record batches; never kept past the call that is given them."""
 
+NO_SESSION_EPOCH = -1
+OPENS_SESSION_EPOCH = 0
 CONSUMER_REPLICA_ID = BrokerId(-1)
 """FetchSpec.replica_id of everybody who is not a follower."""
 
@@ -70,6 +72,9 @@ class FetchSpec(NamedTuple):
     rack: str = ""
     may_read_follower: bool = False
     """Whether it is a consumer that knows of KIP-392: a follower serves it too."""
+    session_id: int = 0
+    session_epoch: int = NO_SESSION_EPOCH
+    """Of a follower's fetch session (fetch_session.py); with OPENS_SESSION_EPOCH it asks for a new one."""
 
 
 class FetchPartitionSpec(NamedTuple):

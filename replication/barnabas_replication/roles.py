@@ -117,6 +117,7 @@ def _take_replicas(partition: Partition, registration: PartitionRegistration, no
         return
     partition.replicas = registration.replicas
     partition.remotes = _remotes_of(partition, registration, now_ms)
+    partition.follower_fetches.note()  # one that went and came again says anew where it stands
 
 
 def _remotes_of(

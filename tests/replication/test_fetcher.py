@@ -18,7 +18,7 @@ from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.fetcher import Fetcher
 from barnabas_replication.followed import FetcherParts
 from barnabas_replication.isr import IsrState
-from barnabas_replication.peer import FetchedPartition
+from barnabas_replication.peer import FetchAnswer, FetchedPartition
 from barnabas_replication.requests import DivergingEpoch, FetchPartitionSpec, FetchSpec
 from barnabas_replication.stats import Stats
 from barnabas_replication.throttle import ThrottledReplicas, ThrottleSide
@@ -37,12 +37,12 @@ class ScriptedPeer:
         self.answers: asyncio.Queue[Answer] = asyncio.Queue()
         self.closed = 0
 
-    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> FetchAnswer:
         self.asked.append((request, list(partitions)))
         answer = await self.answers.get()
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return FetchAnswer(answer)
 
     async def close(self) -> None:
         self.closed += 1

@@ -425,12 +425,11 @@ async def test_idle_partitions_are_left_out_of_a_busy_ones_fetches_but_not_forgo
             if idle is not None:
                 assert (await idle).error is None
         sizes = [len(partitions) for _, _, partitions in cluster.fetches]
-        assert min(sizes) <= 2, "most ask for the busy ones only; how many, depends on the pace of this machine"
-        assert max(sizes) == 10
+        assert max(sizes) <= 2, "none names what the leader has in mind already"
         await asyncio.sleep(0.1)
         cluster.fetches.clear()
         await asyncio.sleep(0.1)
-        assert cluster.fetches == [], "all are parked at the leader in one fetch"
+        assert cluster.fetches == [], "one fetch of the session is parked at the leader, for all"
         assert (await cluster[1].produce("t", batch(), partition=7)).error is None
 
 

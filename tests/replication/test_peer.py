@@ -82,7 +82,9 @@ async def test_batches_come_as_the_leader_has_them(
         write(broker, "t")
         write(broker, "t", 2)
         write(broker, "u")
-        fetched = {part.topic: part for part in await peer.fetch(AT_ONCE, [spec("t"), spec("u"), spec("t", 1)])}
+        fetched = {
+            part.topic: part for part in (await peer.fetch(AT_ONCE, [spec("t"), spec("u"), spec("t", 1)])).partitions
+        }
         assert set(fetched) == {"t", "u"}
         headers = [header for _, header in iterate_batches(fetched["u"].records)]
         assert [(header.base_offset, header.partition_leader_epoch, header.record_count) for header in headers] == [
@@ -106,15 +108,15 @@ async def test_divergence_and_refusals_arrive(tmp_path: Path) -> None:
     async with leader_and_peer(tmp_path) as (broker, peer):
         write(broker)
         bump(broker)
-        (diverging,) = await peer.fetch(AT_ONCE, [spec(offset=9, epoch=4, last_epoch=3)])
+        (diverging,) = (await peer.fetch(AT_ONCE, [spec(offset=9, epoch=4, last_epoch=3)])).partitions
         assert diverging.diverging_epoch == (3, 3)
-        (fenced,) = await peer.fetch(AT_ONCE, [spec(epoch=3)])
+        (fenced,) = (await peer.fetch(AT_ONCE, [spec(epoch=3)])).partitions
         assert fenced.error_code is ErrorCode.FENCED_LEADER_EPOCH
         partition = broker.replicas.partition(TopicPartition("t", 0))
         assert partition is not None
         partition.set_high_watermark(Offset(3))
         partition.log.delete_records_before(Offset(2))
-        (out_of_range,) = await peer.fetch(AT_ONCE, [spec(epoch=4)])
+        (out_of_range,) = (await peer.fetch(AT_ONCE, [spec(epoch=4)])).partitions
         assert out_of_range.error_code is ErrorCode.OFFSET_OUT_OF_RANGE
         assert out_of_range.log_start_offset == 2, "a follower starts over there"
 
@@ -124,7 +126,7 @@ async def test_a_parked_fetch_ends_when_something_is_written(tmp_path: Path) -> 
         fetching = asyncio.create_task(peer.fetch(POLL, [spec()]))
         await eventually(lambda: broker.replicas.stats.fetch_parked == 1)
         write(broker)
-        (fetched,) = await fetching
+        (fetched,) = (await fetching).partitions
         assert len(fetched.records) > 0
 
 
@@ -139,7 +141,7 @@ async def test_a_cancelled_fetch_is_forgotten_by_both_sides(tmp_path: Path) -> N
         assert partition is not None
         await eventually(lambda: not partition.follower_fetches)
         write(broker, "u")
-        (fetched,) = await peer.fetch(AT_ONCE, [spec("u")])
+        (fetched,) = (await peer.fetch(AT_ONCE, [spec("u")])).partitions
         assert fetched.topic == "u", "not the answer that the cancelled one would have had"
 
 
@@ -151,7 +153,7 @@ async def test_a_lost_leader_is_an_error_and_the_next_fetch_connects_anew(tmp_pa
         peer._connection._transport.abort()
         with pytest.raises(OSError):
             await fetching
-        (fetched,) = await peer.fetch(AT_ONCE, [spec()])
+        (fetched,) = (await peer.fetch(AT_ONCE, [spec()])).partitions
         assert fetched.error_code is ErrorCode.NONE
     with pytest.raises(OSError):
         await peer.fetch(AT_ONCE, [spec()])

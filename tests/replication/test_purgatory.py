@@ -100,7 +100,7 @@ def test_failing_while_an_answer_parks_anew_neither_loses_nor_repeats() -> None:
 def test_a_fetch_stands_in_all_its_lists_and_leaves_all_at_once() -> None:
     looked: list[ParkedFetch] = []
     lists = [WaitingList(), WaitingList()]
-    fetch = ParkedFetch(FetchSpec(), [], lambda outcomes: None, looked.append)
+    fetch = ParkedFetch(FetchSpec(), [], lambda outcomes: None, looked.append, looked.append)
     cancelled: list[bool] = []
     fetch.cancel_timer = lambda: cancelled.append(True)
     fetch.wait_in(lists)
@@ -119,10 +119,11 @@ def test_a_fetch_that_is_answered_during_a_wake_is_not_woken_again() -> None:
 
     def look(fetch: ParkedFetch) -> None:
         looked.append(fetch)
-        for each in waiting.fetches():
+        for each in parked:
             each.leave()
 
-    for _ in range(2):
-        ParkedFetch(FetchSpec(), [], lambda outcomes: None, look).wait_in([waiting])
+    parked = [ParkedFetch(FetchSpec(), [], lambda outcomes: None, look, look) for _ in range(2)]
+    for fetch in parked:
+        fetch.wait_in([waiting])
     waiting.wake()
     assert len(looked) == 1

@@ -19,6 +19,7 @@ from random import Random
 
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
+from barnabas_replication.followed import SESSIONLESS_SIZE
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from tests.simulation.compaction import CompactingClient
@@ -48,6 +49,7 @@ START_S = 30.0
 WALL_START_MS = 1_700_000_000_000
 CLEAN_UP_ROUNDS = 10
 ROT_SEED = 0x726F74
+SESSION_SEED = 0x736573
 ROT_SHARE = 0.12
 """Of the seeds, in how many bits flip in the logs of nodes that are stopped, and all nodes scrub theirs."""
 
@@ -120,6 +122,8 @@ class Cluster:
         self.rot = Random(seed ^ ROT_SEED)
         """Draws what rots, and nothing else: seeds in which nothing does are what they were."""
         self.has_rot = self.rot.random() < ROT_SHARE
+        self.sessionless_size = Random(seed ^ SESSION_SEED).choice([0, SESSIONLESS_SIZE])
+        """In half of the seeds followers fetch in sessions, though they follow few partitions."""
         self.figures = Figures()
         self.loop = VirtualLoop()
         self.swarm = self.draw_swarm()

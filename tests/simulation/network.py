@@ -23,8 +23,8 @@ from barnabas_quorum.controller.requests import AlterPartition, BrokerHeartbeat,
 from barnabas_quorum.errors import PeerUnreachable
 from barnabas_quorum.raft.messages import FetchReply
 from barnabas_quorum.raft.voters import Voter
-from barnabas_replication.peer import FetchedPartition
-from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_replication.peer import FetchAnswer, FetchedPartition
+from barnabas_replication.requests import NO_SESSION_EPOCH, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId
 from tests.simulation.loop import VirtualLoop
@@ -394,14 +394,15 @@ class SimulatedPeer:
         self._node = node
         self._leader_id = leader_id
 
-    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> FetchAnswer:
         """See barnabas_replication.peer.Peer."""
 
-        async def handle(node: SimulatedNode) -> list[FetchedPartition]:
+        async def handle(node: SimulatedNode) -> FetchAnswer:
             answer: asyncio.Future[list[FetchOutcome]] = asyncio.get_running_loop().create_future()
-            cancel = node.replicas.fetch(request, partitions, lambda outcomes: _settle(answer, outcomes))
+            taken = request if request.session_epoch == NO_SESSION_EPOCH else node.replicas.in_session(request)
+            cancel = node.replicas.fetch(taken, partitions, lambda outcomes: _settle(answer, outcomes))
             try:
-                return [_read_out(outcome) for outcome in await answer]
+                return FetchAnswer([_read_out(outcome) for outcome in await answer], taken.session_id)
             finally:
                 cancel()
 

@@ -357,6 +357,7 @@ class SimulatedNode:
             clock_ms=clock_ms,
             random=Random(random.random()),
             listener=ReplicaReports(placements=placements, faults=faults, on_directory_failed=on_directory_failed),
+            sessionless_size=self._cluster.sessionless_size,
         )
 
         def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:

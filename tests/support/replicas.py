@@ -28,9 +28,16 @@ from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.controller import AlterPartitionItem, AlterPartitionOutcome
 from barnabas_replication.manager import ReplicaManager
 from barnabas_replication.partition import Partition
-from barnabas_replication.peer import FetchedPartition
+from barnabas_replication.peer import FetchAnswer, FetchedPartition
 from barnabas_replication.replica_listener import ReplicaListener
-from barnabas_replication.requests import AppendEntry, AppendOutcome, FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_replication.requests import (
+    NO_SESSION_EPOCH,
+    AppendEntry,
+    AppendOutcome,
+    FetchOutcome,
+    FetchPartitionSpec,
+    FetchSpec,
+)
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Endpoint, Epoch, Offset, TopicPartition, Uuid
@@ -402,7 +409,7 @@ class MemoryPeer:
         self._follower = follower
         self._leader = leader
 
-    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> list[FetchedPartition]:
+    async def fetch(self, request: FetchSpec, partitions: Sequence[FetchPartitionSpec]) -> FetchAnswer:
         """See Peer.fetch."""
         self._cluster.empty_fetches += not partitions
         await asyncio.sleep(0)
@@ -418,6 +425,8 @@ class MemoryPeer:
                 for part in outcome.parts:
                     part.file.release()
 
+        if request.session_epoch != NO_SESSION_EPOCH:
+            request = manager.in_session(request)
         cancel = manager.fetch(request, partitions, respond)
         try:
             outcomes = await answer
@@ -425,7 +434,7 @@ class MemoryPeer:
             cancel()
         fetched = [read_out(outcome) for outcome in outcomes]
         self._reach()
-        return fetched
+        return FetchAnswer(fetched, request.session_id)
 
     async def close(self) -> None:
         """See Peer.close."""

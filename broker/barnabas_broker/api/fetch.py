@@ -7,20 +7,22 @@ Read next:  barnabas_replication/manager.py, network/output.py.
 
 Behaviour: from v11 on followers serve consumers, and the leader may name one (KIP-392). v13 names topics by id. A refused
 partition carries the leader hint (v12, endpoints from v16 on, KIP-951).
-Differences from Kafka: no fetch sessions. A request that would open one is answered with session id 0, which every
-client takes as "full fetches, please" (KIP-227); one that goes on with a session gets FETCH_SESSION_ID_NOT_FOUND.
+Differences from Kafka: fetch sessions are for followers alone. A consumer's request that would open one is answered with
+session id 0, which every client takes as "full fetches, please" (KIP-227); one that goes on with a session gets
+FETCH_SESSION_ID_NOT_FOUND.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from struct import Struct
 from typing import NamedTuple
 
 from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot
-from barnabas_replication.requests import FetchOutcome, FetchPartitionSpec, FetchSpec
+from barnabas_replication.requests import NO_SESSION_EPOCH, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.leader_endpoints import LeaderEndpoint
@@ -33,11 +35,13 @@ from barnabas_wire.kafka.primitives import TooManyElements
 from barnabas_wire.tuples import new_tuple
 
 TOPIC_IDS_FROM = 13
+_unpack_int32 = Struct(">i").unpack_from
 CONSUMER_PARTITIONS_MAX = 16_384
 """Partitions that one fetch of a consumer may name; a follower may have more of one leader. Each takes up to 10 us of the loop."""
 RACKS_FROM = 11
 """From here on consumers know of followers that serve them (KIP-392)."""
 READ_COMMITTED = 1
+FOLLOWERS_POLL_FROM = 15
 FULL_SESSION_EPOCHS = (0, -1)
 """A request with one of these names all its partitions: it opens a session, or closes one."""
 UNKNOWN_TOPIC_CODES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -49,7 +53,7 @@ UNKNOWN_TOPIC_CODES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_T
 def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Read from the asked partitions; the slot is filled now, or when enough bytes or the time have come."""
     split = split_poll(frame, position, version)
-    if split is not None:
+    if split is not None and not (version >= FOLLOWERS_POLL_FROM and _is_in_session(frame, position)):
         head, offset, tail, flushed = split
         poll = _read_poll(head, tail, version)
         if poll is not None and _poll(services, slot, version, poll, offset, flushed):
@@ -60,12 +64,17 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         known = services.metadata.image.topics.partition_count if request.replica_id >= 0 else 0
         if len(request.partitions) > known:
             raise TooManyElements(f"a fetch names {len(request.partitions):,} partitions")
-    if request.session_epoch not in FULL_SESSION_EPOCHS:
-        code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        slot.count_errors((code,))
-        slot.fill(*encode_fetch_response(slot.correlation_id, version, (), error_code=code))
+    spec = _spec_of(request, version)
+    try:
+        if spec.session_epoch != NO_SESSION_EPOCH:
+            spec = services.replica_manager.in_session(spec)
+        elif request.session_epoch not in FULL_SESSION_EPOCHS:
+            raise KafkaError.of(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "consumers have no fetch sessions")
+    except KafkaError as error:
+        slot.count_errors((error.code,))
+        slot.fill(*encode_fetch_response(slot.correlation_id, version, (), error_code=error.code))
         return
-    answer = _Answer(services, slot, version, request.isolation_level == READ_COMMITTED)
+    answer = _Answer(services, slot, version, request.isolation_level == READ_COMMITTED, session_id=spec.session_id)
     partitions: list[FetchPartitionSpec] = []
     if version >= TOPIC_IDS_FROM:
         partitions = answer.admit(request.partitions)
@@ -73,7 +82,6 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         for asked in request.partitions:
             name, *fields = asked
             partitions.append(new_tuple(FetchPartitionSpec, (name, ZERO_UUID, *fields)))
-    spec = _spec_of(request, version)
     if spec.replica_id >= 0:
         slot.note_broker()
     elif not partitions:
@@ -109,6 +117,8 @@ def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     request = parse_poll(head, tail, version)
     if request is None or request.session_epoch not in FULL_SESSION_EPOCHS:
         return None
+    if request.replica_id >= 0 and request.session_epoch != NO_SESSION_EPOCH:
+        return None
     topic, index, leader_epoch, _, fetched_epoch, start, most, _ = request.partitions[0]
     spec = _spec_of(request, version)
     answers = None
@@ -137,6 +147,12 @@ def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Pol
     return True
 
 
+def _is_in_session(frame: memoryview, position: int) -> bool:
+    """Whether the request goes on with a session: each has another epoch, so that none is worth remembering."""
+    (session_epoch,) = _unpack_int32(frame, position + 17)  # behind three numbers, the isolation level and the id
+    return bool(session_epoch > 0)
+
+
 def _spec_of(request: ParsedFetchRequest, version: int) -> FetchSpec:
     return FetchSpec(
         BrokerId(request.replica_id),
@@ -147,13 +163,14 @@ def _spec_of(request: ParsedFetchRequest, version: int) -> FetchSpec:
         request.isolation_level == READ_COMMITTED,
         request.rack_id,
         request.replica_id < 0 and version >= RACKS_FROM,
+        *((request.session_id, request.session_epoch) if request.replica_id >= 0 and version >= 7 else ()),
     )
 
 
 class _Answer:
     """What the answer of one fetch needs later."""
 
-    __slots__ = ("answers", "asked", "is_read_committed", "refused", "services", "slot", "version")
+    __slots__ = ("answers", "asked", "is_read_committed", "refused", "services", "session_id", "slot", "version")
 
     def __init__(
         self,
@@ -162,12 +179,14 @@ class _Answer:
         version: int,
         is_read_committed: bool,
         answers: PollAnswers | None = None,
+        session_id: int = 0,
     ) -> None:
         self.services = services
         self.slot = slot
         self.version = version
         self.is_read_committed = is_read_committed
         self.answers = answers
+        self.session_id = session_id
         self.asked: list[FetchRequestPartition] = []
         """From v13 on: the entries of the request."""
         self.refused: dict[int, KafkaError] = {}
@@ -234,13 +253,25 @@ class _Answer:
             slot.count_errors(outcome.error.code for outcome in failed if outcome.error is not None)
             leaders = (outcome.current_leader for outcome in failed)
             endpoints = node_endpoints(self.services.metadata.image, slot.listener_name, leaders)
-        slot.fill(*encode_fetch_response(slot.correlation_id, self.version, partitions, node_endpoints=endpoints))
+        slot.fill(
+            *encode_fetch_response(
+                slot.correlation_id,
+                self.version,
+                partitions,
+                session_id=self.session_id,
+                node_endpoints=endpoints,
+            )
+        )
 
     def _with_refused(self, outcomes: list[FetchOutcome]) -> list[FetchOutcome]:
         tried = iter(outcomes)
         merged = []
+        if self.session_id:  # its outcomes are of what has changed, in no order of the request
+            merged.extend(outcomes)
         for position, asked in enumerate(self.asked):
             error = self.refused.get(position)
+            if error is None and self.session_id:
+                continue
             if error is None:
                 merged.append(next(tried))
             else:

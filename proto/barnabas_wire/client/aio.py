@@ -121,10 +121,13 @@ class AioConnection(asyncio.BufferedProtocol):
         min_bytes: int,
         max_bytes: int,
         isolation_level: int = 0,
+        session_id: int = 0,
+        session_epoch: int = -1,
         timeout_s: float | None,
     ) -> ParsedFetchResponse:
-        """One sessionless fetch over the hand-written codec; records are slices of the response, never copied.
+        """One fetch over the hand-written codec; records are slices of the response, never copied.
 
+        session_id, session_epoch: of a fetch session (KIP-227); none unless given.
         timeout_s: None leaves it to the caller to cancel.
         """
         if version is None:
@@ -140,6 +143,8 @@ class AioConnection(asyncio.BufferedProtocol):
             min_bytes=min_bytes,
             max_bytes=max_bytes,
             isolation_level=isolation_level,
+            session_id=session_id,
+            session_epoch=session_epoch,
         )
         future: asyncio.Future[memoryview] = self._loop.create_future()
         self._write(self._state.request_raw(ApiKey.FETCH, version, body, future))

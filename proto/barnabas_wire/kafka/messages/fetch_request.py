@@ -218,11 +218,16 @@ def encode_fetch_request(
     max_bytes: int,
     isolation_level: int = 0,
     rack_id: str = "",
+    session_id: int = 0,
+    session_epoch: int = -1,
 ) -> None:
-    """Append the body of a sessionless FetchRequest, v4 to v18. Partitions of one topic must stand together."""
+    """Append the body of a FetchRequest, v4 to v18. Partitions of one topic must stand together.
+
+    session_id, session_epoch: from version 7 on (KIP-227); 0 and -1 ask outside any session. None is forgotten.
+    """
     if version >= 15 and len(partitions) == 1 and replica_id >= 0 and not rack_id:
         topic, index, leader_epoch, offset, fetched_epoch, start, most, flushed = partitions[0]
-        for_all = (max_wait_ms, min_bytes, max_bytes, isolation_level, 0, -1, 2, topic, 2)
+        for_all = (max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, 2, topic, 2)
         one = (index, leader_epoch, offset, fetched_epoch, start, most)
         if flushed < 0:
             out += _pack_one_request(*for_all, *one, *_ONE_REQUEST_COUNTS)
@@ -234,7 +239,7 @@ def encode_fetch_request(
     head: list[int] = [replica_id] if version < 15 else []
     head += max_wait_ms, min_bytes, max_bytes, isolation_level
     if version >= 7:
-        head += 0, -1  # session id 0, epoch -1: a full fetch outside any session
+        head += session_id, session_epoch
     out += REQUEST_HEAD[version].pack(*head)
     groups = by_topic(partitions)
     out += write_uvarint(len(groups) + 1) if is_flexible else pack_int32(len(groups))
