@@ -6,7 +6,7 @@ Invariants: the systems take turns within a round and change order from one to t
 Read next:  rows.py, measure.py.
 
     python -m tests.bench.peer [--rows PREFIX …] [--rounds 3] [--warm-up SECONDS] [--json FILE] [--picture FILE]
-                               [--directory DIR] [--list]
+                               [--directory DIR] [--list] [--show FILE]
 
 Where Maven does not fetch Apache Kafka, Barnabas's rows are measured alone. Both clusters run all the time, three combined
 nodes each: the idle one costs the other's row a few hundredths of a core.
@@ -56,7 +56,7 @@ def run(rows: Sequence[RowSpec], rounds: int, warm_up_s: float, directory: Path,
     with running(directory, with_kafka=THEIRS in names) as systems:
         if warm_up_s:
             for system in systems:
-                measure.warm(system, directory, warm_up_s if system.name == THEIRS else min(3, warm_up_s))
+                measure.warm(system, directory, warm_up_s if system.name == THEIRS else min(5, warm_up_s))
         for row in rows:
             for system in systems:
                 system.add_idle(row.idle_partitions)
@@ -93,12 +93,18 @@ def main() -> int:
         "--rows", nargs="*", default=[], metavar="PREFIX", help="rows whose names begin so; default all"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm-up", type=float, default=40.0, metavar="SECONDS", help="of Kafka, before its first row")
+    parser.add_argument(
+        "--warm-up", type=float, default=150.0, metavar="SECONDS", help="of Kafka's CPU time, before its first row"
+    )
     parser.add_argument("--json", type=Path, help="write all rounds here")
     parser.add_argument("--picture", type=Path, help="draw the ratios here (.png, .svg)")
     parser.add_argument("--directory", type=Path, help="where the brokers keep their files; default a temporary one")
     parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of a --json file and end")
     options = parser.parse_args()
+    if options.show is not None:
+        print(Results.from_json(options.show.read_text(encoding="utf-8")).table())
+        return 0
     if options.list:
         print("\n".join(row.name for row in ROWS))
         return 0

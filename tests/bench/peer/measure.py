@@ -83,21 +83,23 @@ def client_alone(row: RowSpec) -> dict[str, float]:
     return {figure: value for figure, value in _latency_figures(said).items() if figure.endswith(" ms")}
 
 
-def warm(system: System, directory: Path, seconds: float) -> None:
+def warm(system: System, directory: Path, cpu_seconds: float) -> None:
     """Have the hot paths compiled, where a system compiles: produce of both kinds, replication, fetch.
 
-    At least so long, and until a small record costs no less than it did the time before; three times as long at most.
+    For so much CPU time of its own, as a compiler on a busy machine gets little in a minute, and until a small record costs no
+    less than it did the time before; twice as long at most.
     """
-    began = time.monotonic()
+    before = cpu_s(system.cluster.pids())
     rows = [
         RowSpec(name="", kind=Kind.THROUGHPUT),
         RowSpec(name="", kind=Kind.THROUGHPUT, load=Load(MIB, MIB), has_lz4=True),
         RowSpec(name="", kind=Kind.FETCH, load=Load(KIB, MIB), replicas=1),
         RowSpec(name="", kind=Kind.LATENCY, rate=200),
-        RowSpec(name="", kind=Kind.LATENCY, rate=500),
     ]
     costs: list[float] = []
-    while (spent := time.monotonic() - began) < seconds or (spent < 3 * seconds and not is_settled(costs)):
+    while (spent := cpu_s(system.cluster.pids()) - before) < cpu_seconds or (
+        spent < 2 * cpu_seconds and not is_settled(costs)
+    ):
         for row in rows:
             seen = measure(system, row, directory)
         costs.append(seen["CPU ms/record"])

@@ -41,13 +41,13 @@ STRETCHES = (
     Stretch("leader: checked and appended", False),
     Stretch("leader: end of the turn (drain)", True),
     Stretch("leader: written", False),
-    Stretch("leader: HW looked at, parked fetches woken", False),
+    Stretch("leader: HW looked at, parked fetch woken or next one awaited", False),
     Stretch("leader: read for the slower follower, answer made", False),
     Stretch("leader: end of the turn (flush)", True),
     Stretch("leader's socket to the slower follower's loop", True),
     Stretch("follower: answer parsed, fetcher's task woken", False),
     Stretch("follower: appended and written", False),
-    Stretch("follower: next fetch made and sent", False),
+    Stretch("follower: flushed if durable, next fetch made", False),
     Stretch("follower's socket to the leader's loop", True),
     Stretch("leader: fetch parsed, HW moved", False),
     Stretch("leader: produce released, answer made", False),
@@ -86,15 +86,15 @@ class Timeline:
 def follow(journey: Journey, leader: Timeline, followers: Sequence[Timeline]) -> list[int] | None:
     """The times at which the stretches of a record end, its start first; None where the marks do not tell."""
     try:
-        received = leader.next("listener receives", journey.sent)
-        asked = leader.next("append asked", received)
+        asked = leader.next("append asked", journey.sent)
+        received = leader.last("listener receives", asked)
         appended = leader.next("leader appended", asked)
         writing = leader.next("write begins", appended)
         written = leader.next("write ends", writing)
-        woken = leader.next("parked fetches woken", written)
-        came = max((_fetched_on(follower, woken) for follower in followers), key=itemgetter(-1))
+        came = max((_fetched_on(follower, written) for follower in followers), key=itemgetter(-1))
         sent = leader.last("answer sent", came[0])
         filled = leader.last(FETCH, sent)
+        woken = _woken(leader, written, filled)
         moved = leader.next("HW set", came[-1])
         heard = leader.last("listener receives", moved)
         released = leader.next(PRODUCE, moved)
@@ -109,11 +109,17 @@ def follow(journey: Journey, leader: Timeline, followers: Sequence[Timeline]) ->
     return times if times == sorted(times) else None
 
 
+def _woken(leader: Timeline, written: int, filled: int) -> int:
+    """When the leader took up a follower's fetch: parked ones are woken, one that comes later finds the record there."""
+    taken_up = [leader.last(name, filled) for name in ("parked fetches woken", "listener receives")]
+    return max([when for when in taken_up if when >= written], default=written)
+
+
 def _fetched_on(follower: Timeline, after: int) -> tuple[int, ...]:
-    """When a follower does what with the data that the leader sends after that time, up to its next fetch."""
-    received = follower.next("fetcher receives", after)
-    taken = follower.next("answer taken in", received)
-    appended = follower.next("follower appended", taken)
+    """When a follower does what with the data that the leader has written at that time, up to its next fetch."""
+    appended = follower.next("follower appended", after)
+    taken = follower.last("answer taken in", appended)
+    received = follower.last("fetcher receives", taken)
     written = follower.next("write ends", appended)
     return received, taken, written, follower.next("fetch sent", written)
 

@@ -90,6 +90,15 @@ def test_the_slower_follower_decides_and_the_stretches_add_up() -> None:
     assert len(found.table().splitlines()) == 2 + len(STRETCHES) + 3
 
 
+def test_a_follower_that_was_not_parked_finds_the_record_with_its_next_fetch() -> None:
+    late = (*(mark for mark in LEADER if mark[1] != "parked fetches woken"), (85, "listener receives"))
+    marks = {1: shifted(late, 0), 2: shifted(FOLLOWER, 95), 3: shifted(FOLLOWER, 140)}
+    found = trace([Journey(0, 300)], marks | {1: [(-1, "parked fetches woken"), *marks[1]]}, leader_id=1)
+    spent = {line.stretch.name: round(line.p50_us * 1000) for line in found.lines}
+    assert spent["leader: HW looked at, parked fetch woken or next one awaited"] == 35
+    assert spent["leader: read for the slower follower, answer made"] == 5
+
+
 def test_a_record_whose_marks_are_not_all_there_is_left_out_and_counted() -> None:
     marks = {1: shifted(LEADER, 0), 2: shifted(FOLLOWER, 95), 3: shifted(FOLLOWER, 140)}
     found = trace([Journey(0, 300), Journey(10_000, 10_300)], marks, leader_id=1)
