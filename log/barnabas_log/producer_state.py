@@ -12,7 +12,7 @@ Layout of <offset>.snapshot, the state of the producers just before that offset 
     6   4 number of entries
     then per producer, 46 bytes: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32
     (last offset - first offset of that batch), timestamp i64, coordinator epoch i32 (-1), first offset of the current
-    transaction i64 (-1).
+    transaction i64 (-1 where none is open).
 It holds only the newest batch of each producer, as Kafka's. A crash may leave a cut one: the CRC shows it, an older serves.
 
 Not obvious: after a restart from a snapshot a repeat of the batch before the newest is reported as out of order, as in Kafka;
@@ -77,7 +77,7 @@ class ProducerEntry:
 
     @property
     def last(self) -> ProducerBatch:
-        """Its newest batch; an entry always has one."""
+        """Its newest batch; an entry always has one, of sequence -1 and NO_OFFSET where a marker alone is known."""
         return self.batches[-1]
 
 
@@ -86,6 +86,10 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
+        self.open_transactions: dict[int, Offset] = {}
+        """First offset of each open transaction, by producer id."""
+        self._marked_end = Offset(0)
+        """Below it a marker may lie: what was open before that one is not remembered."""
         self.end_offset = Offset(0)
         """The state covers every batch below this offset."""
         self.unread: tuple[Offset, ...] = ()
@@ -147,8 +151,24 @@ class ProducerState:
             ProducerBatch((first_sequence + offset_delta) & SEQUENCE_MAX, last_offset, offset_delta, timestamp_ms)
         )
 
+    def note_transactional(self, producer_id: int, first_offset: Offset) -> None:
+        """A batch of a transaction was appended: the first one opens it."""
+        self.open_transactions.setdefault(producer_id, first_offset)
+
+    def end_transaction(self, *, producer_id: int, epoch: int, offset: Offset, timestamp_ms: int) -> None:
+        """A marker was appended at `offset`. Its epoch becomes the producer's, whose sequences then start at 0 (KIP-890)."""
+        self.open_transactions.pop(producer_id, None)
+        self._marked_end = max(self._marked_end, Offset(offset + 1))
+        entry = self._producers.get(producer_id)
+        if entry is None or entry.epoch < epoch:
+            entry = self._producers[producer_id] = ProducerEntry(producer_id, epoch)
+            entry.batches.append(ProducerBatch(-1, NO_OFFSET, 0, timestamp_ms))
+
     def truncate_to(self, offset: Offset) -> bool:
         """Forget the batches at `offset` and later; False if what is left cannot be known without replaying the log."""
+        if self._marked_end > offset and self._producers:
+            return False  # which transaction a marker that goes had ended is not remembered
+        self.open_transactions = {each: first for each, first in self.open_transactions.items() if first < offset}
         if not any(entry.batches[-1].last_offset >= offset for entry in self._producers.values()):
             self.end_offset = min(self.end_offset, offset)
             return True
@@ -168,7 +188,9 @@ class ProducerState:
         expired = []
         for entry in self._producers.values():
             end = entry.batches[-1].last_offset
-            if entry.seen_end != end:
+            if entry.producer_id in self.open_transactions:
+                continue
+            if entry.seen_end != end or entry.seen_ms < 0:
                 entry.seen_end, entry.seen_ms = end, now_ms
             elif now_ms - entry.seen_ms >= expiration_ms:
                 expired.append(entry.producer_id)
@@ -184,6 +206,8 @@ class ProducerState:
     def clear(self, end_offset: Offset) -> None:
         """Forget all."""
         self._producers.clear()
+        self.open_transactions.clear()
+        self._marked_end = Offset(0)
         self.end_offset = end_offset
 
     def encode(self) -> bytes:
@@ -200,7 +224,7 @@ class ProducerState:
                         last.offset_delta,
                         last.timestamp_ms,
                         -1,
-                        -1,
+                        self.open_transactions.get(entry.producer_id, NO_OFFSET),
                     )
                     for entry in self._producers.values()
                     for last in (entry.last,)
@@ -222,11 +246,15 @@ class ProducerState:
         if crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
             raise CorruptCheckpoint("the producer snapshot's checksum or length is wrong")
         state = cls()
-        state.end_offset = end_offset
-        for producer_id, epoch, sequence, offset, delta, timestamp_ms, _, _ in _ENTRY.iter_unpack(body[_COUNT.size :]):
+        state.end_offset = state._marked_end = end_offset
+        for producer_id, epoch, sequence, offset, delta, timestamp_ms, _, first in _ENTRY.iter_unpack(
+            body[_COUNT.size :]
+        ):
             entry = ProducerEntry(producer_id, epoch)
             entry.batches.append(ProducerBatch(sequence, offset, delta, timestamp_ms))
             state._producers[producer_id] = entry
+            if first >= 0:
+                state.open_transactions[producer_id] = Offset(first)
         return state
 
 

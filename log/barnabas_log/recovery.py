@@ -51,7 +51,15 @@ from barnabas_log.segment import (
 )
 from barnabas_log.segments import Segments
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
-from barnabas_wire.records.batch import CRC_START, HEADER, HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch
+from barnabas_wire.records.batch import (
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    CorruptBatch,
+)
 from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.tuples import new_tuple
 
@@ -182,6 +190,16 @@ def replay_producers(state: ProducerState, segments: Sequence[LogSegment], *, en
 
 def note_producer(state: ProducerState, header: BatchHeader) -> None:
     """Add an appended batch to the producer state."""
+    if header.attributes & TRANSACTIONAL_FLAG and header.producer_id >= 0:
+        if header.is_control:
+            state.end_transaction(
+                producer_id=header.producer_id,
+                epoch=header.producer_epoch,
+                offset=header.last_offset,
+                timestamp_ms=header.max_timestamp_ms,
+            )
+            return
+        state.note_transactional(header.producer_id, header.base_offset)
     if header.producer_id >= 0 and header.base_sequence >= 0:
         state.update(
             producer_id=header.producer_id,

@@ -100,7 +100,7 @@ def _described(index: int, partition: Partition) -> PartitionResponse:
                 last_sequence=entry.last.last_sequence,
                 last_timestamp=entry.last.timestamp_ms,
                 coordinator_epoch=-1,
-                current_txn_start_offset=-1,
+                current_txn_start_offset=partition.log.producers.open_transactions.get(entry.producer_id, -1),
             )
             for entry in partition.log.producers
         ],
