@@ -41,10 +41,16 @@ class InvalidTimestamp(KafkaError):
     code = ErrorCode.INVALID_TIMESTAMP
 
 
-class TransactionsNotServed(KafkaError):
-    """A transactional batch: accepting it as plain data would break the promise it was sent under."""
+class InvalidTransactionState(KafkaError):
+    """A batch and the producer's transaction do not go together: it is not verified, or the batch is not of it."""
 
     code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionCoordinatorFenced(KafkaError):
+    """A marker from a transaction coordinator that another has replaced."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class OutOfOrderSequence(KafkaError):

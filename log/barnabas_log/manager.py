@@ -644,7 +644,9 @@ class LogManager:
         opening = partial(LogSegment.open, self._disk, log.directory, config=log.config, now_ms=self._clock_ms())
         bases, doubted_from = log.base_offsets, log.doubted_from
         try:
-            state = await self._disk.run(_read_producers, self._disk, log.directory, bases, opening, end, doubted_from)
+            state = await self._disk.run(
+                _read_producers, self._disk, log.directory, bases, opening, end, log.high_watermark, doubted_from
+            )
         except FileNotFoundError:  # retention took a segment
             return False
         except OSError as error:
@@ -775,13 +777,16 @@ def _read_producers(
     bases: Sequence[Offset],
     opening: Callable[[Offset], LogSegment],
     end_offset: Offset,
+    high_watermark: Offset,
     doubted_from: Offset,
 ) -> ProducerState:
     """Producer state at `end_offset` from files of its own, so that a disk thread may read while the log goes on. Raises OSError."""
     segments: list[LogSegment] = []
     try:
         segments.extend(opening(base_offset) for base_offset in bases)
-        return load_producers(disk, directory, segments, end_offset=end_offset, doubted_from=doubted_from)
+        return load_producers(
+            disk, directory, segments, end_offset=end_offset, high_watermark=high_watermark, doubted_from=doubted_from
+        )
     finally:
         for segment in segments:
             segment.close()

@@ -1,7 +1,8 @@
-"""What idempotent producers have written: epoch and the last five batches of each, so that a retry is not a second write.
+"""What producers have written: epoch and the last five batches of each, so that a retry is not a second write, and their transactions.
 
 May touch:  the Disk it is given, for snapshots.   Must not touch: clocks, segments.
-Invariants: per (producer id, epoch) sequences have no gap and no repeat; the state is what replaying the log gives.
+Invariants: per (producer id, epoch) sequences have no gap and no repeat; the state is what replaying the log gives; a transaction is
+            open from its first record to its marker, and unstable until the marker is committed.
 Read next:  unified_log.py, which asks before an append and reports after it; recovery.py, which replays.
 
 Five is a constant of the protocol: a client has at most five requests in flight (KIP-98).
@@ -11,12 +12,16 @@ Layout of <offset>.snapshot, the state of the producers just before that offset 
     2   4 CRC-32C of byte 6 to the end
     6   4 number of entries
     then per producer, 46 bytes: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32
-    (last offset - first offset of that batch), timestamp i64, coordinator epoch i32 (-1), first offset of the current
-    transaction i64 (-1 where none is open).
+    (last offset - first offset of that batch), timestamp i64, coordinator epoch i32 of its last marker (-1 without one), first
+    offset of the open transaction i64 (-1 without one). A producer of which only a marker is known has -1 for sequence and offset.
 It holds only the newest batch of each producer, as Kafka's. A crash may leave a cut one: the CRC shows it, an older serves.
 
 Not obvious: after a restart from a snapshot a repeat of the batch before the newest is reported as out of order, as in Kafka;
 leadership has moved to a replica that knows all five by then.
+
+Transactions (KIP-98, KIP-890). The first transactional record of a producer opens one, its marker ends it. The last stable offset is
+where the first one begins that is open, or whose marker is not below the high watermark: whether that one was committed may yet
+change. A record that would open one is first verified with its coordinator, or a late one could join the next transaction.
 """
 
 from __future__ import annotations
@@ -26,8 +31,15 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.disk import Disk
-from barnabas_log.errors import CorruptCheckpoint, InvalidProducerEpoch, OutOfOrderSequence
+from barnabas_log.errors import (
+    CorruptCheckpoint,
+    InvalidProducerEpoch,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.crc32c import crc32c
 
@@ -64,12 +76,27 @@ class ProducerBatch(NamedTuple):
 class ProducerEntry:
     """One producer's state in one partition."""
 
-    __slots__ = ("batches", "epoch", "producer_id", "seen_end", "seen_ms")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "marker_ms",
+        "producer_id",
+        "seen_end",
+        "seen_ms",
+        "transaction_start",
+    )
 
     def __init__(self, producer_id: int, epoch: int) -> None:
         self.producer_id = producer_id
         self.epoch = epoch
         self.batches: deque[ProducerBatch] = deque(maxlen=BATCHES_PER_PRODUCER_MAX)
+        self.coordinator_epoch = -1
+        """Of the coordinator that wrote its last marker."""
+        self.transaction_start = NO_OFFSET
+        """Offset of the first record of its open transaction; NO_OFFSET without one."""
+        self.marker_ms = -1
+        """Time of its last marker."""
         self.seen_end = NO_OFFSET
         """Last offset of its newest batch when `expire` last looked, and"""
         self.seen_ms = -1
@@ -77,8 +104,25 @@ class ProducerEntry:
 
     @property
     def last(self) -> ProducerBatch:
-        """Its newest batch; an entry always has one, of sequence -1 and NO_OFFSET where a marker alone is known."""
-        return self.batches[-1]
+        """Its newest batch; one of sequence -1 where only a marker is known of it."""
+        return self.batches[-1] if self.batches else ProducerBatch(-1, NO_OFFSET, 0, self.marker_ms)
+
+
+class EndedTransaction(NamedTuple):
+    """A transaction whose marker is in the log, and perhaps not below the high watermark."""
+
+    first_offset: Offset
+    marker_offset: Offset
+
+
+class VerificationGuard:
+    """That a producer's transaction is being verified, or was; a marker in between makes it worthless (KIP-890)."""
+
+    __slots__ = ("epoch", "is_confirmed")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.is_confirmed = False
 
 
 class ProducerState:
@@ -87,9 +131,16 @@ class ProducerState:
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
         self.open_transactions: dict[int, Offset] = {}
-        """First offset of each open transaction, by producer id."""
-        self._marked_end = Offset(0)
-        """Below it a marker may lie: what was open before that one is not remembered."""
+        """First offset of each open transaction, by producer id, rising."""
+        self.ended: deque[EndedTransaction] = deque()
+        """Those whose marker is not known to be below the high watermark."""
+        self.aborted: list[AbortedTransaction] = []
+        """Those that a replay has met, since `begin_offset`."""
+        self.begin_offset = Offset(0)
+        """Where the replay began that made the state."""
+        self._last_transactional = NO_OFFSET
+        """The newest batch or marker of a transaction; a cut at or below it makes the state worthless."""
+        self._guards: dict[int, VerificationGuard] = {}
         self.end_offset = Offset(0)
         """The state covers every batch below this offset."""
         self.unread: tuple[Offset, ...] = ()
@@ -104,6 +155,119 @@ class ProducerState:
     def get(self, producer_id: int) -> ProducerEntry | None:
         """State of one producer."""
         return self._producers.get(producer_id)
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether any producer here is known to have written transactions."""
+        return self._last_transactional != NO_OFFSET
+
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """Where the first transaction begins whose outcome may still change; None where there is none."""
+        first = next(iter(self.open_transactions.values()), None)
+        for ended in self.ended:
+            if first is None or ended.first_offset < first:
+                first = ended.first_offset
+        return first
+
+    def note_high_watermark(self, offset: Offset) -> None:
+        """Markers below `offset` are committed."""
+        ended = self.ended
+        while ended and ended[0].marker_offset < offset:
+            ended.popleft()
+
+    # -- verification (KIP-890) --------------------------------------------------------------------------------------
+
+    def needs_verification(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transactional batch of that producer would open a transaction that is not verified."""
+        if producer_id in self.open_transactions:
+            return False
+        guard = self._guards.get(producer_id)
+        return guard is None or not guard.is_confirmed or guard.epoch != epoch
+
+    def begin_verification(self, producer_id: int, epoch: int) -> VerificationGuard:
+        """The guard of a verification that begins; one for all that are under way for the producer's epoch."""
+        guard = self._guards.get(producer_id)
+        if guard is None or guard.epoch < epoch:
+            guard = self._guards[producer_id] = VerificationGuard(epoch)
+        return guard
+
+    def confirm(self, producer_id: int, guard: VerificationGuard) -> bool:
+        """The coordinator says that the partition is in the transaction; returns whether that still counts: no marker came since."""
+        guard.is_confirmed = self._guards.get(producer_id) is guard
+        return guard.is_confirmed
+
+    # -- batches -----------------------------------------------------------------------------------------------------
+
+    def check_transactional(self, *, producer_id: int, epoch: int, is_transactional: bool) -> None:
+        """Judge a producer's batch, beside `check`. Raises InvalidTransactionState."""
+        if not is_transactional:
+            if producer_id in self.open_transactions:
+                raise InvalidTransactionState(
+                    f"producer {producer_id} has an open transaction here, and the batch is not of it"
+                )
+        elif self.needs_verification(producer_id, epoch):
+            raise InvalidTransactionState(
+                f"this partition is not known to be in the transaction of producer {producer_id}, epoch {epoch}"
+            )
+
+    def check_marker(self, *, producer_id: int, epoch: int, coordinator_epoch: int, bumps_epoch: bool) -> None:
+        """Judge a marker before its append. bumps_epoch: its transaction ends with a higher epoch (transaction.version 2).
+
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced.
+        """
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            return
+        if epoch < entry.epoch or (bumps_epoch and epoch == entry.epoch and entry.transaction_start != NO_OFFSET):
+            raise InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the marker {epoch}")
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"the marker is from coordinator epoch {coordinator_epoch}, epoch {entry.coordinator_epoch} was here already"
+            )
+
+    def end_transaction(
+        self,
+        *,
+        producer_id: int,
+        epoch: int,
+        coordinator_epoch: int,
+        offset: Offset,
+        timestamp_ms: int,
+        is_commit: bool,
+    ) -> AbortedTransaction | None:
+        """A marker was appended at `offset`; returns the transaction where it aborted one."""
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerEntry(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        entry.coordinator_epoch, entry.marker_ms = coordinator_epoch, timestamp_ms
+        self._last_transactional = offset
+        self._guards.pop(producer_id, None)
+        first = self.open_transactions.pop(producer_id, None)
+        entry.transaction_start = NO_OFFSET
+        if first is None:
+            return None
+        open_since = next(iter(self.open_transactions.values()), None)
+        self.ended.append(EndedTransaction(first, offset))
+        if is_commit:
+            return None
+        return AbortedTransaction(producer_id, first, offset, offset + 1 if open_since is None else open_since)
+
+    def begin_transaction(self, *, producer_id: int, epoch: int, first_offset: Offset, last_offset: Offset) -> None:
+        """A transactional batch of data was appended."""
+        entry = self._producers.get(producer_id)
+        if entry is None:
+            entry = self._producers[producer_id] = ProducerEntry(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
+        self._last_transactional = last_offset
+        if entry.transaction_start == NO_OFFSET:
+            entry.transaction_start = self.open_transactions[producer_id] = first_offset
+            self._guards.pop(producer_id, None)
 
     def check(self, *, producer_id: int, epoch: int, first_sequence: int, record_count: int) -> ProducerBatch | None:
         """Judge a batch before its append: None to append it, or the batch that it repeats.
@@ -122,7 +286,7 @@ class ProducerState:
                     f"producer {producer_id} starts epoch {epoch} with sequence {first_sequence} instead of 0"
                 )
             return None
-        expected = (entry.batches[-1].last_sequence + 1) & SEQUENCE_MAX
+        expected = (entry.batches[-1].last_sequence + 1) & SEQUENCE_MAX if entry.batches else 0
         if first_sequence == expected:
             return None
         last_sequence = (first_sequence + record_count - 1) & SEQUENCE_MAX
@@ -145,37 +309,26 @@ class ProducerState:
     ) -> None:
         """Remember an appended batch. On followers and in recovery nothing is judged: the leader has."""
         entry = self._producers.get(producer_id)
-        if entry is None or entry.epoch != epoch:
+        if entry is None:
             entry = self._producers[producer_id] = ProducerEntry(producer_id, epoch)
+        elif entry.epoch != epoch:
+            entry.epoch = epoch
+            entry.batches.clear()
         entry.batches.append(
             ProducerBatch((first_sequence + offset_delta) & SEQUENCE_MAX, last_offset, offset_delta, timestamp_ms)
         )
 
-    def note_transactional(self, producer_id: int, first_offset: Offset) -> None:
-        """A batch of a transaction was appended: the first one opens it."""
-        self.open_transactions.setdefault(producer_id, first_offset)
-
-    def end_transaction(self, *, producer_id: int, epoch: int, offset: Offset, timestamp_ms: int) -> None:
-        """A marker was appended at `offset`. Its epoch becomes the producer's, whose sequences then start at 0 (KIP-890)."""
-        self.open_transactions.pop(producer_id, None)
-        self._marked_end = max(self._marked_end, Offset(offset + 1))
-        entry = self._producers.get(producer_id)
-        if entry is None or entry.epoch < epoch:
-            entry = self._producers[producer_id] = ProducerEntry(producer_id, epoch)
-            entry.batches.append(ProducerBatch(-1, NO_OFFSET, 0, timestamp_ms))
-
     def truncate_to(self, offset: Offset) -> bool:
         """Forget the batches at `offset` and later; False if what is left cannot be known without replaying the log."""
-        if self._marked_end > offset and self._producers:
-            return False  # which transaction a marker that goes had ended is not remembered
-        self.open_transactions = {each: first for each, first in self.open_transactions.items() if first < offset}
-        if not any(entry.batches[-1].last_offset >= offset for entry in self._producers.values()):
+        if offset <= self._last_transactional:
+            return False
+        if not any(entry.last.last_offset >= offset for entry in self._producers.values()):
             self.end_offset = min(self.end_offset, offset)
             return True
-        if any(entry.batches[0].last_offset >= offset for entry in self._producers.values()):
+        if any(entry.batches and entry.batches[0].last_offset >= offset for entry in self._producers.values()):
             return False  # nothing of this epoch is left in memory: there may be older batches, or an older epoch
         for entry in self._producers.values():
-            while entry.batches[-1].last_offset >= offset:
+            while entry.last.last_offset >= offset:
                 entry.batches.pop()
         self.end_offset = min(self.end_offset, offset)
         return True
@@ -187,8 +340,8 @@ class ProducerState:
         """
         expired = []
         for entry in self._producers.values():
-            end = entry.batches[-1].last_offset
-            if entry.producer_id in self.open_transactions:
+            end = entry.last.last_offset
+            if entry.transaction_start != NO_OFFSET:
                 continue
             if entry.seen_end != end or entry.seen_ms < 0:
                 entry.seen_end, entry.seen_ms = end, now_ms
@@ -196,19 +349,23 @@ class ProducerState:
                 expired.append(entry.producer_id)
         for producer_id in expired:
             del self._producers[producer_id]
+            self._guards.pop(producer_id, None)
         return len(expired)
 
     def date_by_records(self) -> None:
         """Take the time of its newest records for when each was last seen: a start knows no better."""
         for entry in self._producers.values():
-            _, entry.seen_end, _, entry.seen_ms = entry.batches[-1]
+            _, entry.seen_end, _, entry.seen_ms = entry.last
 
     def clear(self, end_offset: Offset) -> None:
         """Forget all."""
         self._producers.clear()
         self.open_transactions.clear()
-        self._marked_end = Offset(0)
-        self.end_offset = end_offset
+        self.ended.clear()
+        self.aborted.clear()
+        self._guards.clear()
+        self._last_transactional = NO_OFFSET
+        self.begin_offset = self.end_offset = end_offset
 
     def encode(self) -> bytes:
         """Content of a snapshot file at end_offset."""
@@ -223,8 +380,8 @@ class ProducerState:
                         last.last_offset,
                         last.offset_delta,
                         last.timestamp_ms,
-                        -1,
-                        self.open_transactions.get(entry.producer_id, NO_OFFSET),
+                        entry.coordinator_epoch,
+                        entry.transaction_start,
                     )
                     for entry in self._producers.values()
                     for last in (entry.last,)
@@ -246,15 +403,22 @@ class ProducerState:
         if crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
             raise CorruptCheckpoint("the producer snapshot's checksum or length is wrong")
         state = cls()
-        state.end_offset = state._marked_end = end_offset
-        for producer_id, epoch, sequence, offset, delta, timestamp_ms, _, first in _ENTRY.iter_unpack(
+        state.begin_offset = state.end_offset = end_offset
+        for producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, start in _ENTRY.iter_unpack(
             body[_COUNT.size :]
         ):
-            entry = ProducerEntry(producer_id, epoch)
-            entry.batches.append(ProducerBatch(sequence, offset, delta, timestamp_ms))
-            state._producers[producer_id] = entry
-            if first >= 0:
-                state.open_transactions[producer_id] = Offset(first)
+            entry = state._producers[producer_id] = ProducerEntry(producer_id, epoch)
+            entry.coordinator_epoch, entry.transaction_start = coordinator_epoch, Offset(start)
+            if offset >= 0:
+                entry.batches.append(ProducerBatch(sequence, offset, delta, timestamp_ms))
+            else:
+                entry.marker_ms = timestamp_ms
+            if coordinator_epoch >= 0 or start >= 0:
+                state._last_transactional = Offset(end_offset - 1)
+        started = sorted(
+            (entry.transaction_start, entry.producer_id) for entry in state if entry.transaction_start >= 0
+        )
+        state.open_transactions = {producer_id: start for start, producer_id in started}
         return state
 
 

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransaction, AbortedTransactions
 from barnabas_log.batch_run import is_below_next
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE
 from barnabas_log.cleaner.swap import finish_swaps
@@ -51,15 +52,18 @@ from barnabas_log.segment import (
 )
 from barnabas_log.segments import Segments
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
+from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.records.batch import (
     CRC_START,
     HEADER,
     HEADER_BYTES,
     MAGIC,
-    TRANSACTIONAL_FLAG,
     BatchHeader,
+    Buffer,
     CorruptBatch,
+    iterate_records,
 )
+from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_transaction_end
 from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.tuples import new_tuple
 
@@ -84,6 +88,7 @@ class RecoveredLog(NamedTuple):
     segments: Segments
     leader_epochs: LeaderEpochs
     producers: ProducerState
+    aborted: AbortedTransactions
     log_start_offset: Offset
     log_end_offset: Offset
     report: RecoveryReport
@@ -99,6 +104,7 @@ def recover_log(
     now_ms: int,
     recovery_point: Offset,
     log_start_offset: Offset,
+    high_watermark: Offset,
     is_clean_shutdown: bool,
     keeps_damage: bool = True,
     may_have_gaps: bool = False,
@@ -141,25 +147,40 @@ def recover_log(
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
     _remove_spare_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
-    producers = load_producers(disk, directory, segments, end_offset=end_offset)
+    producers = load_producers(
+        disk, directory, segments, end_offset=end_offset, high_watermark=min(high_watermark, end_offset)
+    )
     producers.date_by_records()
+    bases = [segment.base_offset for segment in segments]
+    aborted = AbortedTransactions.load(disk, directory, bases, end_offset=end_offset)
+    aborted.correct(producers.begin_offset, producers.aborted, bases)
     damage = tuple(damage for segment in segments for damage in segment.damaged)
     if damage:
         logger.error(
             "%s: damaged below its recovery point %d: %s", directory, recovery_point, "; ".join(map(str, damage))
         )
-    return RecoveredLog(Segments(segments), epochs, producers, start_offset, end_offset, report, damage)
+    return RecoveredLog(Segments(segments), epochs, producers, aborted, start_offset, end_offset, report, damage)
 
 
 def load_producers(
-    disk: Disk, directory: str, segments: Sequence[LogSegment], *, end_offset: Offset, doubted_from: Offset = NO_OFFSET
+    disk: Disk,
+    directory: str,
+    segments: Sequence[LogSegment],
+    *,
+    end_offset: Offset,
+    high_watermark: Offset,
+    doubted_from: Offset = NO_OFFSET,
 ) -> ProducerState:
     """Producer state at `end_offset`: the newest snapshot not after it, and the batches since. Reads headers only.
 
+    high_watermark: a snapshot does not have the transactions whose markers are not below it, and readers must know those: where
+    there may be any, one from further down is used (Kafka takes the newest).
     doubted_from: snapshots after it may lack batches and are not used; NO_OFFSET trusts all.
     """
     newest = end_offset if doubted_from == NO_OFFSET else min(doubted_from, end_offset)
     state = load_newest_snapshot(disk, directory, at_or_before=newest)
+    if state.has_transactions and state.end_offset > high_watermark:
+        state = load_newest_snapshot(disk, directory, at_or_before=high_watermark)
     replay_producers(state, segments, end_offset=end_offset)
     return state
 
@@ -176,11 +197,14 @@ def replay_producers(state: ProducerState, segments: Sequence[LogSegment], *, en
             break
         try:
             start = segment.find(state.end_offset).position if state.end_offset > segment.base_offset else 0
-            for _, header in segment.headers(start):
+            for position, header in segment.headers(start):
                 if header.base_offset >= end_offset:
                     break
                 if header.base_offset >= state.end_offset:
-                    note_producer(state, header)
+                    batch = segment.file.read(position, header.size_bytes) if is_marker(header) else b""
+                    aborted = note_producer(state, header, batch)
+                    if aborted is not None:
+                        state.aborted.append(aborted)
         except CorruptBatch as error:
             # Rot below what was flushed. One damaged batch must not keep a broker and all its other logs from starting.
             logger.error("%s: %s; what producers wrote behind that is not known", segment.file.path, error)
@@ -188,19 +212,37 @@ def replay_producers(state: ProducerState, segments: Sequence[LogSegment], *, en
     state.end_offset = end_offset
 
 
-def note_producer(state: ProducerState, header: BatchHeader) -> None:
-    """Add an appended batch to the producer state."""
-    if header.attributes & TRANSACTIONAL_FLAG and header.producer_id >= 0:
-        if header.is_control:
-            state.end_transaction(
-                producer_id=header.producer_id,
-                epoch=header.producer_epoch,
-                offset=header.last_offset,
-                timestamp_ms=header.max_timestamp_ms,
-            )
-            return
-        state.note_transactional(header.producer_id, header.base_offset)
-    if header.producer_id >= 0 and header.base_sequence >= 0:
+def is_marker(header: BatchHeader) -> bool:
+    """Whether the batch may end a transaction: what it says is in its record."""
+    return header.is_control and header.producer_id >= 0
+
+
+def note_producer(state: ProducerState, header: BatchHeader, batch: Buffer = b"") -> AbortedTransaction | None:
+    """Add an appended batch to the producer state; `batch`: all of it, where it is a marker. Returns the transaction that it
+    aborts."""
+    if header.producer_id < 0:
+        return None
+    if header.is_control:
+        marker = _marker_in(batch, header)
+        if marker is None:
+            return None
+        coordinator_epoch, is_commit = marker
+        return state.end_transaction(
+            producer_id=header.producer_id,
+            epoch=header.producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            offset=header.last_offset,
+            timestamp_ms=header.max_timestamp_ms,
+            is_commit=is_commit,
+        )
+    if header.is_transactional:
+        state.begin_transaction(
+            producer_id=header.producer_id,
+            epoch=header.producer_epoch,
+            first_offset=header.base_offset,
+            last_offset=header.last_offset,
+        )
+    if header.base_sequence >= 0:
         state.update(
             producer_id=header.producer_id,
             epoch=header.producer_epoch,
@@ -209,6 +251,22 @@ def note_producer(state: ProducerState, header: BatchHeader) -> None:
             offset_delta=header.last_offset_delta,
             timestamp_ms=header.max_timestamp_ms,
         )
+    return None
+
+
+def _marker_in(batch: Buffer, header: BatchHeader) -> tuple[int, bool] | None:
+    """Coordinator epoch and whether it commits; None for a control batch that is no marker, or of which compaction left the header."""
+    try:
+        record = next(iterate_records(batch), None)
+        kind = None if record is None else decode_control_key(record.key or b"")
+        if record is None or kind not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+            return None
+        return decode_transaction_end(record.value or b""), kind == ControlRecordType.COMMIT
+    except MalformedMessage as error:
+        logger.error(
+            "the control batch at offset %d cannot be read, its transaction stays open: %s", header.base_offset, error
+        )
+        return None
 
 
 def rebuild_segment(
@@ -284,7 +342,7 @@ def _sweep(disk: Disk, directory: str) -> list[Offset]:
     known = {f"{base:020d}" for base in bases}
     for name in names:
         stem, dot, suffix = name.partition(".")
-        is_orphan_index = dot + suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX) and stem not in known
+        is_orphan_index = dot + suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem not in known
         if name.endswith((DELETED_SUFFIX, REPAIR_SUFFIX, ".tmp")) or is_orphan_index:
             disk.remove(f"{directory}/{name}")
     return bases
@@ -340,7 +398,8 @@ def _start_empty(
     producers = ProducerState()
     producers.clear(at)
     segment = LogSegment.create(disk, directory, at, config, now_ms=now_ms)
-    return RecoveredLog(Segments([segment]), epochs, producers, at, at, RecoveryReport(0, 0, False))
+    aborted = AbortedTransactions(disk, directory)
+    return RecoveredLog(Segments([segment]), epochs, producers, aborted, at, at, RecoveryReport(0, 0, False))
 
 
 def _check_clean(
@@ -489,5 +548,5 @@ def _cut_tail(segment: LogSegment) -> int:
 
 def _remove(disk: Disk, segment: LogSegment) -> None:
     segment.close()
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         disk.remove(segment_path(segment.directory, segment.base_offset, suffix))

@@ -117,10 +117,12 @@ def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool
         replay_producers(state, list(log.segments), end_offset=log.log_end_offset)
         if state.unread:
             return False
+        log.aborted.correct(state.begin_offset, state.aborted, log.base_offsets)
         log.remove_snapshots_after(log.doubted_from)
     except OSError as error:
         raise log.failed_by(error) from error
     state.date_by_records()
+    state.note_high_watermark(log.high_watermark)
     log.producers = state
     log.doubted_from = NO_OFFSET
     return True

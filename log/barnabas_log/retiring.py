@@ -56,6 +56,7 @@ def apply_retention(log: UnifiedLog, now_ms: int) -> int:
         raise log.failed_by(error) from error
     log.log_start_offset = max(log.log_start_offset, segments[0].base_offset)
     log.leader_epochs.truncate_from_start(log.log_start_offset)
+    log.aborted.forget_before(segments[0].base_offset)
     log.damage = tuple(damage for damage in log.damage if damage.end_offset > log.log_start_offset)
     log.listener.on_log_start_moved(log)
     return count

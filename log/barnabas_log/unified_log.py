@@ -34,6 +34,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.batch_run import BatchRun, read_run
 from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata, read_partition_metadata
 from barnabas_log.cleaner.swap import PendingSwap
@@ -68,12 +69,14 @@ from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
     BASE_OFFSET_FIELD,
+    BATCH_LENGTH_FIELD,
     CRC_START,
     LAST_OFFSET_DELTA_FIELD,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     PREFIX,
+    TRANSACTIONAL_FLAG,
     BatchHeader,
     Buffer,
     CorruptBatch,
@@ -215,6 +218,8 @@ class UnifiedLog:
         self.recovery_report: RecoveryReport = recovered.report
         self.leader_epochs = recovered.leader_epochs
         self.producers: ProducerState = recovered.producers
+        self.aborted = recovered.aborted
+        """Aborted transactions, for readers of committed records."""
         self.log_start_offset = recovered.log_start_offset
         """First offset that may be read."""
         self.log_end_offset = recovered.log_end_offset
@@ -249,6 +254,7 @@ class UnifiedLog:
         """What is known to be damaged, rising; see set_damage."""
         self.doubted_from = NO_OFFSET
         """Where the first damage began since the producer state was last read from an undamaged log; NO_OFFSET without one."""
+        self.producers.note_high_watermark(self.high_watermark)
         for base_offset in {damage.segment for damage in recovered.damage}:
             self.set_damage(base_offset, [damage for damage in recovered.damage if damage.segment == base_offset])
 
@@ -288,6 +294,7 @@ class UnifiedLog:
             now_ms=now_ms,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
             is_clean_shutdown=is_clean_shutdown,
             keeps_damage=keeps_damage,
             may_have_gaps=may_have_gaps,
@@ -352,7 +359,11 @@ class UnifiedLog:
                 first_sequence=base_sequence,
                 record_count=record_count,
             )
-            if repeated is not None:
+            if repeated is None:
+                self.producers.check_transactional(
+                    producer_id=producer_id, epoch=producer_epoch, is_transactional=bool(header[5] & TRANSACTIONAL_FLAG)
+                )
+            else:
                 return AppendResult(
                     repeated.first_offset,
                     repeated.last_offset,
@@ -419,8 +430,11 @@ class UnifiedLog:
                 raise self.failed_by(error) from error
             if taken > done:
                 if run.has_producers:
+                    begin = position
                     for header in headers[done:taken]:
-                        note_producer(self.producers, new_tuple(BatchHeader, header))
+                        end = begin + header[BATCH_LENGTH_FIELD] + LOG_OVERHEAD_BYTES
+                        self._note_producer(new_tuple(BatchHeader, header), view[begin:end])
+                        begin = end
                 last = headers[taken - 1]
                 self.log_end_offset = Offset(last[BASE_OFFSET_FIELD] + last[LAST_OFFSET_DELTA_FIELD] + 1)
                 stop = position + active.size_bytes - size_before
@@ -542,7 +556,8 @@ class UnifiedLog:
         if producer_id >= 0:
             stamped = (base_offset, length, leader_epoch, MAGIC, crc, attributes, delta, base_time_ms, max_time_ms)
             whole = (*stamped, producer_id, epoch, sequence, count)
-            note_producer(self.producers, new_tuple(BatchHeader, whole))
+            batch: Sequence[Buffer] = (_pack_prefix(base_offset, length, leader_epoch, MAGIC, crc), body)
+            self._note_producer(new_tuple(BatchHeader, whole), batch)
         pending = self._pending
         pending.append(_pack_prefix(base_offset, length, leader_epoch, MAGIC, crc))
         pending.append(body)
@@ -553,6 +568,15 @@ class UnifiedLog:
             with contextlib.suppress(NoRoom):
                 self.write_pending()
         return new_tuple(AppendResult, (base_offset, last_offset, max_time_ms, append_time_ms, count, size, False))
+
+    def _note_producer(self, header: BatchHeader, parts: Sequence[Buffer] | memoryview) -> None:
+        """A producer's batch is appended to the active segment."""
+        batch: Buffer = b""
+        if header.is_control:
+            batch = parts if isinstance(parts, memoryview) else b"".join(parts)
+        aborted = note_producer(self.producers, header, batch)
+        if aborted is not None:
+            self.aborted.add(aborted, self.active.base_offset)
 
     def roll(self, now_ms: int, *, is_due: bool = False) -> LogSegment:
         """Close the active segment and start one at the log end; the old one waits for the next flush round.
@@ -703,6 +727,17 @@ class UnifiedLog:
     def update_high_watermark(self, offset: Offset) -> None:
         """Set the bound below which consumers read and retention retires; kept within log start and end."""
         self.high_watermark = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if self.producers.ended:
+            self.producers.note_high_watermark(self.high_watermark)
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Where readers of committed records end: the high watermark, or the first transaction below it whose end may change."""
+        producers = self.producers
+        if not producers.open_transactions and not producers.ended:
+            return self.high_watermark
+        first = producers.first_unstable_offset
+        return self.high_watermark if first is None else min(self.high_watermark, max(first, self.log_start_offset))
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop every batch that holds `offset` or a later one; the log then ends at that batch's base offset.
@@ -750,10 +785,8 @@ class UnifiedLog:
             self.durability.note_cut()
             self._end_at(place.base_offset)
             self.remove_snapshots_after(place.base_offset)
-            if not self.producers.truncate_to(place.base_offset):
-                self.producers = load_producers(
-                    self.disk, self.directory, list(self.segments), end_offset=place.base_offset
-                )
+            self._cut_aborted(place.base_offset)
+            self._cut_producers(place.base_offset)
         except OSError as error:
             raise self.failed_by(error) from error
         if lowered:
@@ -764,12 +797,28 @@ class UnifiedLog:
         active, end = self.active, self.written_end_offset
         try:
             active.truncate_to(BatchPlace(active.file.size_bytes, end))
-            if not self.producers.truncate_to(end):
-                self.producers = load_producers(self.disk, self.directory, list(self.segments), end_offset=end)
+            self._cut_aborted(end)
+            self._cut_producers(end)
         except OSError as error:
             raise self.failed_by(error) from error
         self.durability.note_cut()
         self._end_at(end)
+
+    def _cut_producers(self, end: Offset) -> None:
+        if not self.producers.truncate_to(end):
+            self.producers = load_producers(
+                self.disk,
+                self.directory,
+                list(self.segments),
+                end_offset=end,
+                high_watermark=min(self.high_watermark, end),
+            )
+            self.producers.note_high_watermark(self.high_watermark)
+
+    def _cut_aborted(self, offset: Offset) -> None:
+        file = self.aborted.truncate_to(offset, self.active.base_offset)
+        if file is not None:
+            self.durability.add_file(file)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Drop everything; the log is then empty and starts at `offset`, durably, unless its directory was made since and not
@@ -803,6 +852,7 @@ class UnifiedLog:
         self.damage = ()
         self.doubted_from = NO_OFFSET
         self.producers.clear(offset)
+        self.aborted = AbortedTransactions(self.disk, self.directory)
         self._end_at(offset)
         self.durability.start_over_at(offset)
         self.high_watermark = offset
@@ -944,9 +994,16 @@ class UnifiedLog:
             self.write_pending(is_forced=True)
         try:
             self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
+            if self.aborted.has_unwritten:
+                self._write_aborted()
             return self.durability.begin_round(self.active)
         except OSError as error:
             raise self.failed_by(error) from error
+
+    def _write_aborted(self) -> None:
+        for file in self.aborted.write():
+            self.durability.add_file(file)
+        self.durability.note_names()
 
     def mark_flushed(self, offset: Offset) -> None:
         """Say that the files of the last dirty_files are durable, and so all below `offset`, their written end then."""

@@ -20,7 +20,6 @@ from barnabas_log.errors import (
     InvalidBatch,
     InvalidTimestamp,
     NotOneBatch,
-    TransactionsNotServed,
 )
 from barnabas_wire.records.batch import (
     BATCH_LENGTH_FIELD,
@@ -80,7 +79,7 @@ def check_is_one_batch(batches: Buffer) -> HeaderFields:
 def check_producer_batch(header: HeaderFields, config: LogConfig, *, now_ms: int) -> None:
     """Judge the header of a batch from a client.
 
-    Raises BatchTooLarge, InvalidBatch, TransactionsNotServed or InvalidTimestamp.
+    Raises BatchTooLarge, InvalidBatch or InvalidTimestamp.
     """
     (
         base_offset,
@@ -106,9 +105,10 @@ def check_producer_batch(header: HeaderFields, config: LogConfig, *, now_ms: int
     if attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG | LOG_APPEND_TIME_FLAG):
         if attributes & CONTROL_FLAG:
             raise InvalidBatch("a client may not write control records")
-        if attributes & TRANSACTIONAL_FLAG:
-            raise TransactionsNotServed("transactions are not served; write without transactional.id")
-        raise InvalidTimestamp("a producer may not claim log append time")
+        if attributes & LOG_APPEND_TIME_FLAG:
+            raise InvalidTimestamp("a producer may not claim log append time")
+        if producer_id < 0:
+            raise InvalidBatch("a transactional batch names no producer")
     if attributes & COMPRESSION_MASK > _COMPRESSION_NUMBER_MAX:
         raise InvalidBatch(f"compression type {attributes & COMPRESSION_MASK} is unknown")
     room = (length + 12 - HEADER_BYTES) * EXPANSION_MAX[attributes & COMPRESSION_MASK]

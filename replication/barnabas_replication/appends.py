@@ -34,11 +34,12 @@ from barnabas_replication.hosted import HostedPartitions
 from barnabas_replication.partition import Partition
 from barnabas_replication.purgatory import ParkedProduce
 from barnabas_replication.recompression import Recompression
-from barnabas_replication.requests import AppendEntry, AppendOutcome, Buffer, RespondAppend
+from barnabas_replication.requests import AppendEntry, AppendOutcome, Buffer, RespondAppend, TransactionMarker
 from barnabas_replication.stats import Stats
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import CorruptBatch
+from barnabas_wire.records.control import build_transaction_marker
 from barnabas_wire.tuples import new_tuple
 
 SWEEP_MS = 100
@@ -46,6 +47,8 @@ SWEEP_MS = 100
 LATE_MS = 500
 """A sweep later than this gives followers the time back in which nothing was read of them."""
 ACKS_ALL = -1
+BUMPS_EPOCH_FROM = 2
+"""From this transaction.version on a transaction ends with a higher producer epoch (KIP-890)."""
 APPEND_ERRORS_WITHOUT_START = (
     BatchPassesSegment,
     BatchTooLarge,
@@ -176,6 +179,37 @@ class Appends:
         if parked.deadline_ms < self._sweep_at_ms:
             self._schedule_sweep(parked.deadline_ms)
         parked.settle()
+
+    def append_marker(
+        self, topic_partition: TopicPartition, marker: TransactionMarker, *, leader_epoch: Epoch, timeout_ms: int
+    ) -> asyncio.Future[Offset]:
+        """End a producer's transaction in the partition; as `append_internal`, which writes the control batch.
+
+        Fails with InvalidProducerEpoch or TransactionCoordinatorFenced, too. A marker that is there already is written again:
+        the coordinator asks once more where it did not hear of the first.
+        """
+        producer_id, epoch, coordinator_epoch, is_commit, transaction_version = marker
+        partition = self._hosted.partitions.get(topic_partition)
+        if partition is not None and partition.is_leader:
+            try:
+                partition.log.producers.check_marker(
+                    producer_id=producer_id,
+                    epoch=epoch,
+                    coordinator_epoch=coordinator_epoch,
+                    bumps_epoch=transaction_version >= BUMPS_EPOCH_FROM,
+                )
+            except KafkaError as error:
+                refused: asyncio.Future[Offset] = self._loop.create_future()
+                refused.set_exception(error)
+                return refused
+        batch = build_transaction_marker(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            is_commit=is_commit,
+            now_ms=self._clock_ms(),
+        )
+        return self.append_internal(topic_partition, batch, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
 
     def append_internal(
         self, topic_partition: TopicPartition, batch: Buffer, *, leader_epoch: Epoch, timeout_ms: int

@@ -54,6 +54,7 @@ from barnabas_replication.requests import (
     ListedOffset,
     RespondAppend,
     RespondFetch,
+    TransactionMarker,
 )
 from barnabas_replication.stats import Stats, TopicTraffic
 from barnabas_replication.throttle import ReplicationThrottle
@@ -175,6 +176,12 @@ class ReplicaManager(LogManagerListener):
         """See Appends.append_internal."""
         return self._appends.append_internal(topic_partition, batch, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
 
+    def append_marker(
+        self, topic_partition: TopicPartition, marker: TransactionMarker, *, leader_epoch: Epoch, timeout_ms: int
+    ) -> asyncio.Future[Offset]:
+        """See Appends.append_marker."""
+        return self._appends.append_marker(topic_partition, marker, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
+
     def fetch(self, request: FetchSpec, partitions: FetchPartitionSpecs, respond: RespondFetch) -> Cancel:
         """See Fetches.fetch."""
         return self._fetches.fetch(request, partitions, respond)
@@ -266,13 +273,22 @@ class ReplicaManager(LogManagerListener):
         return partition
 
     async def list_offset_by_time(
-        self, topic_partition: TopicPartition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH
+        self,
+        topic_partition: TopicPartition,
+        timestamp_ms: int,
+        *,
+        current_leader_epoch: Epoch = NO_EPOCH,
+        is_read_committed: bool = False,
     ) -> ListedOffset:
         """See offset_lookup.list_offset_by_time; TIME_SEARCHES_MAX at a time, the others wait."""
         async with self._time_searches:
             partition = self.leader_partition(topic_partition, current_leader_epoch)
             return await offset_lookup.list_offset_by_time(
-                partition, timestamp_ms, run_blocking=self._logs.run_blocking, current_leader_epoch=current_leader_epoch
+                partition,
+                timestamp_ms,
+                run_blocking=self._logs.run_blocking,
+                current_leader_epoch=current_leader_epoch,
+                is_read_committed=is_read_committed,
             )
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:

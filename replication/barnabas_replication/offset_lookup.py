@@ -30,8 +30,16 @@ RunBlocking = Callable[..., Awaitable[Any]]
 """Runs a function with its arguments in a thread of the disk."""
 
 
-def list_offset(partition: Partition, timestamp_ms: int, *, current_leader_epoch: Epoch = NO_EPOCH) -> ListedOffset:
+def list_offset(
+    partition: Partition,
+    timestamp_ms: int,
+    *,
+    current_leader_epoch: Epoch = NO_EPOCH,
+    is_read_committed: bool = False,
+) -> ListedOffset:
     """Offset that a special time stands for: -1 latest, -2 earliest, -4 earliest local, -5 latest tiered.
+
+    is_read_committed: the latest is the last stable offset, else the high watermark.
 
     Raises OffsetNotAvailable while a new leader's HW is behind its epoch (KIP-207), and check_leader's errors.
     """
@@ -44,12 +52,19 @@ def list_offset(partition: Partition, timestamp_ms: int, *, current_leader_epoch
     if timestamp_ms == LATEST_TIMESTAMP:
         if partition.high_watermark < partition.leader_epoch_start_offset:
             raise _offset_not_available(partition)
-        return ListedOffset(-1, partition.high_watermark, partition.leader_epoch)
+        return ListedOffset(
+            -1, log.last_stable_offset if is_read_committed else partition.high_watermark, partition.leader_epoch
+        )
     raise ValueError(f"{timestamp_ms} stands for no offset by itself: list_offset_by_time looks times up")
 
 
 async def list_offset_by_time(
-    partition: Partition, timestamp_ms: int, *, run_blocking: RunBlocking, current_leader_epoch: Epoch = NO_EPOCH
+    partition: Partition,
+    timestamp_ms: int,
+    *,
+    run_blocking: RunBlocking,
+    current_leader_epoch: Epoch = NO_EPOCH,
+    is_read_committed: bool = False,
 ) -> ListedOffset:
     """Offset of the first record at or after a time, or of the largest timestamp (-3), looked up off the loop.
 
@@ -72,7 +87,7 @@ async def list_offset_by_time(
         raise partition.not_leader()
     if found is not None:
         offset, found_ms = found
-        if offset < partition.high_watermark:
+        if offset < (partition.log.last_stable_offset if is_read_committed else partition.high_watermark):
             return ListedOffset(found_ms, offset, partition.log.leader_epochs.epoch_at(offset))
     if partition.high_watermark < partition.leader_epoch_start_offset:
         raise _offset_not_available(partition)

@@ -64,6 +64,7 @@ def fetch_from(
     topic, number = partition.topic_partition
     is_repeat = False
     is_consumer = request.replica_id < 0
+    aborted: tuple[tuple[int, int], ...] = ()
     try:
         if (
             not partition.is_leader
@@ -85,12 +86,13 @@ def fetch_from(
         if not log_start <= offset <= log_end:
             raise OffsetOutOfRange(f"{partition.topic_partition} holds {log_start} to {log_end}, not {offset}")
         if is_consumer:
-            end = partition.high_watermark
+            end = log.last_stable_offset if request.is_read_committed else partition.high_watermark
             if request.rack and partition.is_leader:
                 preferred = _preferred_read_replica(partition, request.rack, offset)
                 if preferred is not None:
+                    marks = (partition.high_watermark, log.last_stable_offset, log_start)
                     return FetchOutcome(
-                        topic, partition.topic_id, number, None, end, end, log_start, preferred_read_replica=preferred
+                        topic, partition.topic_id, number, None, *marks, preferred_read_replica=preferred
                     )
         else:
             end = log_end
@@ -104,14 +106,17 @@ def fetch_from(
         parts: tuple[FileRange, ...] = ()
         size_bytes = 0
         if offset < end and (bytes_max > 0 or is_one_batch_due):
-            parts, size_bytes, _, _ = log.read(
+            parts, size_bytes, base_offset, next_offset = log.read(
                 offset, bytes_max=bytes_max, end=end, at_least_one_batch=is_one_batch_due
             )
+            if request.is_read_committed and parts and log.aborted:
+                aborted = tuple(each[:2] for each in log.aborted.within(base_offset, next_offset))
             if is_repeat and parts:  # none: the answers before this one filled what the whole may bring
                 _note_repeat(partition, request.replica_id, offset)
-        marks = (high_watermark, high_watermark, log_start)
+        marks = (high_watermark, log.last_stable_offset if is_consumer else high_watermark, log_start)
         return new_tuple(
-            FetchOutcome, (topic, partition.topic_id, number, None, *marks, None, parts, size_bytes, None, NO_BROKER)
+            FetchOutcome,
+            (topic, partition.topic_id, number, None, *marks, None, parts, size_bytes, None, NO_BROKER, aborted),
         )
     except KafkaError as error:
         return FetchOutcome(

@@ -56,6 +56,17 @@ class AppendOutcome(NamedTuple):
     current_leader: CurrentLeader | None = None
 
 
+class TransactionMarker(NamedTuple):
+    """How a producer's transaction ended, for its partitions (WriteTxnMarkers)."""
+
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+    """2: the marker's epoch is above that of the transaction's records (KIP-890)."""
+
+
 class FetchSpec(NamedTuple):
     """What a fetch says once for all its partitions.
 
@@ -119,6 +130,8 @@ class FetchOutcome(NamedTuple):
     current_leader: CurrentLeader | None = None
     preferred_read_replica: BrokerId = NO_BROKER
     """The follower that the consumer should read from; then there are no bytes."""
+    aborted: tuple[tuple[int, int], ...] = ()
+    """Producer id and first offset of the aborted transactions in the bytes, for a reader of committed records."""
 
 
 class ListedOffset(NamedTuple):

@@ -13,6 +13,9 @@ from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import BatchHeader, Record, build_batch, read_header
 from barnabas_wire.records.control import build_transaction_marker
 
+COMMIT = build_transaction_marker(producer_id=7, producer_epoch=0, coordinator_epoch=1, is_commit=True, now_ms=0)
+"""The bytes of a marker: its header is read from elsewhere."""
+
 
 def data(offset: int, *, producer_id: int = 7, epoch: int = 0, sequence: int = 0) -> BatchHeader:
     batch = build_batch(
@@ -35,7 +38,7 @@ def marker(offset: int, *, producer_id: int = 7, epoch: int = 0) -> BatchHeader:
 def replay(log: list[BatchHeader]) -> ProducerState:
     state = ProducerState()
     for header in log:
-        note_producer(state, header)
+        note_producer(state, header, COMMIT)
     state.end_offset = Offset(len(log))
     return state
 

@@ -25,7 +25,6 @@ from barnabas_log.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     StorageFailed,
-    TransactionsNotServed,
 )
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
@@ -117,7 +116,7 @@ class TestAppendAsLeader:
             (8, b"\x00\x00\x00\x05", CorruptBatch),
             (8, b"\x7f\xff\xff\xff", NotOneBatch),
             (100, b"!", CorruptBatch),
-            (21, b"\x00\x10", TransactionsNotServed),
+            (21, b"\x00\x10", InvalidBatch),
             (21, b"\x00\x20", InvalidBatch),
             (21, b"\x00\x05", InvalidBatch),
             (21, b"\x00\x08", InvalidTimestamp),

@@ -211,22 +211,33 @@ class _Answer:
         answers = self.answers
         if answers is not None:
             # The usual poll, flat: of all that a fetch costs, most is our own steps.
-            _, _, _, error, high, stable, start, _, parts, size_bytes, _, _ = outcomes[0]
-            if error is None and answers.RECORDS_BYTES_MIN <= size_bytes <= answers.RECORDS_BYTES_MAX:
+            _, _, _, error, high, stable, start, _, parts, size_bytes, _, _, aborted = outcomes[0]
+            if error is None and not aborted and answers.RECORDS_BYTES_MIN <= size_bytes <= answers.RECORDS_BYTES_MAX:
                 head = answers.head(slot.correlation_id, high, stable, start, size_bytes)
                 slot.fill((head, *parts, answers.TAIL), size_bytes + answers.framing_bytes)
                 return
-        aborted: tuple[()] | None = () if self.is_read_committed else None
         by_id = self.version >= TOPIC_IDS_FROM
         if self.refused:
             outcomes = self._with_refused(outcomes)
         failed: list[FetchOutcome] = []
         partitions: list[FetchResponsePartition] = []
         for outcome in outcomes:
-            topic, topic_id, index, error, high, stable, start, diverging, parts, size_bytes, leader, preferred = (
-                outcome
-            )
-            code, marks = 0, aborted
+            (
+                topic,
+                topic_id,
+                index,
+                error,
+                high,
+                stable,
+                start,
+                diverging,
+                parts,
+                size_bytes,
+                leader,
+                preferred,
+                aborted,
+            ) = outcome
+            code, marks = 0, aborted if self.is_read_committed else None
             if error is not None:
                 code = error.code
                 failed.append(outcome)

@@ -6,8 +6,8 @@ Invariants: every partition of the request is answered once; a time gives the fi
 Read next:  barnabas_replication/offset_lookup.py.
 
 Behaviour: -1 latest (high watermark), -2 earliest, -3 largest timestamp, -4 earliest local, -5 latest tiered, -6
-earliest waiting for upload. Nothing is tiered: -4 is the earliest offset, -5 and -6 answer -1. Without transactions the
-last stable offset is the high watermark, so the isolation level changes nothing. A partition that is named twice is
+earliest waiting for upload. Nothing is tiered: -4 is the earliest offset, -5 and -6 answer -1. For a reader of
+committed records the latest is the last stable offset, and no later record is found by time. A partition that is named twice is
 refused. Below v5 a new leader that does not know its high watermark yet answers LEADER_NOT_AVAILABLE, which old clients
 retry, in place of OFFSET_NOT_AVAILABLE (KIP-207).
 """
@@ -39,6 +39,7 @@ EARLIEST_PENDING_UPLOAD = -6
 SPECIAL_SINCE = {-3: 7, -4: 8, -5: 9, -6: 11}
 """First version in which a special timestamp means something."""
 OFFSET_NOT_AVAILABLE_SINCE = 5
+READ_COMMITTED = 1
 SEARCHED_PER_TURN = 256
 
 
@@ -81,6 +82,7 @@ async def _search(
                     topic_partition,
                     partition.timestamp,
                     current_leader_epoch=Epoch(partition.current_leader_epoch),
+                    is_read_committed=request.isolation_level == READ_COMMITTED,
                 )
             except KafkaError as error:
                 searched[topic_partition] = error
@@ -102,7 +104,14 @@ def _respond(
         if times[(topic, partition.partition_index)] > 1:
             return _refused(partition, KafkaError.of(ErrorCode.INVALID_REQUEST, "each partition may be named once"))
         try:
-            found = _list_offset(services, context.api_version, topic, partition, searched)
+            found = _list_offset(
+                services,
+                context.api_version,
+                topic,
+                partition,
+                searched,
+                is_read_committed=request.isolation_level == READ_COMMITTED,
+            )
         except OffsetNotAvailable as error:
             return _refused(partition, error if context.api_version >= OFFSET_NOT_AVAILABLE_SINCE else _retry(error))
         except KafkaError as error:
@@ -123,6 +132,8 @@ def _list_offset(
     topic: str,
     partition: ListOffsetsPartition,
     searched: Mapping[TopicPartition, ListedOffset | KafkaError],
+    *,
+    is_read_committed: bool,
 ) -> ListedOffset:
     time_ms = partition.timestamp
     if time_ms < -2 and version < SPECIAL_SINCE.get(time_ms, 1 << 15):
@@ -135,7 +146,11 @@ def _list_offset(
     if by_time is not None:
         return by_time
     led = services.replica_manager.leader_partition(topic_partition, leader_epoch)
-    return list_offset(led, LATEST_TIERED_TIMESTAMP if time_ms == EARLIEST_PENDING_UPLOAD else time_ms)
+    return list_offset(
+        led,
+        LATEST_TIERED_TIMESTAMP if time_ms == EARLIEST_PENDING_UPLOAD else time_ms,
+        is_read_committed=is_read_committed,
+    )
 
 
 def _retry(error: OffsetNotAvailable) -> KafkaError:

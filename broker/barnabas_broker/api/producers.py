@@ -99,8 +99,8 @@ def _described(index: int, partition: Partition) -> PartitionResponse:
                 producer_epoch=entry.epoch,
                 last_sequence=entry.last.last_sequence,
                 last_timestamp=entry.last.timestamp_ms,
-                coordinator_epoch=-1,
-                current_txn_start_offset=partition.log.producers.open_transactions.get(entry.producer_id, -1),
+                coordinator_epoch=entry.coordinator_epoch,
+                current_txn_start_offset=entry.transaction_start,
             )
             for entry in partition.log.producers
         ],

@@ -14,7 +14,8 @@ import json
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from barnabas_log.cleaner.survival import AbortedTransaction, KeyOffsets, LastBatch, Rules, Transactions, survivor
+from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransaction, encode
+from barnabas_log.cleaner.survival import KeyOffsets, LastBatch, Rules, Transactions, survivor
 from barnabas_log.config import INT32_MAX, LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
@@ -234,14 +235,17 @@ def _rewrite_group(
             segment.file.append(parts)
             yield waiting
         segment.finish()
-        output = Output(
-            base_offset, group_end, segment.size_bytes, tuple(group), tuple(transactions.kept[aborted_before:])
-        )
+        aborted = tuple(transactions.kept[aborted_before:])
+        if aborted:
+            index = disk.open(segment_path(job.run_directory, base_offset, TXN_INDEX_SUFFIX), create=True)
+            index.append([b"".join(map(encode, aborted))])
+            index.close()
+        output = Output(base_offset, group_end, segment.size_bytes, tuple(group), aborted)
     finally:
         segment.close()
     if is_changed:
         return output, bytes_read, output.size_bytes
-    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         disk.remove(segment_path(job.run_directory, base_offset, suffix))
     return None, bytes_read, output.size_bytes
 

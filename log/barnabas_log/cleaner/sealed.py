@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.choice import CleanableLog, SegmentAge
 from barnabas_log.cleaner.rewrite import Output, Source
-from barnabas_log.cleaner.survival import AbortedTransaction
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import INT64_MAX
 from barnabas_log.segment import LogSegment
@@ -54,7 +54,7 @@ def cleanable(log: UnifiedLog, *, now_ms: int) -> CleanableLog | None:
         segments=ages,
         log_start_offset=log.log_start_offset,
         clean_offset=log.clean_offset,
-        stable_offset=log.high_watermark,
+        stable_offset=log.last_stable_offset,
         flushed_offset=log.flushed_end_offset,
         first_dirty_ms=first_dirty_ms,
         dirty_ratio_min=config.min_cleanable_dirty_ratio,
@@ -90,8 +90,8 @@ def last_batches(log: UnifiedLog) -> tuple[tuple[int, int, int], ...]:
 
 
 def aborted_up_to(log: UnifiedLog, end_offset: Offset) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions that began below `end_offset`: none, while clients may write none."""
-    return ()
+    """The aborted transactions that began below `end_offset`."""
+    return tuple(each for each in log.aborted if each.first_offset < end_offset)
 
 
 def replace_segments(log: UnifiedLog, old: list[LogSegment], swap: PendingSwap) -> None:
@@ -113,3 +113,4 @@ def replace_segments(log: UnifiedLog, old: list[LogSegment], swap: PendingSwap) 
     except OSError as error:
         raise log.failed_by(error) from error
     log.segments.replace(old, new)
+    log.aborted.replace(base_offset, Offset(swap.output.end_offset), swap.output.aborted)

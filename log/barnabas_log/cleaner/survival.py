@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.key_scan import keep_last, move_times, note_keys
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, iterate_records, records_section, with_fewer_records
@@ -31,15 +32,6 @@ from barnabas_wire.records.control import ControlRecordType, decode_control_key
 BYTES_PER_KEY: Final = 170
 """What a key takes in the map, whatever its length: its slot, the offset, and their share of the table (measured)."""
 NO_TIMESTAMP: Final = -1
-
-
-class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted, as the transactional index has it."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    """Of its marker."""
 
 
 class LastBatch(NamedTuple):

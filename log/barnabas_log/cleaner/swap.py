@@ -27,6 +27,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX
 from barnabas_log.cleaner.rewrite import Output
 from barnabas_log.disk import Disk
 from barnabas_log.scrub import CheckFacts, SegmentCheck
@@ -39,7 +40,6 @@ logger = logging.getLogger(__name__)
 CLEANING_DIRECTORY: Final = ".cleaning"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
-TXN_INDEX_SUFFIX: Final = ".txnindex"
 SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LOG_SUFFIX)
 """Of what is moved, the log last."""
 
@@ -59,6 +59,8 @@ class SwapRecord(NamedTuple):
     """Of the new .log."""
     sources: tuple[int, ...]
     """Base offsets."""
+    has_aborted: bool = False
+    """Whether the new segment has aborted transactions, and so a .txnindex."""
 
     def path(self, directory: str) -> str:
         """Its file."""
@@ -77,6 +79,7 @@ class SwapRecord(NamedTuple):
             int(fields["end_offset"]),
             int(fields["size_bytes"]),
             tuple(int(base) for base in fields["sources"]),
+            bool(fields.get("has_aborted")),
         )
 
 
@@ -94,6 +97,7 @@ class PendingSwap:
             output.end_offset,
             output.size_bytes,
             tuple(source.base_offset for source in output.sources),
+            bool(output.aborted),
         )
         self.is_abandoned = False
         self.is_in_place = False
@@ -229,6 +233,8 @@ def _finish(disk: Disk, directory: str, record: SwapRecord) -> None:
         path = segment_path(directory, record.base_offset, suffix)
         if disk.exists(path + SWAP_SUFFIX):
             disk.rename(path + SWAP_SUFFIX, path)
+        elif suffix == TXN_INDEX_SUFFIX and not record.has_aborted:
+            disk.remove(path)  # of the source
 
 
 class OutputCheck:
