@@ -32,6 +32,7 @@ OWN_DEFAULTS = {
     "log.roll.jitter.ms": "one unit: Kafka's default is in log.roll.jitter.hours",
     "broker.heartbeat.interval.ms": "the heartbeat has a thread of its own",
     "broker.session.timeout.ms": "the heartbeat has a thread of its own",
+    "log.cleaner.io.max.bytes.per.second": "the same number, written as Python writes it",
     "max.connections": "measured",
     "replica.fetch.max.bytes": "measured",
     "replica.fetch.response.max.bytes": "measured",
