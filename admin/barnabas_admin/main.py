@@ -100,6 +100,13 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "consume": ("records:consume", "Print the records of a topic."),
         },
     ),
+    "txn": (
+        "Transactions.",
+        {
+            "list": ("txn:list_transactions", "List the transactional ids with their state and coordinator."),
+            "describe": ("txn:describe", "Show a transactional id's producer, and the partitions of its transaction."),
+        },
+    ),
     "group": (
         "Consumer groups.",
         {

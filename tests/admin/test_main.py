@@ -108,6 +108,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"cluster {verb}" for verb in ("info", "health", "unregister-controller")),
         *(f"cluster features {verb}" for verb in ("upgrade", "downgrade")),
         *(f"acl {verb}" for verb in ("list", "create", "delete")),
+        *(f"txn {verb}" for verb in ("list", "describe")),
         *(f"user {verb}" for verb in ("list", "create", "delete")),
         *(f"quota {verb}" for verb in ("list", "set")),
         *(f"quorum {verb}" for verb in ("status", "replicas", "add-voter", "remove-voter", "recover", "rejoin")),
@@ -238,8 +239,8 @@ def test_cluster_info_as_text(run: Run) -> None:
 def test_a_metadata_version_that_may_be_raised_is_told(admin_server: AdminServer, run: Run) -> None:
     admin_server.node.image = make_image(metadata_version=2)
     assert run.json("cluster", "info")["metadata_version"] == 2
-    assert "metadata.version 4: barnabas cluster features upgrade" in run("cluster", "info").stderr
-    admin_server.node.image = make_image(metadata_version=4)
+    assert "metadata.version 5: barnabas cluster features upgrade" in run("cluster", "info").stderr
+    admin_server.node.image = make_image(metadata_version=5)
     assert not run("cluster", "info").stderr
 
 

@@ -117,7 +117,7 @@ def test_a_new_cluster_has_the_feature_levels_of_kafkas_latest_release(jars: Non
     theirs = {name: int(level) for name, level in re.findall(r"^([a-z.]+)=(\d+)", said, re.MULTILINE)}
     del theirs[METADATA_VERSION]  # ours counts our own levels
     built = {feature.name for feature in SUPPORTED_FEATURES if feature.max_level > 0} - {METADATA_VERSION}
-    assert built == {"kraft.version", "eligible.leader.replicas.version"}
+    assert built == {"kraft.version", "eligible.leader.replicas.version", "transaction.version"}
     for name in built:
         assert BOOTSTRAP_LEVELS[name] == theirs[name]
     unbuilt = {feature.name for feature in SUPPORTED_FEATURES if feature.max_level == 0}

@@ -67,6 +67,8 @@ def metadata_answer(node: SimulatedNode) -> MetadataResponse:
         metadata=node.cache,
         controller=unused,
         groups=unused,
+        transactions=unused,
+        transactional=unused,
         producer_ids=unused,
         clock_ms=lambda: 0,
         quorum_description=unused,

@@ -187,6 +187,8 @@ def make_services(**changes: Any) -> BrokerServices:
         "metadata": MetadataCache(make_image()),
         "controller": NoController(),
         "groups": None,
+        "transactions": None,
+        "transactional": None,
         "producer_ids": CountingProducerIds(),
         "clock_ms": lambda: 1_700_000_000_000,
         "quorum_description": no_quorum,

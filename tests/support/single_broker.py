@@ -157,6 +157,8 @@ async def single_broker(
         metadata=broker.metadata,
         controller=broker,  # type: ignore[arg-type]
         groups=_NoGroups(),  # type: ignore[arg-type]
+        transactions=_NoGroups(),  # type: ignore[arg-type]
+        transactional=_NoGroups(),  # type: ignore[arg-type]
         producer_ids=CountingProducerIds(),
         clock_ms=now_ms,
         quorum_description=no_quorum,

@@ -63,7 +63,7 @@ from barnabas_wire.kafka.messages.sync_group import SyncGroupRequest, SyncGroupR
 
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
-KEY_TYPE_NAMES = {0: "group", 1: "transaction", 2: "share"}
+KEY_TYPE_NAMES = {2: "share"}
 SYNC_NAMES_PROTOCOL_FROM = 5
 JOIN_NULL_PROTOCOL_FROM = 7
 
@@ -75,7 +75,7 @@ JOIN_NULL_PROTOCOL_FROM = 7
 async def find_coordinator(
     services: BrokerServices, context: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    """Which broker coordinates a group, and where it listens."""
+    """Which broker coordinates a group or a transactional id, and where it listens."""
     if context.api_version >= 4:
         found = [
             await _coordinator(services, context, key, request.key_type)
@@ -94,12 +94,15 @@ async def find_coordinator(
 
 async def _coordinator(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
-        if key_type != GROUP_KEY_TYPE:
-            if key_type == TRANSACTION_KEY_TYPE:
+        if key_type == GROUP_KEY_TYPE:
+            node_id = await services.groups.find_coordinator(key)
+        elif key_type == TRANSACTION_KEY_TYPE:
+            if not services.transactions.server_version():
                 raise services.unserved.refuse(TRANSACTIONS, context)
+            node_id = await services.transactions.find_coordinator(key)
+        else:
             name = KEY_TYPE_NAMES.get(key_type, f"type {key_type}")
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"this cluster has no {name} coordinator")
-        node_id = await services.groups.find_coordinator(key)
         broker = services.metadata.image.cluster.broker(node_id)
         endpoint = None if broker is None else broker.endpoint(context.listener_name)
         if endpoint is None:

@@ -1,6 +1,6 @@
 """Produce v3-13 (advertised from 0): record batches to the replica manager, offsets back.
 
-May touch:  the replica manager, topic names and ids of the image.    Must not touch: logs, the batches' content.
+May touch:  the replica manager, transactional writes, topic names and ids of the image.    Must not touch: logs, the batches' content.
 Invariants: the batches are views of the receive buffer and nobody keeps them past the call; every partition of the
             request is answered once, in the request's order; acks=0 gets no answer, and a closed connection on error.
 Read next:  registry.py, barnabas_replication/manager.py.
@@ -8,8 +8,8 @@ Read next:  registry.py, barnabas_replication/manager.py.
 Behaviour: v0-2 are advertised because librdkafka up to about 2.8 sends uncompressed batches otherwise (KAFKA-18659),
 and answered UNSUPPORTED_VERSION. Zstandard is refused before v7: who speaks no newer version could not read it back
 (KIP-110). v13 names topics by id. A refused partition carries the leader hint from v10 on
-(KIP-951). Differences from Kafka: transactional produce is refused with INVALID_TXN_STATE, as no transaction can be
-begun here.
+(KIP-951). The first batch of a transaction in a partition waits until the transaction's coordinator knows of the partition (KIP-890):
+v12 adds it, an older client has added it before. What is outside transactions pays one comparison for that.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot
+from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
@@ -39,13 +40,21 @@ from barnabas_wire.records.compression import CompressionType
 RECORDS_BYTES_MAX = 2**31 - 1
 """socket.request.max.bytes bounds what is produced, as in Kafka: records are taken as they lie in the frame."""
 TOPIC_IDS_FROM = 13
+ADDS_PARTITIONS_FROM = 12
+"""The first version that adds a transaction's partitions by writing to them (transaction.version 2)."""
+ABORTABLE_FROM = 11
+"""The first version with TRANSACTION_ABORTABLE."""
 ZSTD_FROM = 7
 _COMPRESSION_POSITION = 22
 """The low byte of a batch's attributes."""
 
 
 @handles_directly(
-    ApiKey.PRODUCE, versions=(0, 13), request_bytes_max=RECORDS_BYTES_MAX, elements_max=REQUEST_ELEMENTS_MAX
+    ApiKey.PRODUCE,
+    versions=(0, 13),
+    request_bytes_max=RECORDS_BYTES_MAX,
+    elements_max=REQUEST_ELEMENTS_MAX,
+    calls_max=450_000,  # a transactional request of as many empty batches, each looked at before it is refused
 )
 def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Append the batches of one request; the slot is filled when acks says so."""
@@ -53,8 +62,8 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         _refuse_old_version(slot, version, frame, position)
         return
     transactional_id, acks, timeout_ms, parsed = parse_produce_request(frame, position, version)
-    if version >= TOPIC_IDS_FROM or version < ZSTD_FROM or transactional_id is not None:
-        merged = _MergedAnswer(services, slot, version, acks, parsed, is_transactional=transactional_id is not None)
+    if version >= TOPIC_IDS_FROM or version < ZSTD_FROM:
+        merged = _MergedAnswer(services, slot, version, acks, parsed)
         answer: _Answer = merged
         entries, merged.admitted = merged.admitted, []
         if not entries:
@@ -63,7 +72,21 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
     else:
         answer = _Answer(services, slot, version, acks)
         entries = parsed  # type: ignore[assignment]  # topics by name, and an AppendEntry's order
-    services.replica_manager.append_records(entries, required_acks=acks, timeout_ms=timeout_ms, respond=answer.respond)
+    if transactional_id is None:
+        services.replica_manager.append_records(
+            entries, required_acks=acks, timeout_ms=timeout_ms, respond=answer.respond
+        )
+        return
+    services.transactional.append_records(
+        transactional_id,
+        entries,
+        version=WriteVersion(
+            adds_partitions=version >= ADDS_PARTITIONS_FROM, knows_abortable=version >= ABORTABLE_FROM
+        ),
+        required_acks=acks,
+        timeout_ms=timeout_ms,
+        respond=answer.respond,
+    )
 
 
 class _Answer:
@@ -127,8 +150,6 @@ class _MergedAnswer(_Answer):
         version: int,
         acks: int,
         parsed: list[ProduceEntry],
-        *,
-        is_transactional: bool,
     ) -> None:
         super().__init__(services, slot, version, acks)
         self.asked = [(topic, partition) for topic, partition, _ in parsed]
@@ -143,11 +164,7 @@ class _MergedAnswer(_Answer):
             if isinstance(topic, Uuid):
                 known = topics.get_by_id(topic)
                 name = known.name if known is not None else None
-            if is_transactional:
-                self.refused[index] = KafkaError.of(
-                    ErrorCode.INVALID_TXN_STATE, "transactions are not available on this broker"
-                )
-            elif name is None:
+            if name is None:
                 self.refused[index] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic}")
             elif version < ZSTD_FROM and _is_zstd(batches):
                 self.refused[index] = KafkaError.of(

@@ -65,6 +65,8 @@ HANDLER_MODULES = (
     "reassignments",
     "tokens",
     "topics",
+    "transaction_markers",
+    "transactions",
     "users",
     "voters",
 )
@@ -141,7 +143,12 @@ def handles(
 
 
 def handles_directly(
-    key: ApiKey, *, versions: tuple[int, int], request_bytes_max: int, elements_max: int
+    key: ApiKey,
+    *,
+    versions: tuple[int, int],
+    request_bytes_max: int,
+    elements_max: int,
+    calls_max: int = CALLS_PER_TURN_MAX,
 ) -> Callable[[Any], Any]:
     """Register a handler of undecoded frames: `(services, slot, version, frame, position) -> None`.
 
@@ -150,7 +157,15 @@ def handles_directly(
     """
 
     def register(handler: Any) -> Any:
-        _add(key, versions, handler, is_direct=True, request_bytes_max=request_bytes_max, elements_max=elements_max)
+        _add(
+            key,
+            versions,
+            handler,
+            is_direct=True,
+            request_bytes_max=request_bytes_max,
+            elements_max=elements_max,
+            calls_max=calls_max,
+        )
         return handler
 
     return register

@@ -22,6 +22,8 @@ from barnabas_wire.kafka.ids import BrokerId
 
 if TYPE_CHECKING:
     from barnabas_broker.coordinator.group.service import GroupCoordinator
+    from barnabas_broker.coordinator.transaction.service import TransactionCoordinator
+    from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
     from barnabas_quorum.driver.quorum_description import QuorumDescription
     from barnabas_quorum.image.metadata import MetadataImage
     from barnabas_replication.manager import ReplicaManager
@@ -79,6 +81,9 @@ class BrokerServices:
     metadata: MetadataSource
     controller: ActiveController
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    transactional: TransactionalWrites
+    """Writes that are part of a transaction, once its coordinator knows of them."""
     producer_ids: ProducerIdSource
     clock_ms: Callable[[], int]
     """Wall clock, ms since 1970."""

@@ -2,7 +2,7 @@
 
 May touch:  its arguments, the logger.        Must not touch: everything else.
 Invariants: one log line per kind and NOTICE_INTERVAL_MS, however many clients ask, with the count of those in between.
-Read next:  groups.py and init_producer_id.py, whose refusals are these.
+Read next:  groups.py and init_producer_id.py, whose refusals these are.
 
 The codes are those that clients take as final and show with their text; a code that is retried shows as a time-out without a reason.
 """
@@ -32,7 +32,8 @@ class Unserved:
 
 TRANSACTIONS: Final = Unserved(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    "this cluster does not support transactions yet; leave transactional.id out (an idempotent producer works)",
+    "this cluster does not serve transactions yet: its transaction.version is 0; once every node runs a version that does, "
+    "`barnabas cluster features upgrade --feature transaction.version=2`",
 )
 CONSUMER_PROTOCOL: Final = Unserved(
     ErrorCode.UNSUPPORTED_VERSION,

@@ -18,6 +18,8 @@ from barnabas_broker.coordinator.brokers import KafkaBrokers
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
 from barnabas_broker.coordinator.replicated_log import ReplicatedLog
 from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
+from barnabas_broker.coordinator.transaction.verification import Verification
+from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.cut_off import CutOffWatch
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
@@ -51,6 +53,7 @@ class DataParts:
     replicas: ReplicaManager
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    transactional: TransactionalWrites
     brokers: KafkaBrokers
     """Other brokers, as the coordinators speak to them."""
     server: KafkaServer
@@ -151,6 +154,12 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         brokers=brokers,
         clock_ms=wall_ms,
     )
+    transactional = TransactionalWrites(
+        config=config.transactions,
+        replicas=replicas,
+        groups=groups,
+        verification=Verification(brokers=brokers, coordinator_of=transactions.topic.leader_for),
+    )
     services = BrokerServices(
         node_id=config.server.id,
         cluster_id=storage.cluster_id,
@@ -159,6 +168,8 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         metadata=cache,
         controller=control.client,
         groups=groups,
+        transactions=transactions,
+        transactional=transactional,
         producer_ids=producer_ids,
         clock_ms=wall_ms,
         quorum_description=lambda: context.control.call(control.leader_view.describe()),
@@ -216,6 +227,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         replicas=replicas,
         groups=groups,
         transactions=transactions,
+        transactional=transactional,
         brokers=brokers,
         server=server,
         placements=placements,

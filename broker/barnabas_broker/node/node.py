@@ -146,7 +146,9 @@ class Node:
             keeping = tasks.create_task(broker.logs.run())
             replicating = tasks.create_task(broker.replicas.run())
             reporting = [tasks.create_task(part.run()) for part in (broker.placements, broker.faults, broker.watch)]
-            coordinating = [tasks.create_task(part.run()) for part in (broker.groups, broker.transactions)]
+            coordinating = [
+                tasks.create_task(part.run()) for part in (broker.groups, broker.transactions, broker.transactional)
+            ]
             listening = tasks.create_task(broker.server.run(wait_open=broker.gate.wait_open))
             serving = tasks.create_task(self._on_control(service.run))
             await self._on_control(broker.announce_ready)

@@ -29,6 +29,7 @@ from barnabas_quorum.image.features import (
     KRAFT_VERSION,
     METADATA_VERSION,
     SUPPORTED_FEATURES,
+    TRANSACTION_VERSION,
 )
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, FeatureLevelRecord, FeatureRange, Record
@@ -197,7 +198,7 @@ def _check_nodes(image: MetadataImage, name: str, level: int) -> None:
 
 
 def _check_downgrade(name: str, level: int) -> None:
-    """Raise INVALID_UPDATE_VERSION if a lower level would lose or misread existing data, which is so for every feature so far."""
+    """Raise INVALID_UPDATE_VERSION if a lower level would lose or misread existing data."""
     reason: str | None = None
     if name == METADATA_VERSION:
         reason = (
@@ -209,6 +210,10 @@ def _check_downgrade(name: str, level: int) -> None:
         reason = (
             "this version always keeps eligible leader replicas, and a partition whose ISR is empty could never elect a "
             "leader without them"
+        )
+    elif name == TRANSACTION_VERSION and level == 0:
+        reason = (
+            "logs may contain transactions, which nodes of level 0 would show to every reader; go back to 1 at most"
         )
     if reason is not None:
         raise KafkaError.of(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go back to {level}: {reason}")

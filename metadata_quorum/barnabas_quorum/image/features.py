@@ -33,6 +33,9 @@ ELR_VERSION = "eligible.leader.replicas.version"
 """1: partitions keep eligible leader replicas (KIP-966), and one min.insync.replicas holds for all brokers. This version keeps
 them whatever the level; clusters that were made before it reach the level by an upgrade."""
 TRANSACTION_VERSION = "transaction.version"
+"""1: transactions are served; 0: not yet, for clusters that were made before nodes could, until all of them can. 2: clients end each
+transaction with an epoch of its own, and add partitions by writing to them (KIP-890)."""
+TRANSACTION_VERSION_LATEST = 2
 GROUP_VERSION = "group.version"
 
 SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
@@ -40,12 +43,17 @@ SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
     FeatureRange(GROUP_VERSION, 0, 0),
     FeatureRange(KRAFT_VERSION, 0, 1),
     FeatureRange(METADATA_VERSION, 1, METADATA_VERSION_LATEST),
-    FeatureRange(TRANSACTION_VERSION, 0, 0),
+    FeatureRange(TRANSACTION_VERSION, 0, TRANSACTION_VERSION_LATEST),
 )
 """What this code serves, by name: every node registers with it. A highest level of 0 says that what Kafka puts under that
 feature is not built: clients must not hear that it is."""
 
-BOOTSTRAP_LEVELS: Mapping[str, int] = {METADATA_VERSION: METADATA_VERSION_LATEST, KRAFT_VERSION: 1, ELR_VERSION: 1}
+BOOTSTRAP_LEVELS: Mapping[str, int] = {
+    METADATA_VERSION: METADATA_VERSION_LATEST,
+    KRAFT_VERSION: 1,
+    ELR_VERSION: 1,
+    TRANSACTION_VERSION: TRANSACTION_VERSION_LATEST,
+}
 """What a new cluster begins with: as Kafka, the latest of everything; format has written voter sets of kraft.version 1."""
 
 

@@ -177,21 +177,26 @@ class ClusterClient:
 
         return await self._retry(attempt)
 
-    async def call_coordinator(self, group_id: str, request: Any) -> Any:
-        """Send a declared request to the coordinator of a group; error codes inside are the caller's to read, but for those that say
-        that the coordinator loads or is another: it is looked for and asked again until the time is up."""
+    async def call_coordinator(self, group_id: str, request: Any, *, key_type: int = 0) -> Any:
+        """Send a declared request to the coordinator of a group (key type 0) or of a transactional id (1).
+
+        Error codes inside are the caller's to read, but for those that say that the coordinator loads or is another: it is looked
+        for and asked again until the time is up.
+        """
 
         async def attempt(schedule: RetrySchedule) -> Any:
             connection = await self._any_connection(schedule)
             version = min(connection.version_for(ApiKey.FIND_COORDINATOR), _SINGLE_COORDINATOR_VERSION_MAX)
             found = await connection.call(
-                FindCoordinatorRequest(key=group_id), version=version, timeout_s=self._remaining_s(schedule)
+                FindCoordinatorRequest(key=group_id, key_type=key_type),
+                version=version,
+                timeout_s=self._remaining_s(schedule),
             )
             if found.error_code:
-                raise KafkaError.of(known_code(found.error_code), f"coordinator of group {group_id}")
+                raise KafkaError.of(known_code(found.error_code), f"coordinator of {group_id}")
             coordinator = Broker(BrokerId(found.node_id), found.host, found.port, None)
             answer = await self._call(coordinator, request, schedule)
-            for answered in (answer, *getattr(answer, "groups", ())):
+            for answered in (answer, *getattr(answer, "groups", ()), *getattr(answer, "transaction_states", ())):
                 code = known_code(getattr(answered, "error_code", 0))
                 if code in _COORDINATOR_CODES:
                     raise KafkaError.of(code, f"coordinator of group {group_id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -780,8 +781,8 @@ async def test_voters_are_added_and_removed_by_way_of_the_quorums_leader() -> No
         assert answer.error_code == ErrorCode.BROKER_NOT_AVAILABLE
 
 
-async def test_producer_ids_are_given_once_and_transactions_refused() -> None:
-    async with running_server(make_services()) as server:
+async def test_producer_ids_are_given_once_and_transactions_refused_before_every_node_serves_them() -> None:
+    async with running_server(make_services(transactions=SimpleNamespace(server_version=lambda: 0))) as server:
         client = await RawClient.connect(server)
         given = []
         for version in range(6):
@@ -793,7 +794,6 @@ async def test_producer_ids_are_given_once_and_transactions_refused() -> None:
         assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert refused.producer_id == -1
         for request in (
-            InitProducerIdRequest(transactional_id=""),
             InitProducerIdRequest(transactional_id=None, producer_id=given[0]),
             InitProducerIdRequest(transactional_id=None, producer_epoch=0),
         ):

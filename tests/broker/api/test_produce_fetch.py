@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from barnabas_broker.coordinator.transaction.writes import WriteVersion
 from barnabas_replication.peer import KafkaPeer
 from barnabas_replication.requests import (
     AppendEntry,
@@ -158,16 +160,32 @@ async def test_versions_0_to_2_of_produce_are_refused_in_their_own_layout(versio
         assert not replicas.appended
 
 
-async def test_transactional_produce_is_refused() -> None:
+@pytest.mark.parametrize("version", [9, 11, 12])
+async def test_a_transactional_produce_goes_by_the_transactions_coordinator(version: int) -> None:
+    """With what its version knows: to add partitions by writing to them (12), and TRANSACTION_ABORTABLE (11)."""
+    asked: list[tuple[str, list[tuple[str, int]], WriteVersion]] = []
+
+    def append_records(
+        transactional_id: str, entries: Any, *, version: WriteVersion, respond: Any, **named: Any
+    ) -> None:
+        asked.append((transactional_id, [entry[:2] for entry in entries], version))
+        respond(
+            [AppendOutcome(name, number, KafkaError.of(ErrorCode.INVALID_TXN_STATE)) for name, number, _ in entries]
+        )
+
     replicas = RememberingReplicas()
-    async with running_server(make_services(replica_manager=replicas)) as server:
+    services = make_services(replica_manager=replicas, transactional=SimpleNamespace(append_records=append_records))
+    async with running_server(services) as server:
         client = await RawClient.connect(server)
         answer = await client.call(
-            ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic(0), topic(1, name="more")]), 9
+            ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic(0), topic(1, name="more")]), version
         )
         codes = [part.error_code for told in answer.responses for part in told.partition_responses]
         assert codes == [ErrorCode.INVALID_TXN_STATE] * 2
         assert not replicas.appended
+        ((transactional_id, entries, knows),) = asked
+        assert (transactional_id, len(entries)) == ("t", 2)
+        assert knows == WriteVersion(adds_partitions=version >= 12, knows_abortable=version >= 11)
 
 
 @pytest.mark.parametrize("version", range(4, 19))

@@ -63,7 +63,12 @@ class Client:
 
     def __init__(self, bench: GroupBench) -> None:
         self.bench = bench
-        self.services: Any = SimpleNamespace(groups=bench.groups, metadata=bench.metadata, unserved=UnservedNotices())
+        self.services: Any = SimpleNamespace(
+            groups=bench.groups,
+            transactions=SimpleNamespace(server_version=lambda: 0),
+            metadata=bench.metadata,
+            unserved=UnservedNotices(),
+        )
 
     async def call(self, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:
         """Encode, decode, handle, encode, decode."""

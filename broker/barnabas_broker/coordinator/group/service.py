@@ -192,6 +192,10 @@ class GroupCoordinator:
             self._count_commit(partition, group_id, is_done=is_done)
         return codes
 
+    def check_coordinates(self, group_id: str) -> None:
+        """Raises NotCoordinator, CoordinatorLoadInProgress unless this broker coordinates the group now."""
+        self._runtime.shard(self._member_partition(group_id))
+
     async def commit_in_transaction(self, commit: OffsetCommit, writer: Writer) -> tuple[ErrorCode, ...]:
         """One code per offset, in order, once the others are replicated: they count with the transaction's marker.
 

@@ -1,0 +1,372 @@
+"""AddPartitionsToTxn v0-5, AddOffsetsToTxn v0-4, EndTxn v0-5, TxnOffsetCommit v0-5, DescribeTransactions v0, ListTransactions v0-1.
+
+May touch:  the transaction coordinator, the group coordinator, the image (which topics exist).    Must not touch: their state, logs.
+Invariants: every topic and partition of a request is answered once, in its order; an answer to EndTxn leaves once the end is decided
+            for good, before its markers.
+Read next:  ../coordinator/transaction/state.py (the rules and their codes), transactional_produce.py, init_producer_id.py.
+
+Behaviour: AddPartitionsToTxn comes from clients up to v3 and from brokers from v4 on, with many transactions, to add (the client
+speaks transaction.version 2) or only to ask (`verify_only`). One unknown partition fails all of a client's, the others with
+OPERATION_NOT_ATTEMPTED. PRODUCER_FENCED is INVALID_PRODUCER_EPOCH for clients from before it (v0-1). EndTxn v5 and TxnOffsetCommit v5
+are those of transaction.version 2. A group's partition of __consumer_offsets is confirmed with the transaction's coordinator before
+offsets are committed, and added to the transaction by v5.
+Differences from Kafka: ListTransactions v2, which filters by a pattern, is not offered: matching a stranger's pattern takes a matcher
+of linear time (RE2), and Python's would let one request take the loop for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
+from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, OffsetToCommit
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
+from barnabas_broker.coordinator.shard import Writer
+from barnabas_broker.coordinator.transaction.state import BY_TITLE, CLASSIC, EPOCH_PER_TRANSACTION, Producer
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
+from barnabas_wire.kafka.messages import ApiKey
+from barnabas_wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from barnabas_wire.kafka.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+from barnabas_wire.kafka.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from barnabas_wire.kafka.messages.describe_transactions import TransactionState as DescribedTransaction
+from barnabas_wire.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from barnabas_wire.kafka.messages.list_transactions import TransactionState as ListedTransaction
+from barnabas_wire.kafka.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+BATCHED_FROM: Final = 4
+"""First version of AddPartitionsToTxn that brokers send."""
+ABORTABLE_FROM: Final = 5
+"""First version of AddPartitionsToTxn with TRANSACTION_ABORTABLE."""
+FENCED_FROM: Final = 2
+"""First version of AddPartitionsToTxn, AddOffsetsToTxn and EndTxn with PRODUCER_FENCED."""
+END_EPOCH_PER_TRANSACTION_FROM: Final = 5
+COMMIT_ADDS_FROM: Final = 5
+"""First version of TxnOffsetCommit that adds the group's partition to the transaction."""
+COMMIT_LOADING_FROM: Final = 2
+"""First version of TxnOffsetCommit whose clients survive COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
+COMMITTED_ELEMENTS_MAX: Final = 8_192
+DESCRIBED_MAX: Final = 8_192
+"""Transactional ids that one DescribeTransactions may name: each is looked up alone, all in one turn."""
+COMMIT_CALLS_MAX: Final = 700_000
+"""A commit is a record, of which key and value are encoded."""
+
+
+def _for_old_clients(code: int, version: int) -> int:
+    if code == ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
+
+# ---- AddPartitionsToTxn ----------------------------------------------------------------------------------------------
+
+
+def _not_added(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
+    if request.transactions:
+        return AddPartitionsToTxnResponse(error_code=error.code)
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_results(request.v3_and_below_topics, {}, error.code)
+    )
+
+
+@handles(
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 5),
+    on_error=_not_added,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=PARTITION_ELEMENTS_MAX,
+)
+async def add_partitions_to_txn(
+    services: BrokerServices, context: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Partitions that a transaction is about to write to."""
+    version = context.api_version
+    if version >= BATCHED_FROM:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=transaction.transactional_id,
+                    topic_results=await _of_broker(services, version, transaction),
+                )
+                for transaction in request.transactions
+            ]
+        )
+    asked = [TopicPartition(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
+    codes: dict[TopicPartition, int] = {}
+    missing = [partition for partition in asked if not _exists(services, partition)]
+    if missing:
+        codes = dict.fromkeys(asked, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        codes |= dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    else:
+        try:
+            await services.transactions.add_partitions(
+                request.v3_and_below_transactional_id,
+                Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+                frozenset(asked),
+                client_version=CLASSIC,
+            )
+        except KafkaError as error:
+            codes = dict.fromkeys(asked, _for_old_clients(error.code, version))
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=_results(request.v3_and_below_topics, codes, ErrorCode.NONE)
+    )
+
+
+async def _of_broker(
+    services: BrokerServices, version: int, transaction: AddPartitionsToTxnTransaction
+) -> list[AddPartitionsToTxnTopicResult]:
+    """One transaction that another broker asks about: its client writes there."""
+    producer = Producer(transaction.producer_id, transaction.producer_epoch)
+    partitions = frozenset(
+        TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions
+    )
+    codes: dict[TopicPartition, int] = {}
+    otherwise: int = ErrorCode.NONE
+    try:
+        if transaction.verify_only:
+            codes |= await services.transactions.verify_partitions(transaction.transactional_id, producer, partitions)
+        else:
+            await services.transactions.add_partitions(
+                transaction.transactional_id, producer, partitions, client_version=EPOCH_PER_TRANSACTION
+            )
+    except KafkaError as error:
+        otherwise = error.code
+    if version < ABORTABLE_FROM:
+        codes = {
+            partition: ErrorCode.INVALID_TXN_STATE if code == ErrorCode.TRANSACTION_ABORTABLE else code
+            for partition, code in codes.items()
+        }
+    return _results(transaction.topics, codes, otherwise)
+
+
+def _results(
+    topics: Sequence[AddPartitionsToTxnTopic], codes: dict[TopicPartition, int], otherwise: int
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(index, codes.get(TopicPartition(topic.name, index), otherwise))
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _exists(services: BrokerServices, partition: TopicPartition) -> bool:
+    topic = services.metadata.image.topics.get(partition.topic)
+    return topic is not None and partition.partition in topic.partitions
+
+
+# ---- AddOffsetsToTxn, EndTxn -----------------------------------------------------------------------------------------
+
+
+@handles(ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4))
+async def add_offsets_to_txn(
+    services: BrokerServices, context: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """The group whose offsets a transaction is about to commit."""
+    partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
+    try:
+        await services.transactions.add_partitions(
+            request.transactional_id,
+            Producer(request.producer_id, request.producer_epoch),
+            frozenset({partition}),
+            client_version=CLASSIC,
+        )
+    except KafkaError as error:
+        return AddOffsetsToTxnResponse(error_code=_for_old_clients(error.code, context.api_version))
+    return AddOffsetsToTxnResponse()
+
+
+@handles(ApiKey.END_TXN, versions=(0, 5))
+async def end_txn(services: BrokerServices, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """Commit or abort."""
+    speaks_epochs = context.api_version >= END_EPOCH_PER_TRANSACTION_FROM
+    try:
+        producer = await services.transactions.end(
+            request.transactional_id,
+            Producer(request.producer_id, request.producer_epoch),
+            is_commit=request.committed,
+            client_version=EPOCH_PER_TRANSACTION if speaks_epochs else CLASSIC,
+        )
+    except KafkaError as error:
+        return EndTxnResponse(error_code=_for_old_clients(error.code, context.api_version))
+    return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+# ---- TxnOffsetCommit -------------------------------------------------------------------------------------------------
+
+
+def _not_committed(request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(partition.partition_index, error.code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+@handles(
+    ApiKey.TXN_OFFSET_COMMIT,
+    versions=(0, 5),
+    on_error=_not_committed,
+    request_bytes_max=PARTITIONS_BYTES_MAX,
+    elements_max=COMMITTED_ELEMENTS_MAX,
+    calls_max=COMMIT_CALLS_MAX,
+)
+async def txn_offset_commit(
+    services: BrokerServices, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse:
+    """Offsets that count once the transaction commits; answered once they are replicated."""
+    image = services.metadata.image
+    codes: dict[TopicPartition, ErrorCode] = {}
+    wanted: dict[TopicPartition, OffsetToCommit] = {}
+    for asked in request.topics:
+        topic = image.topics.get(asked.name)
+        for partition in asked.partitions:
+            key = TopicPartition(asked.name, partition.partition_index)
+            if topic is None or partition.partition_index not in topic.partitions:
+                codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            wanted[key] = OffsetToCommit(
+                asked.name,
+                partition.partition_index,
+                Offset(partition.committed_offset),
+                Epoch(partition.committed_leader_epoch),
+                partition.committed_metadata or "",
+                topic.id,
+            )
+    if wanted:
+        try:
+            outcome = await _commit(services, context, request, tuple(wanted.values()))
+        except KafkaError as error:
+            code = error.code
+            if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < COMMIT_LOADING_FROM:
+                code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            outcome = (code,) * len(wanted)
+        codes |= dict(zip(wanted, outcome, strict=True))
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition.partition_index, codes[TopicPartition(topic.name, partition.partition_index)]
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _commit(
+    services: BrokerServices,
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    offsets: tuple[OffsetToCommit, ...],
+) -> tuple[ErrorCode, ...]:
+    if not request.group_id:
+        raise KafkaError.of(ErrorCode.INVALID_GROUP_ID, "a transaction commits offsets of a group that has an id")
+    return await services.transactional.commit_offsets(
+        request.transactional_id,
+        OffsetCommit(
+            member=MemberRef(
+                group_id=request.group_id,
+                member_id=request.member_id,
+                generation=request.generation_id,
+                instance_id=request.group_instance_id,
+            ),
+            offsets=offsets,
+        ),
+        Writer(request.producer_id, request.producer_epoch),
+        is_add=context.api_version >= COMMIT_ADDS_FROM,
+    )
+
+
+# ---- for people ------------------------------------------------------------------------------------------------------
+
+
+@handles(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), elements_max=DESCRIBED_MAX)
+def describe_transactions(
+    services: BrokerServices, context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    """What is known of some transactional ids."""
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(services, name) for name in dict.fromkeys(request.transactional_ids)]
+    )
+
+
+def _described(services: BrokerServices, transactional_id: str) -> DescribedTransaction:
+    try:
+        state = services.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return DescribedTransaction(error_code=error.code, transactional_id=transactional_id)
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(state.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return DescribedTransaction(
+        transactional_id=transactional_id,
+        transaction_state=state.status.title,
+        transaction_timeout_ms=state.timeout_ms,
+        transaction_start_time_ms=state.start_ms,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
+        topics=[TopicData(topic, partitions) for topic, partitions in topics.items()],
+    )
+
+
+@handles(ApiKey.LIST_TRANSACTIONS, versions=(0, 1), elements_max=PARTITION_ELEMENTS_MAX)
+def list_transactions(
+    services: BrokerServices, context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    """The transactional ids that this broker coordinates and that pass every filter."""
+    producer_ids = frozenset(request.producer_id_filters)
+    return ListTransactionsResponse(
+        unknown_state_filters=[name for name in request.state_filters if name not in BY_TITLE],
+        transaction_states=[
+            ListedTransaction(transactional_id, state.producer_id, state.status.title)
+            for transactional_id, state in services.transactions.list_all()
+            if _passes(state.status.title, request.state_filters)
+            and (not producer_ids or state.producer_id in producer_ids)
+            and (request.duration_filter < 0 or _is_open_for(state.start_ms, request.duration_filter, context.now_ms))
+        ],
+    )
+
+
+def _passes(title: str, titles: Collection[str]) -> bool:
+    return not titles or title in titles
+
+
+def _is_open_for(start_ms: int, duration_ms: int, now_ms: int) -> bool:
+    return start_ms >= 0 and now_ms - start_ms > duration_ms

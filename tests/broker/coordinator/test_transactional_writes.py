@@ -1,0 +1,328 @@
+"""A transaction's first batch in a partition waits for its coordinator's word, in the producer's order, and the codes are Kafka's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas_broker.coordinator.errors import CoordinatorNotAvailable
+from barnabas_broker.coordinator.transaction import writes as writes_module
+from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
+from barnabas_broker.coordinator.transaction.state import Producer
+from barnabas_broker.coordinator.transaction.verification import Verification
+from barnabas_broker.coordinator.transaction.writes import TransactionalWrites, WriteVersion
+from barnabas_replication.requests import AppendEntry, AppendOutcome
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
+from barnabas_wire.kafka.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopicResult,
+)
+from barnabas_wire.records.batch import Record, build_batch
+from tests.support import virtual_loop
+
+KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
+CONFIG = TransactionCoordinatorConfig()
+OLD, NEW = WriteVersion(False, False), WriteVersion(True, True)
+
+
+def batch(producer_id: int = 7, epoch: int = 0, sequence: int = 0, *, is_transactional: bool = True) -> bytes:
+    return build_batch(
+        [Record(0, 0, b"k", b"v")],
+        is_transactional=is_transactional,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
+class FakeProducers:
+    """Partitions' producer state, as far as the first batch of a transaction goes."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self.is_void = False
+
+    def needs_verification(self, producer_id: int, epoch: int) -> bool:
+        return producer_id not in self.open
+
+    def begin_verification(self, producer_id: int, epoch: int) -> object:
+        return object()
+
+    def confirm(self, producer_id: int, guard: object) -> bool:
+        return not self.is_void
+
+
+class FakeReplicas:
+    def __init__(self) -> None:
+        self.producers = {KEY: FakeProducers(), OTHER: FakeProducers()}
+        self.appended: list[tuple[str, int, bytes]] = []
+
+    def partition(self, key: TopicPartition) -> Any:
+        found = self.producers.get(key)
+        return None if found is None else SimpleNamespace(is_leader=True, log=SimpleNamespace(producers=found))
+
+    leader_partition = partition
+
+    def append_records(self, entries: Any, *, respond: Any, **named: Any) -> None:
+        for topic, number, batches in entries:
+            self.appended.append((topic, number, bytes(batches)))
+        respond([AppendOutcome(topic, number, None, Offset(9)) for topic, number, _ in entries])
+
+
+class FakeBrokers:
+    """Coordinators that know every partition, unless the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[int, AddPartitionsToTxnRequest]] = []
+        self.code: Callable[[TopicPartition], int] = lambda partition: ErrorCode.NONE
+        self.error: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def call(self, broker_id: BrokerId, request: Any) -> AddPartitionsToTxnResponse:
+        self.requests.append((broker_id, request))
+        await self.gate.wait()
+        await asyncio.sleep(0.001)
+        if self.error is not None:
+            raise self.error
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transaction.transactional_id,
+                    [
+                        AddPartitionsToTxnTopicResult(
+                            topic.name,
+                            [
+                                AddPartitionsToTxnPartitionResult(index, self.code(TopicPartition(topic.name, index)))
+                                for index in topic.partitions
+                            ],
+                        )
+                        for topic in transaction.topics
+                    ],
+                )
+                for transaction in request.transactions
+            ]
+        )
+
+
+class Bench:
+    def __init__(self, config: TransactionCoordinatorConfig = CONFIG) -> None:
+        self.brokers = FakeBrokers()
+        self.replicas = FakeReplicas()
+        self.verification = Verification(brokers=self.brokers, coordinator_of=self.coordinator_of)
+        self.has_coordinator = True
+        self.writes = TransactionalWrites(
+            config=config,
+            replicas=self.replicas,  # type: ignore[arg-type]
+            groups=SimpleNamespace(),  # type: ignore[arg-type]
+            verification=self.verification,
+        )
+
+    def coordinator_of(self, transactional_id: str) -> BrokerId:
+        if not self.has_coordinator:
+            raise CoordinatorNotAvailable("none")
+        return BrokerId(3)
+
+    def produce(
+        self, *entries: AppendEntry, version: WriteVersion = NEW, transactional_id: str = "id"
+    ) -> asyncio.Future[list[ErrorCode]]:
+        """One code per entry, once the request is answered."""
+        answer: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
+        self.writes.append_records(
+            transactional_id,
+            entries,
+            version=version,
+            required_acks=-1,
+            timeout_ms=1_000,
+            respond=lambda outcomes: answer.set_result(
+                [ErrorCode.NONE if outcome.error is None else outcome.error.code for outcome in outcomes]
+            ),
+        )
+        return answer
+
+
+def entry(key: TopicPartition = KEY, **named: Any) -> AppendEntry:
+    return AppendEntry(*key, batch(**named))
+
+
+def run(main: Callable[[Bench], Any], config: TransactionCoordinatorConfig = CONFIG) -> None:
+    async def bounded() -> None:
+        bench = Bench(config)
+        owner = asyncio.create_task(bench.writes.run())
+        try:
+            async with asyncio.timeout(60):
+                await main(bench)
+        finally:
+            owner.cancel()
+            await asyncio.gather(owner, return_exceptions=True)
+
+    virtual_loop.run(bounded())
+
+
+@pytest.mark.parametrize(("version", "is_add"), [(OLD, False), (NEW, True)])
+def test_the_first_batch_asks_and_the_next_ones_go_straight_to_the_log(version: WriteVersion, is_add: bool) -> None:
+    async def main(bench: Bench) -> None:
+        answer = bench.produce(entry(), entry(OTHER), version=version)
+        assert bench.replicas.appended == []
+        assert await answer == [ErrorCode.NONE, ErrorCode.NONE]
+        ((broker_id, request),) = bench.brokers.requests
+        (asked,) = request.transactions
+        assert (broker_id, asked.transactional_id, asked.producer_id, asked.producer_epoch) == (3, "id", 7, 0)
+        assert asked.verify_only is not is_add
+        assert [(topic.name, sorted(topic.partitions)) for topic in asked.topics] == [("t", [0, 1])]
+        bench.replicas.producers[KEY].open.add(7)
+        assert bench.produce(entry(sequence=1), version=version).done()
+        assert len(bench.replicas.appended) == 3
+        assert len(bench.brokers.requests) == 1
+
+    run(main)
+
+
+def test_a_refused_partition_is_not_written_and_the_others_are() -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.code = lambda key: ErrorCode.TRANSACTION_ABORTABLE if key == KEY else ErrorCode.NONE
+        assert await bench.produce(entry(), entry(OTHER)) == [ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.NONE]
+        assert [(topic, number) for topic, number, _ in bench.replicas.appended] == [OTHER]
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("code", "for_old", "for_new"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING,) * 3,
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+        (ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS),
+    ],
+)
+def test_a_producer_gets_a_code_that_it_knows_of_a_produce(
+    code: ErrorCode, for_old: ErrorCode, for_new: ErrorCode
+) -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.code = lambda key: code
+        assert await bench.produce(entry(), version=OLD) == [for_old]
+        assert await bench.produce(entry()) == [for_new]
+        assert bench.replicas.appended == []
+
+    run(main)
+
+
+def test_a_coordinator_that_is_away_makes_the_producer_try_again() -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.error = ConnectionRefusedError()
+        assert await bench.produce(entry()) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        bench.has_coordinator = False
+        assert await bench.produce(entry()) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        bench.has_coordinator, bench.brokers.error = True, None
+        assert await bench.produce(entry()) == [ErrorCode.NONE]
+
+    run(main)
+
+
+def test_a_fast_producer_waits_a_little_for_the_end_of_its_last_transaction() -> None:
+    async def main(bench: Bench) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 0.05
+        bench.brokers.code = lambda key: ErrorCode.CONCURRENT_TRANSACTIONS if loop.time() < until else ErrorCode.NONE
+        assert await bench.produce(entry()) == [ErrorCode.NONE]
+        assert len(bench.brokers.requests) > 1
+        # a client that adds its partitions itself never sends before the answer
+        until = loop.time() + 0.05
+        assert await bench.produce(entry(OTHER), version=OLD) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+    run(main)
+
+
+def test_a_marker_that_came_meanwhile_keeps_the_batch_out() -> None:
+    async def main(bench: Bench) -> None:
+        bench.replicas.producers[KEY].is_void = True
+        assert await bench.produce(entry()) == [ErrorCode.INVALID_TXN_STATE]
+        assert bench.replicas.appended == []
+
+    run(main)
+
+
+def test_the_writes_of_a_producer_keep_their_order_and_others_pass() -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.gate.clear()
+        first = bench.produce(entry(sequence=0))
+        bench.replicas.producers[OTHER].open.add(7)
+        second = bench.produce(entry(OTHER, sequence=0))
+        bench.replicas.producers[KEY].open.add(8)
+        other = bench.produce(entry(producer_id=8), transactional_id="other")
+        assert (first.done(), second.done(), other.done()) == (False, False, True)
+        bench.brokers.gate.set()
+        await asyncio.gather(first, second)
+        assert [number for _, number, _ in bench.replicas.appended] == [0, 0, 1]
+
+    run(main)
+
+
+def test_questions_to_one_coordinator_go_together() -> None:
+    async def main(bench: Bench) -> None:
+        bench.brokers.gate.clear()
+        first = bench.produce(entry(), transactional_id="id-0")
+        await asyncio.sleep(0.01)
+        more = [
+            bench.produce(entry(producer_id=10 + number), transactional_id=f"id-{number}") for number in range(1, 9)
+        ]
+        await asyncio.sleep(0.01)
+        bench.brokers.gate.set()
+        await asyncio.gather(first, *more)
+        assert [len(request.transactions) for _, request in bench.brokers.requests] == [1, 8]
+
+    run(main)
+
+
+def test_what_is_not_of_a_transaction_or_not_led_here_asks_nothing() -> None:
+    async def main(bench: Bench) -> None:
+        assert bench.produce(entry(is_transactional=False)).done()
+        assert bench.produce(AppendEntry("elsewhere", 0, batch())).done()
+        assert bench.produce(AppendEntry(*KEY, b"rubbish")).done()
+        assert bench.brokers.requests == []
+
+    run(main)
+
+
+def test_without_verification_an_old_client_is_believed() -> None:
+    async def main(bench: Bench) -> None:
+        assert bench.produce(entry(), version=OLD).done()
+        assert bench.brokers.requests == []
+        assert await bench.produce(entry()) == [ErrorCode.NONE]
+        assert len(bench.brokers.requests) == 1, "a new client's partitions have to be added"
+
+    run(main, TransactionCoordinatorConfig(is_verification_enabled=False))
+
+
+def test_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes_module, "WAITING_BYTES_MAX", 100)
+
+    async def main(bench: Bench) -> None:
+        bench.brokers.gate.clear()
+        first = bench.produce(entry())
+        assert await bench.produce(entry(producer_id=8), transactional_id="other") == [ErrorCode.REQUEST_TIMED_OUT]
+        bench.brokers.gate.set()
+        assert await first == [ErrorCode.NONE]
+        assert await bench.produce(entry(producer_id=8), transactional_id="other") == [ErrorCode.NONE]
+
+    run(main)
+
+
+def test_a_question_about_one_id_twice_is_two_requests() -> None:
+    async def main(bench: Bench) -> None:
+        asked = [bench.verification.ask("id", Producer(7, epoch), frozenset({KEY}), is_add=False) for epoch in range(2)]
+        assert await asyncio.gather(*asked) == [{KEY: ErrorCode.NONE}] * 2
+        assert [request.transactions[0].producer_epoch for _, request in bench.brokers.requests] == [0, 1]
+
+    run(main)
