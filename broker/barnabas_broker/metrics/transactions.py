@@ -33,7 +33,7 @@ def transaction_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge(
         "transactions",
         "Transactional ids coordinated here, by the state of their transaction.",
-        [({"state": status.title}, count) for status, count in sorted(counts.items())],
+        [({"state": status.title}, counts[status]) for status in TransactionStatus],
     )
     now_ms = sources.clock_ms()
     began_ms = min((state.start_ms for state in states if state.status is TransactionStatus.ONGOING), default=now_ms)
