@@ -17,7 +17,9 @@ from tests.bench.instructions import Bytecodes, compare, measure_all
 def test_a_row_takes_the_same_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instructions, "REQUESTS", 11)
     first, second = (asyncio.run(measure_all(Bytecodes(), tmp_path / name)) for name in ("first", "second"))
-    assert first == pytest.approx(second, rel=instructions.SLACK), "a push of the HW may fall into most requests of a row"
+    assert first == pytest.approx(second, rel=instructions.SLACK), (
+        "a push of the HW may fall into most requests of a row"
+    )
     assert min(first.values()) > 500
     assert first["fetch of a follower, partitions: 10"] > 2 * first["fetch of a follower, partitions: 1"]
 

@@ -416,12 +416,12 @@ RULES = (
     Rule("E18", "a process failed", unasked_ends),
 )
 WAITING = {
-    "E4 of transactions": "an aborted transaction's values: there are no transactions yet",
-    "E5": "a transaction polls what it sent before its commit: there are no transactions yet",
-    "E8": "a transaction is read in part: there are no transactions yet",
-    "E9": "offsets committed in a transaction without its output: there are no transactions yet",
-    "E11": "a cycle of reads and writes (G1c) under read_committed: there are no transactions yet",
-    "E13 of the LSO": "the last stable offset is the HW until there are transactions",
+    "E4 of transactions": "an aborted transaction's values: no workload here writes transactions yet",
+    "E5": "a transaction polls what it sent before its commit: no workload here writes transactions yet",
+    "E8": "a transaction is read in part: no workload here writes transactions yet",
+    "E9": "offsets committed in a transaction without its output: no workload here writes transactions yet",
+    "E11": "a cycle of reads and writes (G1c) under read_committed: no workload here writes transactions yet",
+    "E13 of the LSO": "no workload here writes transactions yet",
     "E15": "a fenced producer writes on: only InitProducerId of a transactional id fences; E13l judges epochs in the logs",
     "E17": "metadata is linearizable: `make chaos` judges it with linearizability.py, under its own load",
 }
