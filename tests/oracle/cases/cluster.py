@@ -28,7 +28,7 @@ ALL_VERSIONS_MAX = 20
 @case(
     {
         **{f"v?.api_keys.<{key}>": "no-security" for key in (17, 36)},
-        **{f"v?.api_keys.<{key}>": "no-transactions" for key in (24, 25, 26, 27, 28, 65, 66)},
+        "v?.api_keys.<66>.max_version": "no-pattern",
         "v?.api_keys.<34>": "no-moves",
         "v?.api_keys.<69>": "no-new-groups",
         "v?.api_keys.<35>.max_version": "newer-log-dirs",
@@ -94,7 +94,7 @@ def _without_client_id(good: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-@case({"transactional id, *": "no-transactions"})
+@case()
 def producer_ids(side: Side) -> Iterator[tuple[str, Any]]:
     first, second = init_producer_id(side), init_producer_id(side)
     yield "rises", second.producer_id - first.producer_id

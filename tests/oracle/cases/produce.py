@@ -113,7 +113,7 @@ def produce_without_acknowledgement(side: Side) -> Iterator[tuple[str, Any]]:
         "null": "kafka-stumbles",
         "gzip of nothing.*": "opaque-batch",
         "broken records.*": "opaque-batch",
-        "transactional without a producer.*": "no-transactions",
+        "transactional without a producer.*": "strict-batch",
     }
 )
 def produce_malformed_batches(side: Side) -> Iterator[tuple[str, Any]]:
