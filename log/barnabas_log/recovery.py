@@ -40,6 +40,7 @@ from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.leader_epochs import LeaderEpochs
 from barnabas_log.offset_index import RELATIVE_OFFSET_MAX
 from barnabas_log.producer_state import ProducerState, list_snapshots, load_newest_snapshot, snapshot_path
+from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange, find_sound_batch, merge
 from barnabas_log.segment import (
     DELETED_SUFFIX,
@@ -155,11 +156,26 @@ def recover_log(
     aborted = AbortedTransactions.load(disk, directory, bases, end_offset=end_offset)
     aborted.correct(producers.begin_offset, producers.aborted, bases)
     damage = tuple(damage for segment in segments for damage in segment.damaged)
+    if not is_clean_shutdown and not damage and len(segments) > 1 and len(producers):
+        _keep_producers(disk, directory, producers, since=segments[-1].base_offset)
     if damage:
         logger.error(
             "%s: damaged below its recovery point %d: %s", directory, recovery_point, "; ".join(map(str, damage))
         )
     return RecoveredLog(Segments(segments), epochs, producers, aborted, start_offset, end_offset, report, damage)
+
+
+def _keep_producers(disk: Disk, directory: str, producers: ProducerState, *, since: Offset) -> None:
+    """Make the state durable where the proof removed the snapshots since the newest segment began: retention may take the segments
+    that it was read from, and what their producers wrote last would be forgotten with them."""
+    if producers.unread or any(offset >= since for offset in list_snapshots(disk, directory)):
+        return
+    try:
+        disk.write_file_atomically(snapshot_path(directory, producers.end_offset), producers.encode())
+    except OSError as error:
+        if not is_no_room(error):
+            raise
+        logger.warning("%s: no room for a snapshot of its producers: the next roll writes one", directory)
 
 
 def load_producers(

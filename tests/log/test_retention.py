@@ -152,3 +152,27 @@ def test_a_compacted_log_is_never_shortened_by_time_or_size() -> None:
     log = open_log(MemoryDisk(), config=config)
     fill(log, 60, timestamp_ms=5)
     assert retiring.apply_retention(log, NOW_MS) == 0 and log.log_start_offset == 0
+
+
+def test_what_expires_after_a_crash_leaves_its_producers_known() -> None:
+    disk = MemoryDisk()
+    config = make_config(segment_bytes=300, retention_bytes=1)
+    log = open_log(disk, config=config)
+    for sequence in range(4):
+        append(log, make_batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
+    log.roll(NOW_MS, is_due=True)
+    flush(log)
+    end = log.log_end_offset
+    for _ in range(2):
+        log.release_files()
+        log = open_log(
+            disk, config=config, recovery_point=end, log_start_offset=log.log_start_offset, high_watermark=end
+        )
+        log.delete_records_before(end)
+        for _ in range(2):  # the newest name that is durable stays until the next round
+            flush(log)
+            retiring.apply_retention(log, NOW_MS)
+        flush(log)
+    entry = log.producers.get(7)
+    assert entry is not None and entry.last.last_sequence == 3
+    log.release_files()

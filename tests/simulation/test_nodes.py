@@ -158,6 +158,10 @@ def test_a_repaired_replica_knows_what_producers_wrote_in_what_was_damaged() -> 
     run(1312200177)  # it was loaded from damaged batches, led after their repair, and refused a retry as out of order
 
 
+def test_retention_takes_no_batches_whose_producers_no_snapshot_knows() -> None:
+    run(317599126)  # after a crash the state was in memory alone, then the segment that it was read from expired
+
+
 def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
     run(505477228)  # nobody could fetch what it had lost, so nobody joined its ISR, and nobody took over
 
