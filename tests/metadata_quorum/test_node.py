@@ -22,6 +22,7 @@ from barnabas_wire.records.batch import iterate_records, read_header
 from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_leader_change
 from barnabas_wire.rpc import quorum_pb2_grpc
 from tests.metadata_quorum.quorum_cluster import CLUSTER_ID, FAST, Cluster, until
+from tests.support.replicas import eventually
 
 STATE_FILE = f"__cluster_metadata-0/{QUORUM_STATE_FILE}"
 
@@ -35,6 +36,8 @@ async def test_three_voters_commit_and_all_listeners_hear_it_in_order(tmp_path: 
             wanted.append(record)
             await cluster.commit(leader, [record])
         await cluster.all_have(wanted)
+        # A member that got all in one fetch may have its first flush under way.
+        await eventually(lambda: all(member.node.stats.flush_s.count for member in cluster.members))
         assert leader.node.high_watermark == leader.node.log_end_offset
         for member in cluster.members:
             assert member.node.is_voter == (member.key.id <= 3)
