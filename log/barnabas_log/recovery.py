@@ -10,6 +10,7 @@ After an unclean stop, from the segment that ends at or after the recovery point
   2. indexes, leader epochs and producer state are made again from the batches
   3. later segments go: a lost flush may have kept a later file and lost an earlier one
   4. all that was kept is flushed, so that the end found may count as durable
+  5. where the newest segment has no snapshot of the producers left, one is written: retention may take what it was read from
 
 Before all that, swaps of compacted segments that a stop cut short are finished or undone (cleaner/swap.py).
 

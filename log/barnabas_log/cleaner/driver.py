@@ -230,7 +230,7 @@ class LogCleaner:
                 self._note_trouble(log, failure.kind, str(failure))
         except UnsoundOutput as error:
             self._note_trouble(log, "unsound", str(error))
-        except StorageFailed as error:  # the log has told its listener
+        except StorageFailed as error:  # the log has informed its listener
             logger.debug("a run over %s ends: %s", log.topic_partition, error)
         except OSError as error:
             self._on_disk_error(directory, log, error)

@@ -97,7 +97,7 @@ class ProducerIdNeeded(Exception):
 
 
 class Producer(NamedTuple):
-    """A producer as a request names it, or as it is told to go on."""
+    """A producer as a request names it, or as it is to go on."""
 
     producer_id: int
     epoch: int
@@ -111,7 +111,7 @@ class TransactionState:
     previous_producer_id: int = NO_PRODUCER_ID
     """The producer id before the last change."""
     next_producer_id: int = NO_PRODUCER_ID
-    """While ending: the id that the producer was told to go on with, because the epochs of `producer_id` are used up."""
+    """While ending: the id that the producer goes on with, because the epochs of `producer_id` are used up."""
     producer_epoch: int
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The epoch before, where its owner itself went on from it: a repeat of that request is known by it."""

@@ -250,7 +250,7 @@ def _producer_of(entry: AppendEntry) -> Producer | None:
 
 
 def _refusal(code: ErrorCode, version: WriteVersion) -> KafkaError:
-    """What a producer is told of a coordinator's answer, in the codes that a produce may have."""
+    """What a producer gets for a coordinator's answer, in the codes that a produce may have."""
     if code is ErrorCode.CONCURRENT_TRANSACTIONS and version.adds_partitions:
         return KafkaError.of(code, "the last transaction is still being ended; try again")
     if code in _RETRIED_AS_REPLICAS or code is ErrorCode.CONCURRENT_TRANSACTIONS:
