@@ -7,8 +7,8 @@ Read next:  scrub.py, which judges; manager.py, which owns one of these per dire
 
 A pass reads every byte of the directory's logs at log.scrub.bytes.per.second.max, sealed segments and the written part of the
 active ones, in order of name; the next one begins when it is over, but PASS_EVERY_S after it at the earliest. So a bit that
-flips is found within (bytes of the directory + 1,000 per batch) / rate of its disk being readable: 1 TB of large batches at
-10 MB/s within 28 hours, 10 GB within 17 minutes. A restart goes on where the last run had come to (scrub-checkpoint, at most
+flips is found within (bytes of the directory + 1,000 per batch + 100,000 per segment) / rate of its disk being readable: 1 TB of
+large batches at 10 MB/s within 28 hours, 10 GB within 17 minutes. A restart goes on where the last run had come to (scrub-checkpoint, at most
 SAVE_EVERY_S behind). Nothing is read at a start before the broker serves, but what was known to be damaged comes first.
 
 Pages that the cache holds are read from there and stay: that costs no disk and 0.1 ms of CPU per MB, and what the cache holds
@@ -120,7 +120,7 @@ class Scrubber:
         job = _Job(self._disk, checkable)
         loop = asyncio.get_running_loop()
         while not job.is_done:
-            began_s, batches = loop.time(), job.batches
+            began_s, batches, segments = loop.time(), job.batches, int(not job.is_begun)
             try:
                 read = await self._disk.run(job.step)
             except FileNotFoundError:
@@ -133,6 +133,7 @@ class Scrubber:
                     pause_s(
                         bytes_read=read,
                         batches=job.batches - batches,
+                        segments=segments,
                         bytes_per_second=self._rate,
                         took_s=loop.time() - began_s,
                     )
@@ -298,6 +299,10 @@ class _Job:
         self._checkable = checkable
         self._check: SegmentCheck | None = None
         self.is_index_sound = True
+
+    @property
+    def is_begun(self) -> bool:
+        return self._check is not None
 
     @property
     def is_done(self) -> bool:

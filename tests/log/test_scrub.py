@@ -136,10 +136,21 @@ def test_a_pass_goes_on_after_what_was_checked_last() -> None:
     assert plan_pass(segments, ("b", 0, 0)) == []
 
 
-def test_the_pause_keeps_the_rate_and_small_batches_count_for_more() -> None:
-    assert pause_s(bytes_read=1_000_000, batches=0, bytes_per_second=10_000_000, took_s=0.02) == pytest.approx(0.08)
-    assert pause_s(bytes_read=1_000_000, batches=1000, bytes_per_second=10_000_000, took_s=0.0) == pytest.approx(0.2)
-    assert pause_s(bytes_read=10, batches=0, bytes_per_second=10_000_000, took_s=1.0) == 0
+@pytest.mark.parametrize(
+    ("bytes_read", "batches", "segments", "took_s", "pause"),
+    [
+        (1_000_000, 0, 0, 0.02, 0.08),
+        (1_000_000, 1000, 0, 0.0, 0.2),
+        (1_000_000, 0, 10, 0.0, 0.2),
+        (10, 0, 0, 1.0, 0),
+    ],
+    ids=["the rate", "small batches count for more", "small segments count for more", "it took longer"],
+)
+def test_the_pause_after_a_step(bytes_read: int, batches: int, segments: int, took_s: float, pause: float) -> None:
+    found = pause_s(
+        bytes_read=bytes_read, batches=batches, segments=segments, bytes_per_second=10_000_000, took_s=took_s
+    )
+    assert found == pytest.approx(pause)
 
 
 def test_a_time_index_that_falls_or_is_cut_is_found() -> None:
