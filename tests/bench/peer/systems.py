@@ -228,8 +228,12 @@ class System:
         raise TimeoutError(f"topic {name} of {self.name} is not whole after {TIMEOUT_S} s")
 
     def leaders(self, topic: str) -> list[Leader]:
-        """Of all its partitions, in order."""
-        metadata = self.admin.list_topics(topic, timeout=TIMEOUT_S)
+        """Of all its partitions, in order. Another broker than the one that knew the topic whole may answer, and not know it yet."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not (metadata := self.admin.list_topics(topic, timeout=TIMEOUT_S)).topics[topic].partitions:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no broker of {self.name} names the partitions of {topic}")
+            time.sleep(0.1)
         return [
             Leader(part.leader, metadata.brokers[part.leader].host, metadata.brokers[part.leader].port)
             for _, part in sorted(metadata.topics[topic].partitions.items())
