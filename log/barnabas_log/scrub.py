@@ -41,7 +41,7 @@ CHUNK_BYTES: Final = 256 * 1024
 DAMAGES_MAX: Final = 64
 """Damaged ranges that one segment can have; more are taken for one that covers them."""
 BATCH_COST_BYTES: Final = 1_000
-SEGMENT_COST_BYTES: Final = 100_000
+SEGMENT_COST_BYTES: Final = 400_000
 _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 _MAGIC_AT: Final = 16
 _TIME_ENTRY: Final = struct.Struct(">qi")

@@ -7,7 +7,7 @@ Read next:  scrub.py, which judges; manager.py, which owns one of these per dire
 
 A pass reads every byte of the directory's logs at log.scrub.bytes.per.second.max, sealed segments and the written part of the
 active ones, in order of name; the next one begins when it is over, but PASS_EVERY_S after it at the earliest. So a bit that
-flips is found within (bytes of the directory + 1,000 per batch + 100,000 per segment) / rate of its disk being readable: 1 TB of
+flips is found within (bytes of the directory + 1,000 per batch + 400,000 per segment) / rate of its disk being readable: 1 TB of
 large batches at 10 MB/s within 28 hours, 10 GB within 17 minutes. A restart goes on where the last run had come to
 (scrub-checkpoint, at most SAVE_EVERY_S behind).
 Nothing is read at a start before the broker serves, but what was known to be damaged comes first.

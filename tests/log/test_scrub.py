@@ -141,7 +141,7 @@ def test_a_pass_goes_on_after_what_was_checked_last() -> None:
     [
         (1_000_000, 0, 0, 0.02, 0.08),
         (1_000_000, 1000, 0, 0.0, 0.2),
-        (1_000_000, 0, 10, 0.0, 0.2),
+        (1_000_000, 0, 10, 0.0, 0.5),
         (10, 0, 0, 1.0, 0),
     ],
     ids=["the rate", "small batches count for more", "small segments count for more", "it took longer"],
