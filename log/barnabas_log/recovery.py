@@ -16,8 +16,8 @@ Before all that, swaps of compacted segments that a stop cut short are finished 
 
 Not obvious:
   - Offsets need not continue from one batch to the next: compaction, here or on the leader, leaves gaps. A segment ends where the
-    next begins all the same, or its tail is lost; and an offset above that of the batch behind it is
-    rot, for no CRC covers it. Which logs may have gaps, cleaner-offset-checkpoint says, before they have the first.
+    next begins all the same, or its tail is lost, or Kafka's cleaner wrote it (early_end.py). An offset above that of the batch
+    behind it is rot, for no CRC covers it. Which logs may have gaps, cleaner-offset-checkpoint says, before they have the first.
   - An epoch that falls is how the old tail shows that was truncated, then overwritten in part before a power cut.
   - What is not sound below the recovery point is bit rot or a disk that lied, not a torn tail. It is not cut off, for it may be
     committed, and what lies behind it is sound: it stays as a damaged range, which is refetched from another replica or
@@ -37,6 +37,7 @@ from barnabas_log.checkpoints import LEADER_EPOCHS_FILE
 from barnabas_log.cleaner.swap import finish_swaps
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
+from barnabas_log.early_end import Tail, is_early, named_end
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.leader_epochs import LeaderEpochs
 from barnabas_log.offset_index import RELATIVE_OFFSET_MAX
@@ -426,12 +427,9 @@ def _check_clean(
     noted as damage where this look at the end of the log finds it."""
     scanned_bytes = 0
     for number, segment in enumerate(segments[:-1]):
-        if not _has_its_indexes(segment):
-            logger.warning("the indexes of %s are lost or not its own, making them again", segment.file.path)
+        if _open_sealed(segment, following=segments[number + 1].base_offset, may_have_gaps=may_have_gaps):
+            logger.warning("the indexes of %s were lost or not its own, they are made again", segment.file.path)
             scanned_bytes += segment.file.size_bytes
-            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset, may_have_gaps=may_have_gaps)
-            segment.size_bytes = segment.file.size_bytes
-            segment.become_inactive()
         _settle(segment)
     active = segments[-1]
     try:
@@ -476,10 +474,7 @@ def _prove(
         if offset > segments[first].base_offset:  # may be of a tail that was truncated, its removal not yet durable
             disk.remove(snapshot_path(directory, offset))
     for number, segment in enumerate(segments[:first]):
-        if not _has_its_indexes(segment):
-            rebuild_segment(segment, None, flushed_end=segments[number + 1].base_offset, may_have_gaps=may_have_gaps)
-            segment.size_bytes = segment.file.size_bytes
-            segment.become_inactive()
+        if _open_sealed(segment, following=segments[number + 1].base_offset, may_have_gaps=may_have_gaps):
             segment.offset_index.file.sync()
             segment.time_index.file.sync()
         _settle(segment)
@@ -491,10 +486,14 @@ def _prove(
         if segment.base_offset != end_offset:
             break
         scanned_bytes += segment.file.size_bytes
+        named = _named_end(segment)
         end_offset = rebuild_segment(segment, epochs, flushed_end=kept_end, may_have_gaps=may_have_gaps)
         number += 1
         following = segments[number].base_offset if number < len(segments) else NO_OFFSET
-        if end_offset < following <= kept_end:
+        is_whole = segment.size_bytes == segment.file.size_bytes
+        if may_have_gaps and is_whole and named <= end_offset < following <= recovery_point:
+            segment.early_end, end_offset = end_offset, following
+        elif end_offset < following <= kept_end:
             _note_damaged_tail(segment, end_offset, following)
             end_offset = following
         elif end_offset < kept_end:
@@ -525,27 +524,58 @@ def _prove(
     return end_offset, RecoveryReport(scanned_bytes, truncated_bytes, is_flushed_data_lost)
 
 
-def _has_its_indexes(segment: LogSegment) -> bool:
-    """Whether both indexes of a sealed segment are there, and end as its batches say. Reads their ends and what follows the last
-    entry, some index.interval.bytes: a greatest timestamp that is wrong would let retention take the segment too early."""
+def _open_sealed(segment: LogSegment, *, following: Offset, may_have_gaps: bool) -> bool:
+    """Look at the end of a sealed segment and its indexes; returns whether those had to be made again."""
+    named = _named_end(segment)
+    tail = _tail_by_indexes(segment)
+    is_rebuilt = tail is None
+    if tail is None:
+        end = rebuild_segment(segment, None, flushed_end=following, may_have_gaps=may_have_gaps)
+        tail = Tail(end, segment.size_bytes)
+        segment.size_bytes = segment.file.size_bytes
+        segment.become_inactive()
+    if is_early(tail, named=named, following=following, size_bytes=segment.file.size_bytes):
+        segment.early_end = tail.end_offset
+    elif may_have_gaps and is_rebuilt and tail.end_offset < min(named, following) and not segment.damaged:
+        _note_damaged_tail(segment, tail.end_offset, following)  # once the indexes are made again nothing else tells
+    return is_rebuilt
+
+
+def _tail_by_indexes(segment: LogSegment) -> Tail | None:
+    """Where a sealed segment ends; None where its indexes are not both there, or do not end as its batches say. Reads their ends
+    and what follows the last entry, some index.interval.bytes: a greatest timestamp that is wrong would let retention take the
+    segment too early."""
     offsets, times = segment.offset_index, segment.time_index
     try:
         if not (offsets.is_whole and times.is_whole):
-            return False
+            return None
         last, greatest = offsets.last(), times.greatest()
         if last is not None and segment.header_at(last[1]).last_offset != segment.base_offset + last[0]:
-            return False
+            return None
         if greatest is not None:
             youngest = segment.header_at(segment.find(greatest[1]).position)
             if (youngest.max_timestamp_ms, youngest.last_offset) != greatest:
-                return False
+                return None
     except (FileNotFoundError, CorruptBatch):
-        return False
+        return None
     newest_ms = greatest[0] if greatest is not None else -1
+    tail = Tail(segment.base_offset, 0)
     try:
-        return all(header.max_timestamp_ms <= newest_ms for _, header in segment.headers(last[1] if last else 0))
+        for position, header in segment.headers(last[1] if last else 0):
+            if header.max_timestamp_ms > newest_ms:
+                return None
+            tail = Tail(header.next_offset, position + header.size_bytes)
     except CorruptBatch:  # rot in the log: its indexes are the better for having been made before it
-        return True
+        return Tail(segment.base_offset, -1)
+    return tail
+
+
+def _named_end(segment: LogSegment) -> Offset:
+    """As early_end.named_end, of a segment whose indexes may be lost."""
+    try:
+        return named_end(segment)
+    except FileNotFoundError:
+        return segment.base_offset
 
 
 def _settle(segment: LogSegment) -> None:

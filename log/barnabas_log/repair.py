@@ -43,6 +43,8 @@ def checkable(log: UnifiedLog, base_offset: int) -> CheckableSegment | None:
     end_offset = (
         log.written_end_offset if is_active else log.segments.end_offset(segment, log_end_offset=log.log_end_offset)
     )
+    if segment.early_end is not None and log.may_have_gaps:
+        end_offset = segment.early_end
     if end_offset <= segment.base_offset:
         return None
     size_bytes, epochs = segment.file.size_bytes, log.leader_epochs.entries

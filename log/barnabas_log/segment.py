@@ -87,6 +87,7 @@ class LogSegment:
         "created_ms",
         "damaged",
         "directory",
+        "early_end",
         "file",
         "index_interval_bytes",
         "is_index_full",
@@ -124,6 +125,8 @@ class LogSegment:
         """Remembered boundaries: offset -> position of the batch that begins with it."""
         self.damaged: tuple[DamagedRange, ...] = ()
         """Where its bytes are known to be no batches; look-ups pass over them."""
+        self.early_end: Offset | None = None
+        """Where its last batch ends, if Kafka's cleaner left that before the next segment's base: see early_end.py."""
         self._has_new_time = True
         """False while the time index is known to hold the greatest timestamp."""
         self._max_timestamp: tuple[int, int] | None = (_NO_TIMESTAMP, base_offset) if not self.size_bytes else None
@@ -269,6 +272,12 @@ class LogSegment:
         jitter_ms = self._jitter % (min(config.segment_jitter_ms, config.segment_ms) + 1)
         return waited_ms > config.segment_ms - jitter_ms
 
+    def index_last(self, last_offset: int, position: int) -> None:
+        """Name the last batch in the offset index too: a tail that is lost later does not pass for one that was compacted."""
+        last = (last_offset - self.base_offset, position)
+        if self.offset_index.room > 0 and self.offset_index.last() != last:
+            self.offset_index.append(*last)
+
     def finish(self) -> None:
         """Write out what the indexes hold in memory, with the greatest timestamp last, as at a roll or a clean stop."""
         timestamp_ms, offset = self.max_timestamp
@@ -313,6 +322,7 @@ class LogSegment:
     def truncate_to(self, place: BatchPlace) -> None:
         """Drop the batch at `place` and all after it. The indexes must be loaded and everything written."""
         position = place.position
+        self.early_end = None
         self.file.truncate(position)
         self.size_bytes = position
         self.offset_index.truncate_to_position(position)

@@ -691,6 +691,8 @@ class UnifiedLog:
                 if cut < end_position and size > 0:
                     (next_offset,) = _unpack_offset(file.read(cut, 8))
             if size <= 0:
+                if segment.early_end is not None and offset >= segment.early_end and segment_end < end:
+                    return self.read(segment_end, bytes_max=bytes_max, end=end, at_least_one_batch=at_least_one_batch)
                 return LogRead((), 0, base_offset, offset)
             segment.remember(next_offset, position + size)
             file.acquire()
@@ -879,6 +881,9 @@ class UnifiedLog:
         """Obey new settings from the next append or retention on."""
         self.config = config
         self.has_settings = True
+        if config.is_compacted and not self.has_gaps and any(each.early_end is not None for each in self.segments):
+            self.listener.on_gap(self)  # another cleaner was here, and an unclean start has to know
+            self.has_gaps = True
         self.active.index_interval_bytes = config.index_interval_bytes
 
     def set_topic_id(self, topic_id: Uuid) -> None:
@@ -955,6 +960,8 @@ class UnifiedLog:
         self.damage = tuple(sorted([*others, *found]))
         segment.damaged = tuple(found)
         segment.boundaries.clear()
+        if found and segment.early_end is not None and found[-1].end_offset > segment.early_end:
+            segment.early_end = None  # the damage is known from before the indexes were made again
         return self.damage != before
 
     def doubt_producers(self, offset: Offset) -> None:

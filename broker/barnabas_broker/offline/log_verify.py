@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.node.storage import StorageError
 from barnabas_log.checkpoints import (
+    CLEAN_OFFSETS_FILE,
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARKS_FILE,
     LEADER_EPOCHS_FILE,
@@ -26,12 +27,13 @@ from barnabas_log.checkpoints import (
     read_epochs,
     read_offsets,
 )
-from barnabas_log.config import INT64_MAX
+from barnabas_log.config import INT64_MAX, LogConfig
 from barnabas_log.disk import Disk, RealDisk
+from barnabas_log.early_end import early_end
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.scrub import CheckFacts, DamagedRange, SegmentCheck
-from barnabas_log.segment import LOG_SUFFIX
+from barnabas_log.segment import LOG_SUFFIX, LogSegment
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 
 EXIT_DAMAGED = 1
@@ -101,6 +103,7 @@ def check_directory(disk: Disk, directory: Path) -> tuple[list[Finding], int]:
     parent = directory.parent
     recovery_point = _offset_of(disk, parent / RECOVERY_POINTS_FILE, topic_partition)
     high_watermark = _offset_of(disk, parent / HIGH_WATERMARKS_FILE, topic_partition)
+    is_compacted = topic_partition in _offsets(disk, parent / CLEAN_OFFSETS_FILE)
     is_clean = (parent / CLEAN_SHUTDOWN_FILE).exists()
     bases = sorted(int(path.stem) for path in directory.glob(f"*{LOG_SUFFIX}") if path.stem.isdecimal())
     epochs: tuple[tuple[Epoch, Offset], ...] = ()
@@ -117,6 +120,8 @@ def check_directory(disk: Disk, directory: Path) -> tuple[list[Finding], int]:
         bytes_checked += size
         is_last = number + 1 == len(bases)
         end = INT64_MAX if is_last else bases[number + 1]
+        if is_compacted and not is_last:
+            end = _end_of(disk, directory, base, end)
         for damage in _check(disk, path, CheckFacts(Offset(base), Offset(end), size, epochs, may_have_gaps=True)):
             if is_last and damage.end_offset == INT64_MAX:
                 if damage.first_offset >= recovery_point:
@@ -144,9 +149,25 @@ def _next_step(damage: DamagedRange, high_watermark: Offset) -> str:
     return f"above the high watermark {high_watermark}: refetched once committed, else cut at {damage.first_offset}"
 
 
-def _offset_of(disk: Disk, path: Path, topic_partition: TopicPartition) -> Offset:
+def _end_of(disk: Disk, directory: Path, base: int, following: int) -> int:
+    """Where a sealed segment of a compacted log ends: at the next one's base, unless Kafka's cleaner left it otherwise."""
+    segment = LogSegment.open(disk, str(directory), Offset(base), LogConfig(), now_ms=0)
     try:
-        return read_offsets(disk, str(path)).get(topic_partition, Offset(0))
+        found = early_end(segment, following=following)
+    except FileNotFoundError:  # of an index, which a broker makes again
+        found = None
+    finally:
+        segment.close()
+    return following if found is None else found
+
+
+def _offset_of(disk: Disk, path: Path, topic_partition: TopicPartition) -> Offset:
+    return _offsets(disk, path).get(topic_partition, Offset(0))
+
+
+def _offsets(disk: Disk, path: Path) -> dict[TopicPartition, Offset]:
+    try:
+        return read_offsets(disk, str(path))
     except CorruptCheckpoint as error:
         raise StorageError(f"{error}; start the broker, which makes it anew") from error
 

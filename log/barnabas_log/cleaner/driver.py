@@ -254,6 +254,7 @@ class LogCleaner:
             map_bytes_max=self._config.cleaner_map_bytes_max,
             producers=last_batches(log),
             aborted=aborted_up_to(log, found.end_offset),
+            epochs=log.leader_epochs.entries,
             level=config.compression_level(config.compression_type),
         )
 

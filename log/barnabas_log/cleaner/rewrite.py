@@ -15,11 +15,11 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransaction, encode
-from barnabas_log.cleaner.survival import KeyOffsets, LastBatch, Rules, Transactions, survivor
+from barnabas_log.cleaner.survival import NO_TIMESTAMP, KeyOffsets, LastBatch, Rules, Transactions, survivor
 from barnabas_log.config import INT32_MAX, LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
-from barnabas_wire.kafka.ids import Offset
+from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import (
     CRC_START,
     HEADER_BYTES,
@@ -27,6 +27,7 @@ from barnabas_wire.records.batch import (
     BatchHeader,
     Buffer,
     CorruptBatch,
+    empty_batch,
     read_header,
 )
 from barnabas_wire.records.crc32c import crc32c
@@ -64,6 +65,8 @@ class Job(NamedTuple):
     """(producer id, epoch, last data offset) of each that lives."""
     aborted: tuple[AbortedTransaction, ...] = ()
     """Those that overlap the sources."""
+    epochs: tuple[tuple[int, int], ...] = ()
+    """The log's (leader epoch, start offset), rising."""
     level: int | None = None
     """Of compression."""
 
@@ -78,6 +81,7 @@ class Job(NamedTuple):
         fields["sources"] = tuple(Source(*each) for each in fields["sources"])
         fields["producers"] = tuple((each[0], each[1], each[2]) for each in fields["producers"])
         fields["aborted"] = tuple(AbortedTransaction(*each) for each in fields["aborted"])
+        fields["epochs"] = tuple((each[0], each[1]) for each in fields["epochs"])
         return cls(**fields)
 
 
@@ -127,11 +131,10 @@ def rewrite(disk: Disk, job: Job) -> Generator[int, None, Result]:
     """Do the job, a chunk between two yields. Raises CorruptBatch, CorruptCompressedData, OSError."""
     keys = KeyOffsets(bytes_max=job.map_bytes_max)
     transactions = Transactions(job.aborted)
-    bytes_read = 0
+    bytes_read, is_full = 0, False
     for source in job.sources:
         if source.end_offset <= job.first_dirty:
             continue
-        is_full = False
         for batch, header, read in _batches(disk, job.directory, source):
             if read:
                 bytes_read += read
@@ -144,7 +147,8 @@ def rewrite(disk: Disk, job: Job) -> Generator[int, None, Result]:
             keys.note(batch, header, transactions)
         if is_full:
             break
-    end_offset = int(keys.latest) + 1
+    # One that Kafka's cleaner wrote may end before its end offset, which is clean all the same.
+    end_offset = int(keys.latest) + 1 if is_full or not job.sources else job.sources[-1].end_offset
     rules = Rules(
         job.now_ms,
         job.delete_retention_ms,
@@ -206,6 +210,7 @@ def _rewrite_group(
     bytes_read, waiting, is_changed = 0, 0, len(group) > 1
     aborted_before = len(transactions.kept)
     parts: list[Buffer] = []
+    last_offset, last_position = int(base_offset) - 1, 0
     try:
         for source in group:
             for batch, header, read in _batches(disk, job.directory, source):
@@ -224,16 +229,25 @@ def _rewrite_group(
                 if kept is None:
                     continue
                 max_timestamp_ms = header.max_timestamp_ms if kept is batch else read_header(kept).max_timestamp_ms
-                segment.add_batch(header.last_offset, max_timestamp_ms, len(kept))
+                last_offset, last_position = header.last_offset, segment.size_bytes
+                segment.add_batch(last_offset, max_timestamp_ms, len(kept))
                 parts.append(kept)
                 waiting += len(kept)
                 if waiting >= CHUNK_BYTES:
                     segment.file.append(parts)
                     yield waiting
                     parts, waiting = [], 0
+        if last_offset + 1 < group_end:
+            # As Kafka's cleaner leaves segments. From here on this one ends where the next one begins.
+            filler = empty_batch(Offset(group_end - 1), _epoch_at(job, group_end - 1))
+            last_offset, last_position, is_changed = group_end - 1, segment.size_bytes, True
+            segment.add_batch(last_offset, NO_TIMESTAMP, len(filler))
+            parts.append(filler)
+            waiting += len(filler)
         if parts:
             segment.file.append(parts)
             yield waiting
+        segment.index_last(last_offset, last_position)
         segment.finish()
         aborted = tuple(transactions.kept[aborted_before:])
         if aborted:
@@ -248,6 +262,11 @@ def _rewrite_group(
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
         disk.remove(segment_path(job.run_directory, base_offset, suffix))
     return None, bytes_read, output.size_bytes
+
+
+def _epoch_at(job: Job, offset: int) -> Epoch:
+    """Leader epoch that the log has there."""
+    return Epoch(max((epoch for epoch, start in job.epochs if start <= offset), default=0))
 
 
 def _index_bytes(disk: Disk, directory: str, source: Source) -> int:

@@ -47,7 +47,7 @@ def cleanable(log: UnifiedLog, *, now_ms: int) -> CleanableLog | None:
     first_dirty_ms = -1
     if config.max_compaction_lag_ms < INT64_MAX:
         first_dirty = segments.floor(max(log.clean_offset, log.log_start_offset))
-        if first_dirty is not segments.active:
+        if first_dirty is not segments.active and first_dirty.size_bytes:
             first_dirty_ms = first_dirty.header_at(0).max_timestamp_ms
     return CleanableLog(
         name=str(log.topic_partition),

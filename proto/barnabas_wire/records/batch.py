@@ -351,6 +351,12 @@ def with_fewer_records(
     return PREFIX.pack(header.base_offset, length, header.partition_leader_epoch, MAGIC, crc32c(checked)) + checked
 
 
+def empty_batch(offset: Offset, leader_epoch: Epoch) -> bytes:
+    """A batch of no record and no producer that keeps one offset, as compaction leaves them."""
+    checked = _AFTER_CRC.pack(0, 0, -1, -1, -1, -1, -1, 0)
+    return PREFIX.pack(offset, HEADER_BYTES - LOG_OVERHEAD_BYTES, leader_epoch, MAGIC, crc32c(checked)) + checked
+
+
 def _encode_record(out: bytearray, record: Record, base_offset: int, base_timestamp_ms: int) -> None:
     body = bytearray(1)
     _write_varint(body, record.timestamp_ms - base_timestamp_ms)
