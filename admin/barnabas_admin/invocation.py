@@ -25,6 +25,7 @@ from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
+    from barnabas_wire.client.security import ClientSecurity
 
 DEFAULT_TIMEOUT_S = 10.0
 
@@ -32,11 +33,20 @@ DEFAULT_TIMEOUT_S = 10.0
 class Invocation:
     """One run of one command: its output form, its time limit (seconds) and its way to the cluster."""
 
-    def __init__(self, *, output: str, admin: str | None, brokers: str | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        *,
+        output: str,
+        admin: str | None,
+        brokers: str | None,
+        timeout_s: float,
+        client_config: str | None = None,
+    ) -> None:
         self.is_json = output == "json"
         self.timeout_s = timeout_s
         self._admin = admin
         self._brokers = brokers
+        self._client_config = client_config
         self._client: AdminClient | None = None
 
     @property
@@ -76,6 +86,17 @@ class Invocation:
             )
         return ",".join(found)
 
+    def client_security(self) -> ClientSecurity:
+        """How the Kafka listeners let us in: by --client-config. Raises WrongUsage."""
+        from barnabas_wire.client.properties import client_security, read_client_properties
+
+        if not self._client_config:
+            return client_security({})
+        try:
+            return client_security(read_client_properties(self._client_config))
+        except ValueError as error:
+            raise WrongUsage(str(error), hint="--client-config takes Kafka's client properties") from None
+
     def close(self) -> None:
         """Close what was opened."""
         if self._client is not None:
@@ -107,11 +128,17 @@ output_option = click.option(
 
 
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command -o, --admin, -b and --timeout, and pass it an Invocation as `invocation`."""
+    """Give a command -o, --admin, -b, --client-config and --timeout, and pass it an Invocation as `invocation`."""
 
     @output_option
     @click.option("--admin", envvar="BARNABAS_ADMIN", metavar="HOST:PORT,…", help="gRPC admin listeners.")
     @click.option("-b", "--brokers", envvar="BARNABAS_BROKERS", metavar="HOST:PORT,…", help="Kafka listeners.")
+    @click.option(
+        "--client-config",
+        envvar="BARNABAS_CLIENT_CONFIG",
+        metavar="FILE",
+        help="Kafka client properties: TLS and the login for Kafka listeners that demand them.",
+    )
     @click.option(
         "--timeout",
         "timeout_s",
@@ -122,9 +149,17 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     @functools.wraps(function)
     def wrapper(
-        *args: Any, output: str, admin: str | None, brokers: str | None, timeout_s: float, **options: Any
+        *args: Any,
+        output: str,
+        admin: str | None,
+        brokers: str | None,
+        timeout_s: float,
+        client_config: str | None,
+        **options: Any,
     ) -> Any:
-        invocation = Invocation(output=output, admin=admin, brokers=brokers, timeout_s=timeout_s)
+        invocation = Invocation(
+            output=output, admin=admin, brokers=brokers, timeout_s=timeout_s, client_config=client_config
+        )
         with errors_end_the_process(is_json=invocation.is_json):
             try:
                 return function(*args, invocation=invocation, **options)

@@ -38,10 +38,13 @@ def run_with_cluster(
     Raises AdminError when their addresses cannot be read, and what `work` raises.
     """
     servers = invocation.bootstrap_servers()
+    security = invocation.client_security()
 
     async def run() -> T:
         try:
-            client = ClusterClient(servers, client_id=CLIENT_ID, timeout_s=timeout_s or invocation.timeout_s)
+            client = ClusterClient(
+                servers, client_id=CLIENT_ID, timeout_s=timeout_s or invocation.timeout_s, security=security
+            )
         except ValueError as error:
             raise WrongUsage(
                 str(error), hint="name brokers as HOST:PORT,HOST:PORT with -b or BARNABAS_BROKERS"

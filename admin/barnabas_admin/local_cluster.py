@@ -456,6 +456,7 @@ class LocalCluster:
         for node in self.nodes.values():
             node.directory.mkdir(exist_ok=True)
             lines = [f"{key}={value}\n" for key, value in self.properties(node.id).items()]
+            node.properties_file.touch(mode=0o600)  # it may have passwords
             node.properties_file.write_text("".join(lines), encoding="utf-8")
         targets = {node.id: f"{HOST}:{node.metrics_port}" for node in self.nodes.values()}
         self.prometheus_file.write_text(prometheus_config(targets), encoding="utf-8")

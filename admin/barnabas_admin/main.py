@@ -139,7 +139,7 @@ _NOUNS |= {
         },
     ),
     "user": (
-        "SCRAM credentials of users: kept in the metadata; no listener speaks SASL yet.",
+        "SCRAM credentials of users, with which they log in to listeners with SASL.",
         {
             "list": ("user:list_users", "List the users that have SCRAM credentials."),
             "create": (
@@ -147,6 +147,18 @@ _NOUNS |= {
                 "Give a user a credential, or replace it; the password is read from standard input.",
             ),
             "delete": ("user:delete", "Take a credential from a user."),
+        },
+    ),
+    "pki": (
+        "A certificate authority of the cluster's own.",
+        {
+            "init": ("pki:init", "Make the authority: its certificate and its private key, which belongs offline."),
+            "issue": ("pki:issue", "Make a private key and its certificate, in one file."),
+            "renew": (
+                "pki:renew",
+                "Replace a key and its certificate, for the same hosts; a broker that runs takes the new one by itself.",
+            ),
+            "show": ("pki:show", "List the certificates of a directory: whose, for which hosts, until when."),
         },
     ),
     "quota": (

@@ -19,6 +19,7 @@ from barnabas_replication.requests import (
     FetchSpec,
 )
 from barnabas_wire.client.aio import AioConnection
+from barnabas_wire.client.security import PLAINTEXT, ClientSecurity
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint, Offset, Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -75,11 +76,14 @@ PeerFactory = Callable[[BrokerId, Endpoint], Peer]
 class KafkaPeer:
     """A leader reached over the Kafka protocol: Fetch v15 to v17, one connection, made when first needed."""
 
-    def __init__(self, *, endpoint: Endpoint, client_id: str, timeout_ms: int) -> None:
-        """client_id: what the leader's logs shall call us. timeout_ms: for connecting."""
+    def __init__(
+        self, *, endpoint: Endpoint, client_id: str, timeout_ms: int, security: ClientSecurity = PLAINTEXT
+    ) -> None:
+        """client_id: what the leader's logs shall call us. timeout_ms: for connecting. security: of the leader's listener."""
         self._endpoint = endpoint
         self._client_id = client_id
         self._timeout_s = timeout_ms / 1000
+        self._security = security
         self._connection: AioConnection | None = None
         self._version = 0
         self._names: dict[str | Uuid, str] = {}
@@ -158,6 +162,7 @@ class KafkaPeer:
             client_id=self._client_id,
             timeout_s=self._timeout_s,
             reuses_memory=True,
+            security=self._security,
         )
         self._version = min(connection.version_for(ApiKey.FETCH), FETCH_VERSION_MAX)
         if self._version < FETCH_VERSION_MIN:

@@ -110,6 +110,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"acl {verb}" for verb in ("list", "create", "delete")),
         *(f"txn {verb}" for verb in ("list", "describe")),
         *(f"user {verb}" for verb in ("list", "create", "delete")),
+        *(f"pki {verb}" for verb in ("init", "issue", "renew", "show")),
         *(f"quota {verb}" for verb in ("list", "set")),
         *(f"quorum {verb}" for verb in ("status", "replicas", "add-voter", "remove-voter", "recover", "rejoin")),
         *(f"quorum {verb}" for verb in ("verify", "log", "diff")),

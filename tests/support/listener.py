@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
+from barnabas_broker.security.listener_security import ListenerSecurity
 from barnabas_log.disk import File, FileRange, RealDisk
 from barnabas_quorum.driver.quorum_description import QuorumDescription
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
@@ -206,11 +208,16 @@ async def until(condition: Callable[[], Any]) -> None:
 
 @asynccontextmanager
 async def running_server(
-    services: BrokerServices, config: NetworkConfig | None = None, listener: str = LISTENER
+    services: BrokerServices,
+    config: NetworkConfig | None = None,
+    listener: str = LISTENER,
+    security: ListenerSecurity | None = None,
 ) -> AsyncIterator[KafkaServer]:
     """A server that accepts; it is stopped at the end, and an error it ended with is raised."""
     server = KafkaServer(
-        addresses=[ListenAddress(listener, "127.0.0.1", 0)], config=config or NetworkConfig(), services=services
+        addresses=[ListenAddress(listener, "127.0.0.1", 0, security)],
+        config=config or NetworkConfig(),
+        services=services,
     )
     await server.start()
     task = asyncio.create_task(server.run())
@@ -231,9 +238,11 @@ class RawClient:
         self._correlation_ids = itertools.count(1)
 
     @classmethod
-    async def connect(cls, server: KafkaServer, listener: str = LISTENER) -> RawClient:
+    async def connect(
+        cls, server: KafkaServer, listener: str = LISTENER, tls: ssl.SSLContext | None = None
+    ) -> RawClient:
         host, port = server.bound[listener]
-        return cls(*await asyncio.open_connection(host, port))
+        return cls(*await asyncio.open_connection(host, port, ssl=tls))
 
     def frame(self, request: Any, version: int) -> tuple[int, bytes]:
         """(correlation id, whole frame) of a declared request."""

@@ -19,7 +19,6 @@ from barnabas_admin.invocation import Invocation, common_options, confirm, yes_o
 from barnabas_admin.output import print_json, print_table, talk
 from barnabas_wire.kafka.errors import ErrorCode
 
-WARNING = "warning: no listener speaks SASL yet: credentials are kept for when one does"
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 SALT_BYTES = 16
@@ -48,7 +47,6 @@ def list_users(invocation: Invocation) -> None:
         for result in answer.results
         for info in result.credential_infos
     ]
-    talk(WARNING)
     if invocation.is_json:
         print_json({"users": rows})
         return
@@ -116,7 +114,6 @@ def _alter(invocation: Invocation, request: object) -> None:
 
 
 def _say(invocation: Invocation, name: str, mechanism: str, what: str) -> None:
-    talk(WARNING)
     if invocation.is_json:
         print_json({"user": name, "mechanism": mechanism, what: True})
         return

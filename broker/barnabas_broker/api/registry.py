@@ -63,6 +63,7 @@ HANDLER_MODULES = (
     "producers",
     "quotas",
     "reassignments",
+    "sasl",
     "tokens",
     "topics",
     "transaction_markers",

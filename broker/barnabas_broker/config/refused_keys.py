@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from barnabas_broker.config.topic_keys import ACCEPTED_TOPIC_KEYS, FLUSH_KEYS
+from barnabas_broker.security.listener_security import is_known
 
 _NO_SECURITY = (
-    "there is no TLS and no SASL yet; leave it out, and let listeners bind addresses that strangers cannot reach"
+    "this part of Kafka's TLS and SASL is not served; leave it out, or use what docs/operations.md names instead"
 )
 _NO_ACLS = (
     "ACLs are kept but not enforced yet; leave it out, and let listeners bind addresses that strangers cannot reach"
@@ -33,9 +34,7 @@ REFUSED_KEYS: Mapping[str, tuple[str, frozenset[str]]] = {
     "alter.config.policy.class.name": (_NO_JAVA, frozenset()),
     "client.quota.callback.class": (_NO_JAVA, frozenset()),
     "config.providers": ("values are taken as they stand; write them out and leave it out", frozenset()),
-    "security.inter.broker.protocol": (_NO_SECURITY, frozenset({"PLAINTEXT"})),
     "security.providers": (_NO_SECURITY, frozenset()),
-    "connections.max.reauth.ms": (_NO_SECURITY, frozenset({"0"})),
     "controller.quorum.voters": (
         "the voters are kept in the quorum's own log (KIP-853), never in a file; name controllers with "
         "controller.quorum.bootstrap.servers=HOST:PORT,… and the first voters with `barnabas storage format "
@@ -87,8 +86,8 @@ def refusal(key: str, value: str, *, is_page_cache: bool) -> str | None:
 
 
 def _is_of_security(key: str) -> bool:
-    """ssl.keystore.location, sasl.enabled.mechanisms, listener.name.internal.scram-sha-256.sasl.jaas.config."""
-    return not _SECURITY_WORDS.isdisjoint(key.split("."))
+    """ssl.keystore.password, sasl.kerberos.service.name: of security, and read by nobody here."""
+    return not _SECURITY_WORDS.isdisjoint(key.split(".")) and not is_known(key)
 
 
 def _plain(key: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 
 from barnabas_broker.api.config import ApiConfig
@@ -24,10 +24,23 @@ from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.security.config import SecurityConfig
+from barnabas_broker.security.listener_security import (
+    INTER_BROKER_PROTOCOL,
+    PROTOCOL_MAP,
+    ListenerSecurity,
+    client_security,
+    has_secret,
+    inter_broker_listener,
+    is_known,
+    load_listeners,
+)
+from barnabas_broker.security.tls import refuse_readable_by_others
 from barnabas_log.config import SYNONYM_KEYS, FlushOnAcks, LogConfig, LogManagerConfig, broker_defaults
 from barnabas_quorum.config import QuorumConfig
 from barnabas_quorum.controller.config import ControllerConfig
 from barnabas_replication.config import ReplicationConfig
+from barnabas_wire.client.security import ClientSecurity
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
@@ -36,9 +49,6 @@ logger = logging.getLogger(__name__)
 BROKER = "broker"
 CONTROLLER = "controller"
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
-PROTOCOL_MAP = "listener.security.protocol.map"
-SECURED_PROTOCOLS = frozenset(("SSL", "SASL_PLAINTEXT", "SASL_SSL"))
-"""Kafka's, of which none is spoken here; a listener with one of these names means it (Kafka's default of the map)."""
 
 
 def _key(name: str, doc: str) -> dict[str, str]:
@@ -170,8 +180,6 @@ class ServerConfig:
             raise ConfigError(f"node.id={self.node_id}: use 0 or greater")
         if not self.log_dirs:
             raise ConfigError("log.dirs is empty: name at least one directory")
-        for text in self.listeners:
-            _refuse_secured(_listener(text).listener, f"listeners={text}")
         if self.is_controller and self.controller_endpoint() is None:
             names = ",".join(self.controller_listener_names)
             raise ConfigError(
@@ -233,6 +241,12 @@ class NodeConfig:
     groups: GroupCoordinatorConfig
     transactions: TransactionCoordinatorConfig
     lifecycle: LifecycleConfig
+    security: SecurityConfig
+    """What listeners have that say nothing else."""
+    listener_security: Mapping[str, ListenerSecurity]
+    """By name of the Kafka listener."""
+    client_security: ClientSecurity
+    """How this broker connects to others."""
     static_properties: Mapping[str, str]
 
     def values(self) -> list[tuple[ConfigKey, str]]:
@@ -256,6 +270,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     GroupCoordinatorConfig,
     TransactionCoordinatorConfig,
     LifecycleConfig,
+    SecurityConfig,
 )
 
 
@@ -283,6 +298,9 @@ def read_properties(path: str | Path) -> dict[str, str]:
         if not separator:
             raise ConfigError(f"{path}:{number}: {stripped!r} is not key=value")
         properties[key.strip()] = value.strip()
+    secret = next((key for key, value in properties.items() if value and has_secret(key)), None)
+    if secret is not None:
+        refuse_readable_by_others(str(path), secret)
     return properties
 
 
@@ -295,9 +313,10 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         reason = refusal(name, value, is_page_cache=log.flush_on_acks is FlushOnAcks.PAGE_CACHE)
         if reason is not None:
             raise ConfigError(reason)
-    for entry in properties.get(PROTOCOL_MAP, "").split(","):
-        _refuse_secured(entry.rpartition(":")[2].strip(), f"{PROTOCOL_MAP}={entry.strip()}")
     server = load(ServerConfig, properties)
+    names = [point.listener for point in server.kafka_endpoints()]
+    if server.is_broker and server.inter_broker_listener_name is None:
+        server = replace(server, inter_broker_listener_name=inter_broker_listener(names, properties))
     server.validate()
     if not server.is_controller and MIN_INSYNC_REPLICAS in properties:
         logger.warning(
@@ -319,6 +338,9 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         groups=load(GroupCoordinatorConfig, properties),
         transactions=load(TransactionCoordinatorConfig, properties),
         lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
+        security=load(SecurityConfig, properties),
+        listener_security=load_listeners(names, properties),
+        client_security=client_security(listener, properties) if server.is_broker else ClientSecurity(),
         static_properties=dict(properties),
     )
 
@@ -341,9 +363,9 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 def _unknown(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The keys that nobody knows, each with "; did you mean …?" or nothing."""
-    known = {key.name for key in known_keys()} | SYNONYM_KEYS | UNDERSTOOD_KEYS | {PROTOCOL_MAP}
+    known = {key.name for key in known_keys()} | SYNONYM_KEYS | UNDERSTOOD_KEYS | {PROTOCOL_MAP, INTER_BROKER_PROTOCOL}
     for name in names:
-        if name not in known and not is_understood(name):
+        if name not in known and not is_understood(name) and not is_known(name):
             meant = nearest(name, known)
             yield name, f"; did you mean {meant}?" if meant else ""
 
@@ -362,14 +384,6 @@ def _listener(text: str) -> Endpoint:
         raise ConfigError(f"listeners={text}: write NAME://host:port")
     host, port = split_address(address, f"listener {name}")
     return Endpoint(listener=name, host=host, port=port)
-
-
-def _refuse_secured(protocol: str, setting: str) -> None:
-    """A listener that is meant to be secured must not be opened in plain text. Raises ConfigError."""
-    if protocol.upper() in SECURED_PROTOCOLS:
-        raise ConfigError(
-            f"{setting}: there is no TLS and no SASL yet; use PLAINTEXT on an address that strangers cannot reach"
-        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from barnabas_wire.client.aio import AioConnection
+from barnabas_wire.client.security import PLAINTEXT, ClientSecurity
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Endpoint
 
@@ -32,13 +33,18 @@ class KafkaBrokers:
         own_id: BrokerId,
         endpoint_of: Callable[[BrokerId], Endpoint | None],
         timeout_ms: int,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
-        """timeout_ms: for connecting, and for an answer. `serve` must be set before the first call."""
+        """timeout_ms: for connecting, and for an answer. security: of the inter-broker listeners.
+
+        `serve` must be set before the first call.
+        """
         self.serve: Callable[[Any], Awaitable[Any]] | None = None
         """Answers a request to this broker."""
         self._own_id = own_id
         self._endpoint_of = endpoint_of
         self._timeout_s = timeout_ms / 1000
+        self._security = security
         self._connections: dict[BrokerId, tuple[Endpoint, AioConnection]] = {}
 
     async def call(self, broker_id: BrokerId, request: Any) -> Any:
@@ -60,7 +66,11 @@ class KafkaBrokers:
             del self._connections[broker_id]
             await known[1].close()
         made = await AioConnection.connect(
-            endpoint.host, endpoint.port, client_id=f"broker-{self._own_id}-coordinator", timeout_s=self._timeout_s
+            endpoint.host,
+            endpoint.port,
+            client_id=f"broker-{self._own_id}-coordinator",
+            timeout_s=self._timeout_s,
+            security=self._security,
         )
         other = self._connections.get(broker_id)
         if other is not None and other[0] == endpoint and not other[1].is_closed:  # another call was faster

@@ -33,18 +33,28 @@ from typing import Any, Protocol
 from barnabas_broker.api import registry
 from barnabas_broker.api.api_versions import unsupported_version
 from barnabas_broker.api.context import RequestContext
+from barnabas_broker.api.sasl import LOGIN_BYTES_MAX
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import Part, ResponseSlot, release_parts
 from barnabas_broker.network.framing import FRAME_BYTES_MIN, FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
+from barnabas_broker.network.tls_output import TlsOutputGate
+from barnabas_broker.security.sasl.session import LoginState, SaslSession
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
+from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import TooManyElements
 
 logger = logging.getLogger(__name__)
 
+LOGIN_TIMEOUT_S = 30.0
+"""How long a client may take to log in."""
+REFUSED_CLOSE_S = 0.05
+"""After the answer to a login that was refused: it shall reach the client before the connection ends."""
+UNAUTHENTICATED = "authentication"
+"""Why a connection is closed that sends what it may not without a login."""
 _unpack_header = struct.Struct(">iih").unpack_from
 
 
@@ -70,6 +80,14 @@ class ConnectionListener(Protocol):
     @property
     def probation_reason(self) -> str:
         """Why a connection that is no broker's may not stay."""
+        ...
+
+    def new_session(self) -> SaslSession | None:
+        """The login of a new connection; None where the listener has no SASL."""
+        ...
+
+    def principal_of(self, transport: asyncio.Transport) -> str | None:
+        """Who a client is before any login: by its certificate, else anonymous. None refuses it."""
         ...
 
     def request_bytes_max(self, kind: int) -> int:
@@ -103,9 +121,11 @@ class Connection(asyncio.BufferedProtocol):
         "_is_closed",
         "_is_consuming",
         "_is_exclusive",
+        "_is_guarded",
         "_is_paused",
         "_listener",
         "_reader",
+        "_session",
         "_slots",
         "_transport",
         "client_host",
@@ -113,14 +133,20 @@ class Connection(asyncio.BufferedProtocol):
         "is_of_broker",
         "is_on_probation",
         "last_active",
+        "principal",
     )
 
     def __init__(self, listener: ConnectionListener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport
-        self._gate: OutputGate
+        self._gate: OutputGate | TlsOutputGate
+        self._session = listener.new_session()
+        self._is_guarded = self._session is not None
+        """Whether each request is checked against the login."""
         self._reader = FrameReader(
-            listener.buffers, frame_bytes_max=listener.frame_bytes_max, bytes_max_of=listener.request_bytes_max
+            listener.buffers,
+            frame_bytes_max=listener.frame_bytes_max,
+            bytes_max_of=self._request_bytes_max if self._is_guarded else listener.request_bytes_max,
         )
         self._slots: deque[ResponseSlot] = deque()
         self._answered_bytes = 0
@@ -136,6 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         self.is_of_broker = False
         """Whether another broker fetched over it."""
         self.client_host = ""
+        self.principal = ANONYMOUS
+        """Who the client is, "User:NAME"."""
         self.last_active = 0.0
 
     # ---- asyncio's side
@@ -149,6 +177,24 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = perf_counter()
         if not self._listener.admit(self):
             self.close("limit")
+            return
+        principal = self._listener.principal_of(transport)
+        if principal is None:
+            self.close(UNAUTHENTICATED)
+            return
+        self.principal = principal
+        if self._is_guarded:
+            self._listener.loop.call_later(LOGIN_TIMEOUT_S, self._end_login)
+        if transport.get_extra_info("sslcontext") is not None:
+            self._is_admitted = True
+            send_paced_to_another_host(transport.get_extra_info("socket"), self._listener.congestion_control)
+            self._gate = TlsOutputGate(
+                transport=transport,
+                loop=self._listener.loop,
+                stats=self._listener.stats,
+                on_progress=self._gate_progress,
+                on_lost=self.close,
+            )
             return
         try:
             socket = transport.get_extra_info("socket").dup()
@@ -177,6 +223,16 @@ class Connection(asyncio.BufferedProtocol):
         stats.wake_ups += 1
         if self._reader.received(nbytes):
             self._take_frames()
+
+    def pause_writing(self) -> None:
+        """TLS only: the client reads slowly."""
+        if isinstance(self._gate, TlsOutputGate):
+            self._gate.pause()
+
+    def resume_writing(self) -> None:
+        """TLS only: the client reads again."""
+        if isinstance(self._gate, TlsOutputGate):
+            self._gate.resume()
 
     def eof_received(self) -> None:
         """The client said all it had to say; as with Kafka, what waits for it is dropped."""
@@ -313,6 +369,9 @@ class Connection(asyncio.BufferedProtocol):
         if self.is_on_probation and not self._is_of_broker(api, version, frame):
             self.close(listener.probation_reason)
             return
+        if self._is_guarded and not self._is_let_in(api, len(frame)):
+            self.close(UNAUTHENTICATED)
+            return
         listener.stats.requests[kind] += 1
         try:
             position = FRAME_BYTES_MIN + (client_id_bytes if client_id_bytes > 0 else 0)
@@ -334,6 +393,8 @@ class Connection(asyncio.BufferedProtocol):
                 listener_name=listener.name,
                 client_host=self.client_host,
                 now_ms=listener.services.clock_ms(),
+                principal=self.principal,
+                session=self._session,
             )
             request = registry.decode_request(api, version, frame, position)
         except TooManyElements as error:
@@ -379,6 +440,8 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, slot: ResponseSlot, response: Any) -> None:
         frame = registry.encode_answer(slot.api_key, slot.version, slot.correlation_id, response)
         slot.fill((frame,), len(frame))
+        if self._is_guarded:
+            self._take_login()
 
     def _answer_error(self, slot: ResponseSlot, api: registry.Api, request: Any, error: KafkaError) -> None:
         self._listener.stats.errors[(slot.api_key, error.code)] += 1
@@ -396,6 +459,37 @@ class Connection(asyncio.BufferedProtocol):
         else:
             logger.debug("unsupported api=%d v%d from %s", slot.api_key, slot.version, self.client_host)
             self.close("unsupported")
+
+    def _request_bytes_max(self, kind: int) -> int:
+        """As the listener's, but who has not logged in gets room for a login only."""
+        bytes_max = self._listener.request_bytes_max(kind)
+        return (
+            bytes_max
+            if self._session is None or self._session.principal is not None
+            else min(bytes_max, LOGIN_BYTES_MAX)
+        )
+
+    def _is_let_in(self, api: registry.Api, frame_bytes: int) -> bool:
+        """Whether the login allows this request."""
+        session = self._session
+        assert session is not None, "only a listener with SASL guards its connections"
+        is_small = session.principal is not None or frame_bytes <= LOGIN_BYTES_MAX
+        return is_small and session.admits(api.key, self._listener.services.clock_ms())
+
+    def _take_login(self) -> None:
+        """A request was answered that may have ended the login, the one way or the other."""
+        session = self._session
+        assert session is not None, "only a listener with SASL guards its connections"
+        if session.state is LoginState.REFUSED:
+            self._listener.loop.call_later(REFUSED_CLOSE_S, self.close, UNAUTHENTICATED)
+        elif session.state is LoginState.COMPLETE and session.principal is not None:
+            self.principal = session.principal
+            self._is_guarded = session.is_limited
+
+    def _end_login(self) -> None:
+        """The time for the first login is up."""
+        if self._session is not None and self._session.principal is None and not self._is_closed:
+            self.close(UNAUTHENTICATED)
 
     def _is_of_broker(self, api: registry.Api, version: int, frame: memoryview) -> bool:
         """Whether a connection on probation may stay: every peer asks for the versions first, a broker fetches then."""

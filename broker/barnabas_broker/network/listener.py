@@ -24,11 +24,21 @@ from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
-from barnabas_wire.kafka.errors import InvariantViolated
+from barnabas_broker.security.listener_security import ListenerSecurity
+from barnabas_broker.security.logins import Logins
+from barnabas_broker.security.principal_mapping import map_subject
+from barnabas_broker.security.sasl.session import USER, SaslSession
+from barnabas_broker.security.tls import subject_of
+from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
+from barnabas_wire.kafka.ids import ANONYMOUS
 
 logger = logging.getLogger(__name__)
 
 IDLE_SCAN_S_MAX = 10.0
+CERTIFICATES_SCAN_S = 10.0
+"""Between two looks whether a certificate was renewed."""
+TLS_HANDSHAKE_S = 10.0
+TLS_SHUTDOWN_S = 1.0
 PROBATION_S = 5.0
 """How long a connection may take of the brokers' reserve without a request that only brokers send."""
 CUT_OFF = "cut_off"
@@ -46,6 +56,8 @@ class ListenAddress(NamedTuple):
     name: str
     host: str
     port: int
+    security: ListenerSecurity | None = None
+    """None: plain text."""
 
 
 class KafkaServer:
@@ -79,14 +91,18 @@ class KafkaServer:
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
         for address in self._addresses:
-            listener = KafkaListener(self, address.name, loop)
+            listener = KafkaListener(self, address.name, loop, address.security)
+            tls = address.security.tls if address.security is not None else None
             server = await loop.create_server(
-                lambda listener=listener: Connection(listener),  # type: ignore[misc]
+                lambda listener=listener: Connection(listener),
                 address.host,
                 address.port,
                 reuse_address=True,
                 backlog=ACCEPTED_AT_ONCE,
                 start_serving=False,
+                ssl=tls.context if tls is not None else None,
+                ssl_handshake_timeout=TLS_HANDSHAKE_S if tls is not None else None,
+                ssl_shutdown_timeout=TLS_SHUTDOWN_S if tls is not None else None,
             )
             self._servers.append(server)
             for listening in server.sockets:
@@ -120,10 +136,12 @@ class KafkaServer:
                         with socket.socket(fileno=os.dup(listening.fileno())) as twin:
                             twin.listen(self.config.socket_listen_backlog_size)
                 idle = tasks.create_task(self._close_idle(), name="kafka-idle")
+                renewal = tasks.create_task(self._renew_certificates(), name="kafka-certificates")
                 try:
                     await self._failure
                 finally:
                     idle.cancel()
+                    renewal.cancel()
                     await self.close()  # before the group ends: it would refuse the waiting part of a request
         finally:
             self._tasks = None
@@ -178,11 +196,33 @@ class KafkaServer:
                 if connection.last_active < deadline and not connection.is_waited_for:
                     connection.close("idle")
 
+    async def _renew_certificates(self) -> None:
+        """Take renewed certificates for the connections to come."""
+        contexts = [
+            (address.name, address.security.tls)
+            for address in self._addresses
+            if address.security is not None and address.security.tls is not None
+        ]
+        while contexts:
+            await asyncio.sleep(CERTIFICATES_SCAN_S)
+            for name, tls in contexts:
+                try:
+                    if tls.reload_if_changed():
+                        logger.info("listener %s has a new certificate", name)
+                except KafkaError as error:
+                    logger.warning("listener %s keeps its certificate: %s", name, error.message)
+
 
 class KafkaListener:
     """What the connections of one listener share."""
 
-    def __init__(self, server: KafkaServer, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        server: KafkaServer,
+        name: str,
+        loop: asyncio.AbstractEventLoop,
+        security: ListenerSecurity | None = None,
+    ) -> None:
         self.name = name
         self.loop = loop
         self.services = server.services
@@ -197,6 +237,12 @@ class KafkaListener:
         self.in_flight_max = server.config.in_flight_requests_max
         self.queued_bytes_max = server.config.queued_response_bytes_max
         self._server = server
+        self._security = security
+        self._logins = (
+            Logins(security, lambda: server.services.metadata.image.scram)
+            if security is not None and security.protocol.has_sasl
+            else None
+        )
         self._connections = server.connections
         self._connections_max = server.config.max_connections
         self._reserved = server.config.inter_broker_connections_reserved
@@ -250,6 +296,25 @@ class KafkaListener:
     def probation_reason(self) -> str:
         """Why a connection that is no broker's may not stay."""
         return CUT_OFF if self._server.is_for_brokers_only else "limit"
+
+    def new_session(self) -> SaslSession | None:
+        """The login of a new connection; None without SASL."""
+        return self._logins.new_session() if self._logins is not None else None
+
+    def principal_of(self, transport: asyncio.Transport) -> str | None:
+        """Who a client is before any login: by its certificate, else anonymous. None: no rule takes its certificate."""
+        security = self._security
+        if security is None or not security.names_clients_by_certificate:
+            return ANONYMOUS
+        certificate = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if certificate is None:
+            return ANONYMOUS
+        subject = subject_of(certificate)
+        name = map_subject(security.rules, subject)
+        if name is None:
+            logger.info("no rule of ssl.principal.mapping.rules takes the certificate of %s", subject)
+            return None
+        return USER + name
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""

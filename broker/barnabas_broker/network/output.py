@@ -301,9 +301,9 @@ class OutputGate:
         position = part.position
         # A reader goes on where it stopped, most often in a page of which the beginning was sent a moment ago.
         is_begun = position == self._sent_end and part.file is self._sent_file and position % mmap.PAGESIZE
-        if not is_begun and not _is_cached(descriptor, position):
+        if not is_begun and not is_cached(descriptor, position):
             return True
-        return size > mmap.PAGESIZE and not _is_cached(descriptor, position + size - 1 - mmap.PAGESIZE)
+        return size > mmap.PAGESIZE and not is_cached(descriptor, position + size - 1 - mmap.PAGESIZE)
 
     def _read_ahead(self, file: File, position: int, size: int) -> None:
         """Bring a range into the page cache by a thread, then go on. The file is held meanwhile."""
@@ -335,7 +335,7 @@ class OutputGate:
         return data
 
 
-def _is_cached(descriptor: int, position: int) -> bool:
+def is_cached(descriptor: int, position: int) -> bool:
     """Whether a byte can be had without the disk."""
     try:
         os.preadv(descriptor, _probe, position, os.RWF_NOWAIT)

@@ -83,6 +83,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
             endpoint=endpoint,
             client_id=f"broker-{context.config.server.node_id}-fetcher",
             timeout_ms=context.config.replication.replica_socket_timeout_ms,
+            security=context.config.client_security,
         )
 
     config = context.config
@@ -144,6 +145,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         own_id=config.server.id,
         endpoint_of=replicas.endpoint_of,
         timeout_ms=config.replication.replica_socket_timeout_ms,
+        security=config.client_security,
     )
     transactions = TransactionCoordinator(
         config=config.transactions,
@@ -179,7 +181,10 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     )
     brokers.serve = serve_own_calls(services)
     server = KafkaServer(
-        addresses=[ListenAddress(p.listener, p.host, p.port) for p in config.server.kafka_endpoints()],
+        addresses=[
+            ListenAddress(point.listener, point.host, point.port, config.listener_security[point.listener])
+            for point in config.server.kafka_endpoints()
+        ],
         config=replace(
             config.network,
             max_connections=context.descriptors.connections_max,

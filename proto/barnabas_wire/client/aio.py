@@ -16,6 +16,7 @@ import socket
 from typing import Any
 
 from barnabas_wire.client.connection import RESPONSE_BYTES_MAX, ClientConnection
+from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin, login_steps
 from barnabas_wire.kafka.frame import FrameDecoder
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
@@ -57,8 +58,9 @@ class AioConnection(asyncio.BufferedProtocol):
         timeout_s: float,
         response_bytes_max: int = RESPONSE_BYTES_MAX,
         reuses_memory: bool = False,
+        security: ClientSecurity = PLAINTEXT,
     ) -> AioConnection:
-        """Connect and learn the broker's versions within timeout_s.
+        """Connect, learn the broker's versions and log in, within timeout_s. Raises KafkaError too, when the login is refused.
 
         reuses_memory: a raw response is valid only until the next call; for a fetcher, which has one call at a time.
         """
@@ -71,11 +73,14 @@ class AioConnection(asyncio.BufferedProtocol):
                     ),
                     host,
                     port,
+                    ssl=security.tls,
                 )
             except (ValueError, OverflowError) as error:
                 raise OSError(f"{host!r}, port {port}, is no address: {error}") from error
             try:
                 await connection._negotiate(timeout_s)
+                if security.login is not None:
+                    await connection._log_in(security.login, timeout_s)
             except BaseException:
                 connection._abort(None)
                 raise
@@ -171,6 +176,16 @@ class AioConnection(asyncio.BufferedProtocol):
             if attempt == 0:
                 self._state.learn_old_versions(body)
             elif self._state.learn_versions(body):
+                return
+
+    async def _log_in(self, login: SaslLogin, timeout_s: float) -> None:
+        steps = login_steps(login)
+        request = next(steps)
+        while True:
+            response = await self.call(request, timeout_s=timeout_s)
+            try:
+                request = steps.send(response)
+            except StopIteration:
                 return
 
     def _write(self, frame: bytearray) -> None:

@@ -33,6 +33,7 @@ from barnabas_wire.client.metadata import (
     read_listed_offsets,
     read_produced,
 )
+from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin, login_steps
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.frame import FrameDecoder
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
@@ -61,17 +62,22 @@ class BlockingConnection:
         client_id: str,
         timeout_s: float = CONNECT_TIMEOUT_S,
         response_bytes_max: int = RESPONSE_BYTES_MAX,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
-        """Connect and learn the broker's versions."""
+        """Connect, learn the broker's versions, log in. Raises KafkaError too, when the login is refused."""
         self._state: ClientConnection[bool] = ClientConnection(client_id=client_id)
         self._decoder = FrameDecoder(frame_bytes_max=response_bytes_max)
         deadline_s = time.monotonic() + timeout_s
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.tls is not None:
+                self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
             request, version = self._state.versions_request()
             if not self._state.learn_versions(self._exchange(self._state.request(request, version, True), deadline_s)):
                 self._state.learn_old_versions(self._exchange(self._state.request(request, 0, True), deadline_s))
+            if security.login is not None:
+                self._log_in(security.login, timeout_s)
         except BaseException:
             self.close()
             raise
@@ -98,6 +104,15 @@ class BlockingConnection:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+    def _log_in(self, login: SaslLogin, timeout_s: float) -> None:
+        steps = login_steps(login)
+        request = next(steps)
+        while True:
+            try:
+                request = steps.send(self.call(request, timeout_s=timeout_s))
+            except StopIteration:
+                return
 
     def _send(self, frame: bytearray, deadline_s: float) -> None:
         self._socket.settimeout(max(deadline_s - time.monotonic(), 0.001))
@@ -138,10 +153,12 @@ class BlockingCluster:
         *,
         client_id: str = "barnabas",
         timeout_s: float = REQUEST_TIMEOUT_S,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """Nothing is connected before the first call. timeout_s bounds each call, retries included."""
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
+        self._security = security
         self._timeout_s = timeout_s
         self._view = ClusterView()
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
@@ -333,7 +350,9 @@ class BlockingCluster:
 
     def _open(self, host: str, port: int, schedule: RetrySchedule) -> BlockingConnection:
         timeout_s = min(schedule.remaining_s(time.monotonic()), CONNECT_TIMEOUT_S)
-        connection = BlockingConnection(host, port, client_id=self._client_id, timeout_s=timeout_s)
+        connection = BlockingConnection(
+            host, port, client_id=self._client_id, timeout_s=timeout_s, security=self._security
+        )
         self._connections[host, port] = connection
         return connection
 

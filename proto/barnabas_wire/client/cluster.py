@@ -31,6 +31,7 @@ from barnabas_wire.client.metadata import (
     read_listed_offsets,
     read_produced,
 )
+from barnabas_wire.client.security import PLAINTEXT, ClientSecurity
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
@@ -62,10 +63,12 @@ class ClusterClient:
         *,
         client_id: str = "barnabas",
         timeout_s: float = REQUEST_TIMEOUT_S,
+        security: ClientSecurity = PLAINTEXT,
     ) -> None:
         """Nothing is connected before the first call. timeout_s bounds each call, retries included."""
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
+        self._security = security
         self._timeout_s = timeout_s
         self._view = ClusterView()
         self._connections: dict[tuple[str, int], AioConnection] = {}
@@ -263,7 +266,9 @@ class ClusterClient:
             if known is not None and not known.is_closed:
                 return known
             timeout_s = min(self._remaining_s(schedule), CONNECT_TIMEOUT_S)
-            connection = await AioConnection.connect(host, port, client_id=self._client_id, timeout_s=timeout_s)
+            connection = await AioConnection.connect(
+                host, port, client_id=self._client_id, timeout_s=timeout_s, security=self._security
+            )
             self._connections[host, port] = connection
             return connection
 

@@ -256,7 +256,7 @@ async def test_a_range_that_is_not_in_memory_is_read_ahead_off_the_loop(tmp_path
         other = await RawClient.connect(server)
         os.fsync(descriptor)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        is_cold = not output._is_cached(descriptor, 100)
+        is_cold = not output.is_cached(descriptor, 100)
         correlation_id, frame = client.frame(fetch_request(), 12)
         await client.send(frame)
         assert (await other.call(ApiVersionsRequest(), 3)).error_code == 0
@@ -274,7 +274,7 @@ async def test_a_reader_of_cold_records_is_read_ahead_for_though_the_batch_behin
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", content)
     cached: set[int] = set()  # a kernel drops what it was asked to drop when it likes
-    monkeypatch.setattr(output, "_is_cached", lambda descriptor, position: position // mmap.PAGESIZE in cached)
+    monkeypatch.setattr(output, "is_cached", lambda descriptor, position: position // mmap.PAGESIZE in cached)
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         for start in (100, 900_100, 1_800_100):
@@ -296,7 +296,7 @@ async def test_a_client_may_leave_while_its_range_is_read_ahead(
         is_reading.set()
         may_go_on.wait(10)
 
-    monkeypatch.setattr(output, "_is_cached", lambda descriptor, position: False)
+    monkeypatch.setattr(output, "is_cached", lambda descriptor, position: False)
     monkeypatch.setattr(output, "_touch", slow_touch)
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(1000))
@@ -363,7 +363,9 @@ async def test_a_client_that_never_reads_stops_being_read() -> None:
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: server.connections)
         connection = next(iter(server.connections))
-        connection._gate._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        gate = connection._gate
+        assert isinstance(gate, output.OutputGate)
+        gate._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
         correlation_id, frame = client.frame(MetadataRequest(topics=None), 12)
         answer_bytes = await size_of_answer(server, frame)
         sent = 80_000
@@ -659,7 +661,9 @@ async def test_answers_to_this_host_leave_unpaced_and_those_to_another_as_the_ke
         await RawClient.connect(server)
         await until(lambda: bool(server.connections))
         connection = next(iter(server.connections))
-        assert output._congestion_control(connection._gate._socket) == b"reno"
+        gate = connection._gate
+        assert isinstance(gate, output.OutputGate)
+        assert output._congestion_control(gate._socket) == b"reno"
         assert connection._listener.congestion_control == kernel_congestion_control()
     for own, chosen in (("192.0.2.2", b"reno"), ("192.0.2.2", b"by-route"), ("192.0.2.1", b"reno")):
         accepted = Mock(spec=socket.socket)

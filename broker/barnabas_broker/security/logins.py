@@ -1,0 +1,53 @@
+"""The logins of one listener: a session for each connection, with the credentials of the moment.
+
+May touch:  the image's SCRAM credentials, through what it is given.     Must not touch: sockets, files, clock.
+Invariants: a credential is looked up when a user names itself, so that a changed password counts for the next login.
+Read next:  sasl/session.py; metadata_quorum/image/scram.py.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas_broker.security.listener_security import ListenerSecurity
+from barnabas_broker.security.sasl.mechanism import PLAIN, MechanismFactory
+from barnabas_broker.security.sasl.plain import Plain
+from barnabas_broker.security.sasl.session import SaslSession
+from barnabas_quorum.image.scram import ScramImage, ScramUser
+from barnabas_quorum.records_security import ScramMechanism
+
+if TYPE_CHECKING:
+    from barnabas_broker.security.sasl.scram import Verifier
+
+SCRAM_MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+
+
+class Logins:
+    """Makes sessions."""
+
+    def __init__(self, security: ListenerSecurity, credentials: Callable[[], ScramImage]) -> None:
+        self._credentials = credentials
+        self._lifetime_ms = security.config.connections_max_reauth_ms
+        unknown_key = secrets.token_bytes(32)
+        self._mechanisms: dict[str, MechanismFactory] = {}
+        for name in security.config.sasl_enabled_mechanisms:
+            if name == PLAIN:
+                self._mechanisms[name] = partial(Plain, security.passwords)
+            else:
+                from barnabas_broker.security.sasl.scram import Scram  # its library is loaded where it is needed
+
+                find = partial(self._verifier, SCRAM_MECHANISMS[name])
+                self._mechanisms[name] = partial(Scram, name, find, unknown_key=unknown_key)
+
+    def new_session(self) -> SaslSession:
+        """For a connection that was just accepted."""
+        return SaslSession(self._mechanisms, lifetime_ms=self._lifetime_ms)
+
+    def _verifier(self, mechanism: ScramMechanism, user: str) -> Verifier | None:
+        from barnabas_broker.security.sasl.scram import Verifier
+
+        found = self._credentials().credentials.get(ScramUser(user, mechanism))
+        return None if found is None else Verifier(found.salt, found.stored_key, found.server_key, found.iterations)

@@ -1,0 +1,101 @@
+"""A client's security from Kafka's client properties, as its tools take them (`--command-config FILE`).
+
+May touch:  the PEM files that are named.     Must not touch: sockets.
+Invariants: a file with a secret that others may read is refused; no error shows a value that is secret.
+Read next:  security.py.
+
+    security.protocol=SASL_SSL
+    ssl.truststore.location=ca.pem                    # PEM; the system's authorities if not set
+    ssl.keystore.location=alice.pem                   # PEM: private key and certificate, where brokers ask for one
+    sasl.mechanism=SCRAM-SHA-512
+    sasl.jaas.config=…ScramLoginModule required username="alice" password="…";      # or sasl.username, sasl.password
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from barnabas_wire.client import jaas
+from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SECRET_KEYS = ("sasl.jaas.config", "sasl.password", "ssl.key.password")
+
+
+def read_client_properties(path: str | Path) -> dict[str, str]:
+    """`key=value` lines of a file. Raises ValueError that says what to do."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from None
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            key, separator, value = stripped.partition("=")
+            if not separator:
+                raise ValueError(f"{path}:{number} is not key=value")
+            found[key.strip()] = value.strip()
+    secret = next((key for key in SECRET_KEYS if found.get(key)), None)
+    if secret is not None and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ValueError(f"{path} has a secret ({secret}) and mode {stat.S_IMODE(mode):04o}: chmod 600 {path}")
+    return found
+
+
+def client_security(properties: Mapping[str, str]) -> ClientSecurity:
+    """What the properties say. Raises ValueError that names the key and the fix."""
+    protocol = properties.get("security.protocol", PROTOCOLS[0]).upper()
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"security.protocol={protocol}: use {', '.join(PROTOCOLS)}")
+    if protocol == PROTOCOLS[0]:
+        return PLAINTEXT
+    return ClientSecurity(
+        tls=_tls(properties) if protocol.endswith("SSL") else None,
+        login=_login(properties) if protocol.startswith("SASL") else None,
+    )
+
+
+def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
+    trusted = properties.get("ssl.truststore.location") or properties.get("ssl.ca.location")
+    own = properties.get("ssl.keystore.location")
+    try:
+        context = ssl.create_default_context(cafile=trusted)
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(
+            f"ssl.truststore.location={trusted}: {_reason(error)}; name a PEM file of authorities"
+        ) from None
+    if not properties.get("ssl.endpoint.identification.algorithm", "https"):
+        context.check_hostname = False
+    if own:
+        try:
+            context.load_cert_chain(own, password=properties.get("ssl.key.password", ""))
+        except (OSError, ssl.SSLError) as error:
+            raise ValueError(
+                f"ssl.keystore.location={own}: {_reason(error)}; name a PEM file with private key and certificate"
+            ) from None
+    return context
+
+
+def _login(properties: Mapping[str, str]) -> SaslLogin:
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", "")
+    if mechanism not in MECHANISMS:
+        raise ValueError(f"sasl.mechanism={mechanism}: use {', '.join(MECHANISMS)}")
+    username, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
+    if properties.get("sasl.jaas.config"):
+        line = jaas.parse("sasl.jaas.config", properties["sasl.jaas.config"])
+        username, password = line.username, line.password
+    if not username or not password:
+        raise ValueError(
+            f"sasl.mechanism={mechanism} needs who logs in: set sasl.username and sasl.password, or sasl.jaas.config"
+        )
+    return SaslLogin(mechanism, username, password)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
