@@ -52,11 +52,11 @@ def make_former(commit: str, directory: Path) -> Path:
 
 
 def server_of(python: Path) -> tuple[str, ...]:
-    """The command line of `barnabas-server` under an interpreter. -P: the working directory is not on its path."""
-    return (str(python), "-P", "-m", "barnabas_broker.main")
+    """The command line of `barnabas-server` under an interpreter. -E, -P: neither PYTHONPATH nor the working directory is on its path."""
+    return (str(python), "-E", "-P", "-m", "barnabas_broker.main")
 
 
 def home_of(python: Path) -> Path:
     """Where an interpreter finds the broker's code."""
-    words = [str(python), "-P", "-c", "import barnabas_broker; print(barnabas_broker.__file__)"]
+    words = [str(python), "-E", "-P", "-c", "import barnabas_broker; print(barnabas_broker.__file__)"]
     return Path(subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()).parents[1]

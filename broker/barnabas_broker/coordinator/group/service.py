@@ -5,7 +5,7 @@ Invariants: a group belongs to the partition its id hashes to.
 Read next:  shard.py, ../runtime.py, ../internal_topic.py.
 
 `__consumer_offsets` is made when the first client looks for a coordinator; until its partition has a leader the answer is
-COORDINATOR_NOT_AVAILABLE, which clients retry. It is nominally compacted: until there is a cleaner it is kept whole.
+COORDINATOR_NOT_AVAILABLE, which clients retry. It is compacted: what stays is the last offset of each group and partition.
 """
 
 from __future__ import annotations
