@@ -65,17 +65,18 @@ def batch_of(number: int, random: Random) -> bytes:
 def files_of(data: Path, topic: str) -> dict[str, bytes]:
     """The partition's files as a stopped broker left them, without those that name the topic's id."""
     directory = data / f"{topic}-0"
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.name not in OWN_FILES}
+    files = (path for path in sorted(directory.iterdir()) if path.is_file() and path.name not in OWN_FILES)
+    return {path.name: path.read_bytes() for path in files}
 
 
-def exchange(theirs: Path, ours: Path) -> None:
-    """Give each stopped broker the other's files of EXCHANGED-0."""
-    first, second = files_of(theirs, EXCHANGED), files_of(ours, EXCHANGED)
+def exchange(theirs: Path, ours: Path, *, topic: str = EXCHANGED) -> None:
+    """Give each stopped broker the other's files of a topic's one partition."""
+    first, second = files_of(theirs, topic), files_of(ours, topic)
     for data, old, new in ((theirs, first, second), (ours, second, first)):
         for name in old:
-            (data / f"{EXCHANGED}-0" / name).unlink()
+            (data / f"{topic}-0" / name).unlink()
         for name, content in new.items():
-            (data / f"{EXCHANGED}-0" / name).write_bytes(content)
+            (data / f"{topic}-0" / name).write_bytes(content)
 
 
 def tear(data: Path) -> None:

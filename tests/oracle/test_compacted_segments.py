@@ -1,5 +1,5 @@
 """Kafka's DumpLogSegments reads segments that our cleaner wrote and finds nothing wrong: fewer records, tombstones with a delete
-horizon, batches that are headers alone, markers; and their indexes."""
+horizon, batches that are headers alone, markers; and their indexes, of aborted transactions too."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from barnabas_wire.records.compression import CompressionType
 from barnabas_wire.records.control import ControlRecordType
 from tests.log.cleaner.logs_to_clean import DAY_MS, DIRECTORY, CompactedLog, data, marker
 from tests.oracle.test_dump_log_segments import BATCH, ENTRY, RECORD, dump, sections
+from tests.oracle.test_transaction_files import ABORTED
 from tests.support.logs import NOW_MS
 
 HORIZON = re.compile(r"deleteHorizonMs: (?:OptionalLong\[)?(\d+)")
@@ -72,4 +73,6 @@ def test_kafka_reads_what_our_cleaner_wrote(jars: None, tmp_path: Path, monkeypa
     by_file = sections(*indexes, *sorted((tmp_path / DIRECTORY).glob("*.timeindex")), *segments)
     assert any(ENTRY.findall(by_file[index.name]) for index in indexes)
     dump(*indexes, flags=("--index-sanity-check",))
+    said = dump(*sorted((tmp_path / DIRECTORY).glob("*.txnindex")))
+    assert [tuple(map(int, found)) for found in ABORTED.findall(said)] == [tuple(log.aborted[0])], said
     disk.close()

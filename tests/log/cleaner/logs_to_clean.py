@@ -103,8 +103,11 @@ class CompactedLog:
     def _replace(self, output: Output) -> None:
         for source in output.sources:
             self.disk.remove(segment_path(DIRECTORY, source.base_offset, LOG_SUFFIX))
-        for suffix in (".log", ".index", ".timeindex"):
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
             path = segment_path(RUN, output.base_offset, suffix)
+            if suffix == ".txnindex" and not output.aborted:
+                self.disk.remove(segment_path(DIRECTORY, output.base_offset, suffix))
+                continue
             self.disk.rename(path, segment_path(DIRECTORY, output.base_offset, suffix))
         at = self.sources.index(output.sources[0])
         self.sources[at : at + len(output.sources)] = [Source(output.base_offset, output.end_offset, output.size_bytes)]

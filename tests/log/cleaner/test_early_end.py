@@ -225,6 +225,26 @@ def test_a_tail_that_the_disk_lost_is_damage_also_in_a_compacted_log() -> None:
         file.close()
 
 
+def test_a_lost_tail_is_damage_also_where_times_fall() -> None:
+    """Then the time index does not name the last batch: what our cleaner writes names it in the offset index."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=COMPACTED)
+    for n in range(40):
+        append(log, build_batch([Record(Offset(0), NOW_MS - n, b"key-%d" % (n % 25), b"v" * 60)]))
+    flush(log)
+    log.update_high_watermark(log.log_end_offset)
+    sealed, result = cleaned(disk, log, index_interval_bytes=1 << 20)
+    assert result.outputs
+    swap_all(disk, log, sealed, result)
+    path = f"{DIRECTORY}/{0:020d}.log"
+    last = list(iterate_batches(disk.read_file(path)))[-1][0]
+    disk.open(path).truncate(last)
+    again = open_log(
+        disk, config=COMPACTED, recovery_point=log.log_end_offset, may_have_gaps=True, is_clean_shutdown=True
+    )
+    assert again.damage or damages(again)
+
+
 def test_the_end_of_a_clean_log_that_kafka_wrote_is_not_cleaned_for_ever() -> None:
     disk = MemoryDisk()
     kafkas_files(disk)
