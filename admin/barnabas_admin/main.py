@@ -105,6 +105,14 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
         {
             "list": ("txn:list_transactions", "List the transactional ids with their state and coordinator."),
             "describe": ("txn:describe", "Show a transactional id's producer, and the partitions of its transaction."),
+            "find-hanging": (
+                "txn:find_hanging",
+                "Find transactions that are open in a partition and that no coordinator will end.",
+            ),
+            "abort": (
+                "txn:abort",
+                "End an open transaction: all of a transactional id's, or a hanging one in one partition.",
+            ),
         },
     ),
     "group": (

@@ -188,20 +188,13 @@ class Appends:
         Fails with InvalidProducerEpoch or TransactionCoordinatorFenced, too. A marker that is there already is written again:
         the coordinator asks once more where it did not hear of the first.
         """
-        producer_id, epoch, coordinator_epoch, is_commit, transaction_version = marker
-        partition = self._hosted.partitions.get(topic_partition)
-        if partition is not None and partition.is_leader:
-            try:
-                partition.log.producers.check_marker(
-                    producer_id=producer_id,
-                    epoch=epoch,
-                    coordinator_epoch=coordinator_epoch,
-                    bumps_epoch=transaction_version >= BUMPS_EPOCH_FROM,
-                )
-            except KafkaError as error:
-                refused: asyncio.Future[Offset] = self._loop.create_future()
-                refused.set_exception(error)
-                return refused
+        try:
+            self.check_marker(topic_partition, marker)
+        except KafkaError as error:
+            refused: asyncio.Future[Offset] = self._loop.create_future()
+            refused.set_exception(error)
+            return refused
+        producer_id, epoch, coordinator_epoch, is_commit, _ = marker
         batch = build_transaction_marker(
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -210,6 +203,20 @@ class Appends:
             now_ms=self._clock_ms(),
         )
         return self.append_internal(topic_partition, batch, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
+
+    def check_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
+        """Judge a marker by what its producer and its coordinators have done in the partition; one that is not led here is not judged.
+
+        Raises InvalidProducerEpoch, TransactionCoordinatorFenced.
+        """
+        partition = self._hosted.partitions.get(topic_partition)
+        if partition is not None and partition.is_leader:
+            partition.log.producers.check_marker(
+                producer_id=marker.producer_id,
+                epoch=marker.epoch,
+                coordinator_epoch=marker.coordinator_epoch,
+                bumps_epoch=marker.transaction_version >= BUMPS_EPOCH_FROM,
+            )
 
     def append_internal(
         self, topic_partition: TopicPartition, batch: Buffer, *, leader_epoch: Epoch, timeout_ms: int

@@ -176,6 +176,10 @@ class ReplicaManager(LogManagerListener):
         """See Appends.append_internal."""
         return self._appends.append_internal(topic_partition, batch, leader_epoch=leader_epoch, timeout_ms=timeout_ms)
 
+    def check_marker(self, topic_partition: TopicPartition, marker: TransactionMarker) -> None:
+        """See Appends.check_marker."""
+        self._appends.check_marker(topic_partition, marker)
+
     def append_marker(
         self, topic_partition: TopicPartition, marker: TransactionMarker, *, leader_epoch: Epoch, timeout_ms: int
     ) -> asyncio.Future[Offset]:

@@ -108,7 +108,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"cluster {verb}" for verb in ("info", "health", "unregister-controller")),
         *(f"cluster features {verb}" for verb in ("upgrade", "downgrade")),
         *(f"acl {verb}" for verb in ("list", "create", "delete")),
-        *(f"txn {verb}" for verb in ("list", "describe")),
+        *(f"txn {verb}" for verb in ("list", "describe", "find-hanging", "abort")),
         *(f"user {verb}" for verb in ("list", "create", "delete")),
         *(f"pki {verb}" for verb in ("init", "issue", "renew", "show")),
         *(f"quota {verb}" for verb in ("list", "set")),

@@ -86,6 +86,8 @@ async def _write(services: BrokerServices, marker: WritableTxnMarker, key: Topic
     )
     try:
         if key.topic == OFFSETS_TOPIC:
+            # Judged and appended in one turn of the loop: nothing can come between.
+            services.replica_manager.check_marker(key, TransactionMarker(*fields))
             await services.groups.end_transaction(key.partition, Marker(*fields))
         else:
             led = services.replica_manager.leader_partition(key)
