@@ -183,7 +183,10 @@ _NOUNS |= {
         {
             "leader": ("explain:leader", "Say who leads the controller quorum, or why nobody does."),
             "broker": ("explain:broker", "Say why a broker is fenced, leaving or unknown, and what brought it there."),
-            "partition": ("explain:partition", "Say why a partition has no leader or lacks in-sync replicas."),
+            "partition": (
+                "explain:partition",
+                "Say why a partition has no leader or lacks in-sync replicas, and what readers of committed data wait for.",
+            ),
             "reassignment": (
                 "explain:reassignment",
                 "Say what a reassignment waits for, or why the controller refuses one.",

@@ -161,6 +161,10 @@ class ProducerState:
         """Whether any producer here is known to have written transactions."""
         return self._last_transactional != NO_OFFSET
 
+    def has_transaction_silent_since(self, timestamp_ms: int) -> bool:
+        """Whether a transaction is open whose producer's last record here is older."""
+        return any(self._producers[each].last.timestamp_ms < timestamp_ms for each in self.open_transactions)
+
     @property
     def first_unstable_offset(self) -> Offset | None:
         """Where the first transaction begins whose outcome may still change; None where there is none."""

@@ -147,11 +147,18 @@ def test_what_hangs_is_found_and_ended_and_what_is_open_stays(cluster: LocalClus
     assert (found["topic"], found["partition"], found["start_offset"]) == (*HANGS, 0)
     assert 59 <= found["open_for_minutes"] <= 61
     assert run("txn", "find-hanging", "--max-transaction-timeout", "90")["hanging"] == []
+    why = run("explain", "partition", "t", "0")
+    facts = "\n".join(why["facts"])
+    assert "readers of committed data stand at offset 0, 1 records behind the high watermark 1" in facts
+    assert "epoch 0, of 'stuck', which is Empty" in facts
+    assert why["next"][-1]["command"].endswith("barnabas txn abort -t t -p 0 --start-offset 0")
+    assert run("explain", "partition", "t", "1")["next"][-1]["command"] == "barnabas txn describe honest"
     assert run("txn", "find-hanging", "--topic", HANGS.topic, "--broker", "99")["hanging"] == []
 
     run("txn", "abort", "-t", HANGS.topic, "-p", "0", "--start-offset", "1", "--yes", status=3)
     run("txn", "abort", "-t", HANGS.topic, "-p", "0", "--start-offset", "0", "--yes")
     assert run("txn", "find-hanging")["hanging"] == []
+    assert not any("committed data" in fact for fact in run("explain", "partition", "t", "0")["facts"])
     run("txn", "abort", "honest", "--yes")
     run("txn", "abort", "nobody", "--yes", status=3)
 

@@ -117,6 +117,16 @@ def test_the_last_stable_offset_waits_for_open_transactions_and_for_markers_belo
     check(log)
 
 
+def test_a_transaction_whose_producer_is_silent_is_known_until_its_marker() -> None:
+    log = open_log(MemoryDisk())
+    write(log, 1)
+    (last_ms,) = {entry.last.timestamp_ms for entry in log.producers}
+    assert not log.producers.has_transaction_silent_since(last_ms)
+    assert log.producers.has_transaction_silent_since(last_ms + 1)
+    end(log, 1, is_commit=False)
+    assert not log.producers.has_transaction_silent_since(last_ms + 1)
+
+
 def test_a_batch_that_would_open_a_transaction_is_refused_unless_verified_since_the_last_marker() -> None:
     log = open_log(MemoryDisk())
     with pytest.raises(InvalidTransactionState):

@@ -1,20 +1,31 @@
 """`barnabas explain`: why something is as it is, from the metadata log, and what to type next.
 
-May touch:  the admin client.         Must not touch: anything that changes the cluster.
-Invariants: a guess is marked as one; every time and offset is that of a record in the metadata log, or is left out.
+May touch:  the admin client; for transactions the brokers.   Must not touch: anything that changes the cluster.
+Invariants: a guess is marked as one; every time and offset of a cause is that of a record in the metadata log, or is left
+            out.
 Read next:  quorum.py.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from barnabas_admin.commands.topic import parse_broker_ids
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import ExitCode, local_time, print_json, print_line
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas_wire.rpc import explain_pb2
+
+WITHOUT_LEADER = ("unknown", "leaderless")
+LEADER_TIMEOUT_S = 3.0
+"""How long a partition's leader is waited for: the rest of the answer is there already."""
 
 
 @click.command()
@@ -40,12 +51,15 @@ def broker(invocation: Invocation, broker_id: int) -> None:
 @click.argument("partition", required=False, type=click.IntRange(min=0), metavar="PARTITION")
 @common_options
 def partition(invocation: Invocation, topic: str, partition: int | None) -> None:
-    """Say why a partition has no leader or lacks in-sync replicas.
+    """Say why a partition has no leader or lacks in-sync replicas, and what readers of committed data wait for.
 
     TOPIC PARTITION, or TOPIC:PARTITION in one word.
     """
     name, index = _partition(topic, partition)
-    _show(invocation, invocation.admin.explain_partition(name, index))
+    found = invocation.admin.explain_partition(name, index)
+    if found.status not in WITHOUT_LEADER:
+        _add_open_transactions(invocation, found, TopicPartition(name, index))
+    _show(invocation, found)
 
 
 @click.command()
@@ -62,6 +76,27 @@ def reassignment(invocation: Invocation, topic: str, partition: int | None, repl
     name, index = _partition(topic, partition)
     wanted = parse_broker_ids(replicas) if replicas is not None else []
     _show(invocation, invocation.admin.explain_reassignment(name, index, replicas=wanted))
+
+
+def _add_open_transactions(invocation: Invocation, found: explain_pb2.ExplainResponse, key: TopicPartition) -> None:
+    """Open transactions are not in the metadata: the partition's leader and the coordinators are asked."""
+    from barnabas_admin import stable_offset
+    from barnabas_admin.kafka import run_with_cluster
+
+    now_ms = int(time.time() * 1000)
+    try:
+        said = run_with_cluster(
+            invocation,
+            lambda client: stable_offset.explain(client, key, now_ms=now_ms),
+            timeout_s=min(LEADER_TIMEOUT_S, invocation.timeout_s),
+        )
+    except (KafkaError, OSError) as error:
+        found.facts.append(f"whether a transaction is open in it could not be asked: {error}")
+        return
+    if said is not None:
+        found.facts.extend(said.facts)
+        for purpose, command in said.steps:
+            found.next.add(purpose=purpose, command=command)
 
 
 def _partition(topic: str, partition: int | None) -> tuple[str, int]:

@@ -26,6 +26,9 @@ from barnabas_broker.metrics.sources import NodeSources
 if TYPE_CHECKING:
     from barnabas_replication.partition import Partition
 
+LATE_GRACE_MS = 5 * 60_000
+"""As Kafka's PartitionsWithLateTransactionsCount: a coordinator may take this long to end what it has decided."""
+
 
 def replica_families(sources: NodeSources) -> Iterator[Metric]:
     """The partitions of this broker; what is wrong with one is reported by its leader, or by every holder if it has none."""
@@ -137,10 +140,32 @@ def replication_families(sources: NodeSources) -> Iterator[Metric]:
     yield gauge("log_end_offset", "LEO of a led log.", [(labels, p.log.log_end_offset) for labels, p in led])
     yield gauge("log_high_watermark", "HW of a led log.", [(labels, p.high_watermark) for labels, p in led])
     yield gauge(
+        "log_last_stable_offset",
+        "Where readers of committed data stand in a led log: below its first open transaction.",
+        [(labels, _last_stable_offset(p)) for labels, p in led],
+    )
+    if sources.transactions is not None:
+        late_ms = sources.clock_ms() - sources.transactions.config.max_timeout_ms - LATE_GRACE_MS
+        yield gauge(
+            "replica_late_transaction_partitions",
+            "Led partitions with a transaction whose producer has been silent for five minutes longer than any may be open.",
+            [({}, sum(_has_late_transaction(p, late_ms) for _, p in led))],
+        )
+    yield gauge(
         "replica_fetch_lag_records",
         "Records that the slowest follower of a led log lacks, by its last fetch; all of them before its first.",
         [(labels, _fetch_lag(p)) for labels, p in led],
     )
+
+
+def _last_stable_offset(partition: Partition) -> int:
+    (offset,) = copied(lambda: (partition.log.last_stable_offset,))
+    return offset
+
+
+def _has_late_transaction(partition: Partition, late_ms: int) -> bool:
+    (is_late,) = copied(lambda: (partition.log.producers.has_transaction_silent_since(late_ms),))
+    return is_late
 
 
 def _fetch_lag(partition: Partition) -> int:

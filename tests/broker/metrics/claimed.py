@@ -105,6 +105,8 @@ CLAIMED = {
         log_start_offset                         gauge topic partition
         log_end_offset                           gauge topic partition
         log_high_watermark                       gauge topic partition
+        log_last_stable_offset                   gauge topic partition
+        replica_late_transaction_partitions      gauge
         log_segments                             gauge topic partition
         log_flush_seconds                        histogram dir
         log_dirs                                 gauge state

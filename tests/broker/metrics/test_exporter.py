@@ -23,6 +23,7 @@ from barnabas_broker.coordinator.group.classic import ClassicGroup
 from barnabas_broker.coordinator.group.messages import GroupListing
 from barnabas_broker.coordinator.group.states import GroupStats, RebalanceReason
 from barnabas_broker.coordinator.runtime import CoordinatorStats, ShardState
+from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.coordinator.transaction.markers import MarkerStats
 from barnabas_broker.coordinator.transaction.state import TransactionState, TransactionStatus
 from barnabas_broker.metadata.lifecycle import LifecycleStats
@@ -37,6 +38,7 @@ from barnabas_log.cleaner.driver import CleanerStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
 from barnabas_log.flush import FlushStats
 from barnabas_log.manager import LogManagerStats
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.scrubber import ScrubStats
 from barnabas_quorum.controller.partition_change import ElectedFrom
 from barnabas_quorum.driver.controller_stats import ControllerDriverStats
@@ -198,9 +200,18 @@ def stand_ins() -> dict[str, Any]:
     for seconds in (0.25, 0.5):
         flushes.round_s.observe(seconds)
 
+    producers = ProducerState()
+    producers.begin_transaction(producer_id=7, epoch=0, first_offset=Offset(31), last_offset=Offset(32))
+
     def partition(index: int, *, is_leader: bool) -> SimpleNamespace:
         log = SimpleNamespace(
-            size_bytes=2048, segment_count=2, log_start_offset=5, log_end_offset=40 + index, producer_count=1 + index
+            size_bytes=2048,
+            segment_count=2,
+            log_start_offset=5,
+            log_end_offset=40 + index,
+            last_stable_offset=31,
+            producer_count=1 + index,
+            producers=producers,
         )
         return SimpleNamespace(
             topic_partition=TopicPartition("t", index),
@@ -241,6 +252,7 @@ def stand_ins() -> dict[str, Any]:
             committed_offsets=lambda: [("g", TopicPartition("t", index), Offset(9 * index)) for index in range(3)],
         ),
         "transactions": SimpleNamespace(
+            config=TransactionCoordinatorConfig(),
             partitions={0: ShardState.ACTIVE},
             stats=CoordinatorStats(loads=1, records_written=8),
             states=lambda: [
@@ -395,6 +407,8 @@ def test_only_led_partitions_have_series_of_their_own() -> None:
     samples = scrape(make_sources(**stand_ins()))
     assert value(samples, "log_end_offset", topic="t", partition="0") == 40
     assert value(samples, "log_high_watermark", topic="t", partition="0") == 39
+    assert value(samples, "log_last_stable_offset", topic="t", partition="0") == 31
+    assert value(samples, "replica_late_transaction_partitions") == 1
     assert ("barnabas_log_end_offset", (("partition", "1"), ("topic", "t"))) not in samples
 
 
