@@ -1,32 +1,17 @@
 """Where every record of a fetch has its parts: numba walks the varints and writes down positions, nothing else.
 
-May touch:  numba, numpy, the directory of the compile cache.   Must not touch: bytes of keys and values, pyarrow, sockets.
+May touch:  numba, numpy.             Must not touch: bytes of keys and values, pyarrow, sockets.
 Invariants: a position is checked against the section it must lie in before it is used; a section's records fill it to its
     last byte and their offsets rise within the batch's own, or the section is malformed.
-Read next:  decoder.py, which gathers by these positions.
-
-Not obvious
-- Signatures are given, so everything is compiled at import and kept on disk, never within a task: 4 s of CPU once per
-  machine, then 0.2 s per process (measured).
-- Numba keeps its cache beside this file, or below ~/.cache when that is read-only, and raises at import when neither can be
-  written (an installation by root used by an account without a home, as containers have). Then a private directory below
-  the temporary one serves. It must be ours alone: what lies in a compile cache is executed.
+Read next:  decoder.py, which gathers by these positions; barnabas_wire/records/compiled.py for when and where it compiles.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import stat
-import tempfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numba
 import numpy as np
 
-logger = logging.getLogger(__name__)
+from barnabas_wire.records.compiled import READ_ONLY_BYTES, compiled, varint
 
 SECTION_COLUMNS = 7
 """Of a section, int64 each: first byte, end byte, base offset, last offset delta, base timestamp ms, records, log append
@@ -40,61 +25,9 @@ KEY_AT, KEY_SIZE, VALUE_AT, VALUE_SIZE, HEADERS_AT, HEADER_COUNT, RECORD_END = r
 RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, two lengths, header count: one byte each."""
 
-_BYTES = numba.types.Array(numba.uint8, 1, "C", readonly=True)
-"""A fetch is read-only; numba takes a writable array for a read-only one, not the reverse."""
 _INTS, _TABLE = numba.int32[:, ::1], numba.int64[:, ::1]
-_SCAN_RECORDS = numba.int64(_BYTES, _TABLE, numba.int64, numba.int64, _TABLE, _INTS, numba.int64[::1])
-_SCAN_HEADERS = numba.int64(_BYTES, numba.int32[::1], numba.int32[::1], numba.int32[::1], _INTS)
-
-
-def compiled(signature: Any) -> Callable[[Any], Any]:
-    """numba.njit for one signature, its machine code kept where this process may write, if anywhere.
-
-    Without the interpreter's lock, so that the thread that fetches ahead goes on receiving.
-    """
-
-    def decorate(function: Any) -> Any:
-        try:
-            return numba.njit(signature, cache=True, nogil=True)(function)
-        except (RuntimeError, OSError):  # RuntimeError: no place to write; OSError: one that filled up
-            directory = private_directory()
-        if directory is None:
-            logger.warning("no directory for compiled code can be written: every Python worker compiles for seconds")
-            return numba.njit(signature, nogil=True)(function)
-        before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory)
-        try:
-            return numba.njit(signature, cache=True, nogil=True)(function)
-        finally:
-            numba.config.CACHE_DIR = before  # the process may hold other code of numba's
-
-    return decorate
-
-
-def private_directory() -> Path | None:
-    """A directory below the temporary one that only this user can write, or None."""
-    directory = Path(tempfile.gettempdir()) / f"barnabas-compiled-{os.getuid()}"
-    try:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        found = directory.lstat()
-    except OSError:
-        return None
-    is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    return directory if is_ours and os.access(directory, os.W_OK | os.X_OK) else None
-
-
-@numba.njit
-def _varint(data, position, end):  # type: ignore[no-untyped-def]
-    """Zigzag varint at position: (value, next position); next is -1 when it runs past end or is too long."""
-    value = np.uint64(0)
-    shift = np.uint64(0)
-    while position < end and shift < np.uint64(70):
-        byte = data[position]
-        position += 1
-        value |= np.uint64(byte & np.uint8(0x7F)) << shift
-        if byte < 128:
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1)), position
-        shift += np.uint64(7)
-    return np.int64(0), np.int64(-1)
+_SCAN_RECORDS = numba.int64(READ_ONLY_BYTES, _TABLE, numba.int64, numba.int64, _TABLE, _INTS, numba.int64[::1])
+_SCAN_HEADERS = numba.int64(READ_ONLY_BYTES, numba.int32[::1], numba.int32[::1], numba.int32[::1], _INTS)
 
 
 @compiled(_SCAN_RECORDS)
@@ -115,31 +48,31 @@ def scan_records(data, sections, start, end, longs, ints, section_rows):  # type
         append_time = sections[section, 6]
         delta_before = np.int64(-1)
         for _ in range(sections[section, 5]):
-            size, position = _varint(data, position, section_end)
+            size, position = varint(data, position, section_end)
             if position < 0 or size < 6 or size > section_end - position:
                 return -1 - section
             record_end = position + size
             position += 1  # record attributes, unused
-            timestamp_delta, position = _varint(data, position, record_end)
+            timestamp_delta, position = varint(data, position, record_end)
             if position < 0:
                 return -1 - section
-            offset_delta, position = _varint(data, position, record_end)
+            offset_delta, position = varint(data, position, record_end)
             if position < 0 or offset_delta <= delta_before or offset_delta > last_delta:
                 return -1 - section
             delta_before = offset_delta
-            key_size, position = _varint(data, position, record_end)
+            key_size, position = varint(data, position, record_end)
             if position < 0 or key_size < -1 or key_size > record_end - position:
                 return -1 - section
             key_at = position
             if key_size > 0:
                 position += key_size
-            value_size, position = _varint(data, position, record_end)
+            value_size, position = varint(data, position, record_end)
             if position < 0 or value_size < -1 or value_size > record_end - position:
                 return -1 - section
             value_at = position
             if value_size > 0:
                 position += value_size
-            headers, position = _varint(data, position, record_end)
+            headers, position = varint(data, position, record_end)
             if position < 0 or headers < 0 or headers > record_end - position:
                 return -1 - section
             if headers == 0 and position != record_end:
@@ -173,13 +106,13 @@ def scan_headers(data, headers_at, header_count, record_end, parts):  # type: ig
         position = np.int64(headers_at[row])
         end = np.int64(record_end[row])
         for _ in range(header_count[row]):
-            size, position = _varint(data, position, end)
+            size, position = varint(data, position, end)
             if position < 0 or size < 0 or size > end - position:
                 return -1 - row
             parts[0, found] = position
             parts[1, found] = size
             position += size
-            size, position = _varint(data, position, end)
+            size, position = varint(data, position, end)
             if position < 0 or size < -1 or size > end - position:
                 return -1 - row
             parts[2, found] = position

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from barnabas_wire.records import compiled
 from pyspark_barnabas import scan
 
 SCAN = Path(scan.__file__)
+WIRE = str(Path(compiled.__file__).parents[2])
 TELL = """
 import logging, sys
 logging.basicConfig(format="%(message)s")
@@ -27,7 +29,13 @@ def load(installed: Path, **environment: str) -> tuple[int, int, str, str]:
     done = subprocess.run(
         [sys.executable, "-c", TELL],
         cwd=installed,
-        env={"PATH": os.environ["PATH"], "HOME": "/dev/null", "TMPDIR": str(installed.parent), **environment},
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": "/dev/null",
+            "TMPDIR": str(installed.parent),
+            "PYTHONPATH": WIRE,
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=True,

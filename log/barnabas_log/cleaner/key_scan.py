@@ -18,6 +18,9 @@ from typing import Final, NamedTuple
 from barnabas_wire.records.batch import CorruptBatch
 
 DIGEST_BYTES: Final = 16
+_DELTA_MAX: Final = 0xFFFFFFFF
+"""Of an offset from its batch's base, zigzagged."""
+_UINT64_MAX: Final = 0xFFFFFFFFFFFFFFFF
 _digest = partial(blake2b, digest_size=DIGEST_BYTES)
 
 
@@ -46,6 +49,8 @@ def note_keys(records: bytes, *, count: int, base_offset: int, offsets: MutableM
             at += 1
             if delta >= 0x80:
                 delta, at = _long_varint(records, at)
+                if delta > _DELTA_MAX:
+                    raise CorruptBatch(f"a record's offset is out of bounds in the batch at offset {base_offset}")
             size = records[at]
             at += 1
             if size >= 0x80:
@@ -133,6 +138,8 @@ def keep_last(
             at += 1
             if delta >= 0x80:
                 delta, at = _long_varint(records, at)
+                if delta > _DELTA_MAX:
+                    raise CorruptBatch(f"a record's offset is out of bounds in the batch at offset {base_offset}")
             size = records[at]
             at += 1
             if size >= 0x80:
@@ -213,7 +220,7 @@ def _long_varint(records: bytes, at: int) -> tuple[int, int]:
         at += 1
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return result, at
+            return result & _UINT64_MAX, at
         shift += 7
         if shift > 63:
             raise CorruptBatch("a varint is longer than ten bytes")

@@ -53,7 +53,9 @@ class Transform(Protocol):
 class WorkerProcess:
     """Starts a worker when there is a job, and again when it has died."""
 
-    def __init__(self) -> None:
+    def __init__(self, *arguments: str) -> None:
+        """arguments: of the worker."""
+        self._arguments = arguments
         self.started = 0
         """Workers so far."""
         self._process: asyncio.subprocess.Process | None = None
@@ -100,6 +102,7 @@ class WorkerProcess:
             "-P",  # what lies in the working directory is none of its modules
             "-m",
             "barnabas_log.cleaner.worker",
+            *self._arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=_LINE_BYTES_MAX,

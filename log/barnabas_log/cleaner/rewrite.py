@@ -11,7 +11,7 @@ A generator that yields the bytes it has read and written since: whoever drives 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransaction, encode
@@ -127,9 +127,12 @@ class Result(NamedTuple):
         return cls(**{**fields, "outputs": outputs})
 
 
-def rewrite(disk: Disk, job: Job) -> Generator[int, None, Result]:
-    """Do the job, a chunk between two yields. Raises CorruptBatch, CorruptCompressedData, OSError."""
-    keys = KeyOffsets(bytes_max=job.map_bytes_max)
+def rewrite(disk: Disk, job: Job, *, make_keys: Callable[..., KeyOffsets] = KeyOffsets) -> Generator[int, None, Result]:
+    """Do the job, a chunk between two yields. Raises CorruptBatch, CorruptCompressedData, OSError.
+
+    make_keys: KeyOffsets or what does the same faster.
+    """
+    keys = make_keys(bytes_max=job.map_bytes_max)
     transactions = Transactions(job.aborted)
     bytes_read, is_full = 0, False
     for source in job.sources:
@@ -166,7 +169,7 @@ def rewrite(disk: Disk, job: Job) -> Generator[int, None, Result]:
         bytes_written += written
         if output is not None:
             outputs.append(output)
-    return Result(max(end_offset, job.first_dirty), tuple(outputs), len(keys.offsets), bytes_read, bytes_written)
+    return Result(max(end_offset, job.first_dirty), tuple(outputs), keys.key_count, bytes_read, bytes_written)
 
 
 def group_sources(sources: Sequence[Source], index_bytes: Sequence[int], job: Job) -> list[list[Source]]:

@@ -4,7 +4,7 @@ May touch:  its arguments.            Must not touch: files, clocks, the log.
 Invariants: the last value of every key survives; nothing above the map's latest offset changes; a tombstone and a marker stay
             for delete.retention.ms after the first run that saw them; a marker stays as long as data of its transaction; the
             batch with the last sequence of a live producer stays, if only its header.
-Read next:  key_scan.py, the loops over records; rewrite.py, which feeds both passes.
+Read next:  key_scan.py, the loops over records, and compiled_keys.py, the same in machine code; rewrite.py, which feeds both passes.
 
 Two passes, as in Kafka's Cleaner. The first notes the last offset of each key in the dirty part, as far as the map has room; the
 second judges every batch from the start of the log to there. A batch of which all stays is copied as it is; else its records are
@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas_log.aborted_transactions import AbortedTransaction
-from barnabas_log.cleaner.key_scan import keep_last, move_times, note_keys
+from barnabas_log.cleaner.key_scan import Kept, keep_last, move_times, note_keys
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 from barnabas_wire.records.batch import BatchHeader, Buffer, iterate_records, records_section, with_fewer_records
 from barnabas_wire.records.compression import CompressionType
@@ -64,7 +64,7 @@ class KeyOffsets:
 
     def has_room(self, record_count: int) -> bool:
         """Whether a batch of so many records fits surely; the first one always does, so that each run gets on."""
-        return self.latest == NO_OFFSET or len(self.offsets) + record_count <= self.entries_max
+        return self.latest == NO_OFFSET or self.key_count + record_count <= self.entries_max
 
     def note(self, batch: Buffer, header: BatchHeader, transactions: Transactions) -> None:
         """Take in a batch of the dirty part. Raises CorruptBatch, CorruptCompressedData."""
@@ -72,8 +72,28 @@ class KeyOffsets:
             transactions.pass_marker(batch, header)
         elif not transactions.pass_data(header) and header.record_count:
             records = records_section(batch, header)
-            note_keys(records, count=header.record_count, base_offset=header.base_offset, offsets=self.offsets)
+            self.note_records(records, count=header.record_count, base_offset=header.base_offset)
         self.latest = header.last_offset
+
+    @property
+    def key_count(self) -> int:
+        """How many keys were noted."""
+        return len(self.offsets)
+
+    def note_records(self, records: bytes, *, count: int, base_offset: int) -> None:
+        """See key_scan.note_keys."""
+        note_keys(records, count=count, base_offset=base_offset, offsets=self.offsets)
+
+    def keep(self, records: bytes, *, count: int, base_offset: int, drops_tombstones: bool) -> Kept:
+        """See key_scan.keep_last."""
+        return keep_last(
+            records,
+            count=count,
+            base_offset=base_offset,
+            offsets=self.offsets,
+            latest=self.latest,
+            drops_tombstones=drops_tombstones,
+        )
 
 
 class Transactions:
@@ -156,13 +176,8 @@ def survivor(
             batch, header, records_section(batch, header), rules, count=header.record_count, sets_horizon=True
         )
     records = records_section(batch, header)
-    kept = keep_last(
-        records,
-        count=header.record_count,
-        base_offset=header.base_offset,
-        offsets=keys.offsets,
-        latest=keys.latest,
-        drops_tombstones=is_past_horizon,
+    kept = keys.keep(
+        records, count=header.record_count, base_offset=header.base_offset, drops_tombstones=is_past_horizon
     )
     if not kept.record_count:
         is_kept = keeps_end or _is_last_of_producer(header, rules)

@@ -5,6 +5,8 @@ May touch:  files, stdin, stdout, its own priority and limits.   Must not touch:
 Invariants: one job at a time; it is gone when its stdin ends, and when its parent dies; nothing outside the run's directory changes.
 Read next:  rewrite.py, the work; process.py, the broker's end of it.
 
+With the extra `barnabas[fast]` the loops over records are machine code (compiled_keys.py), else plain Python (key_scan.py).
+
 Speaks lines of JSON. In: a job (rewrite.Job) with "bytes_per_second". Out: {"bytes": n} now and then, and last
 {"result": ...} or {"failure": "corrupt" | "gone" | "room" | "memory" | "disk", "reason": ...}.
 """
@@ -20,10 +22,12 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final
 
 from barnabas_log.cleaner.rewrite import Job, Result, rewrite
+from barnabas_log.cleaner.survival import KeyOffsets
 from barnabas_log.disk import RealDisk
 from barnabas_wire.records.batch import CorruptBatch
 from barnabas_wire.records.compression import CorruptCompressedData
@@ -31,6 +35,8 @@ from barnabas_wire.records.compression import CorruptCompressedData
 NICE: Final = 10
 BEYOND_MAP_BYTES: Final = 768 * 1024 * 1024
 """What a worker may take beside its map: the interpreter, a chunk, a batch and what it decompresses to."""
+PLAIN: Final = "--plain"
+"""Argument that has it do without machine code."""
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -75,7 +81,7 @@ def _answer(disk: RealDisk, job: Job, bytes_per_second: float) -> dict[str, Any]
 
 
 def _work(disk: RealDisk, job: Job, bytes_per_second: float) -> Result:
-    work = rewrite(disk, job)
+    work = rewrite(disk, job, make_keys=_map_of_keys())
     began_s, done = time.monotonic(), 0
     try:
         while True:
@@ -87,6 +93,17 @@ def _work(disk: RealDisk, job: Job, bytes_per_second: float) -> Result:
     except StopIteration as end:
         result: Result = end.value
         return result
+
+
+def _map_of_keys() -> Callable[..., KeyOffsets]:
+    """In machine code where the extra is installed, unless told otherwise."""
+    if PLAIN in sys.argv:
+        return KeyOffsets
+    try:
+        from barnabas_log.cleaner.compiled_keys import CompiledKeyOffsets
+    except ImportError:
+        return KeyOffsets
+    return CompiledKeyOffsets
 
 
 def _limit_memory(map_bytes_max: int) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
 from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.cleaner.rewrite import Job, Output, Result, Source, rewrite
+from barnabas_log.cleaner.survival import KeyOffsets
 from barnabas_log.disk import Disk
 from barnabas_log.segment import LOG_SUFFIX, LogSegment, segment_path
 from barnabas_wire.kafka.ids import Epoch, Offset
@@ -84,11 +85,11 @@ class CompactedLog:
         }
         return Job(**{**settings, **changes})
 
-    def round(self, **changes: Any) -> Result:
+    def round(self, *, make_keys: Callable[..., KeyOffsets] = KeyOffsets, **changes: Any) -> Result:
         """One run, and its outputs in place of their sources."""
         self.disk.make_directory(RUN)
         job = Job.decode(self.job(**changes).encode())
-        work = rewrite(self.disk, job)
+        work = rewrite(self.disk, job, make_keys=make_keys)
         try:
             while True:
                 next(work)
