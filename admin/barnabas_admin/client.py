@@ -197,7 +197,7 @@ class AdminClient:
         )
 
     def explain_leader(self) -> explain_pb2.ExplainResponse:
-        """Who leads the quorum, or why nobody does; each controller is asked directly."""
+        """Who leads the quorum, or why it has no leader; each controller is asked directly."""
         return self._explain(explain_pb2.ExplainRequest(subject=explain_pb2.ExplainRequest.LEADER))
 
     def explain_broker(self, broker_id: int) -> explain_pb2.ExplainResponse:

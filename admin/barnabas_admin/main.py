@@ -139,7 +139,7 @@ _NOUNS |= {
         },
     ),
     "acl": (
-        "Access control lists: kept in the metadata; nobody enforces them yet.",
+        "Access control lists: kept in the metadata, not enforced yet.",
         {
             "list": ("acl:list_acls", "List the ACLs, or those that the options mean."),
             "create": ("acl:create", "Create ACLs: each principal with each operation."),
@@ -170,7 +170,7 @@ _NOUNS |= {
         },
     ),
     "quota": (
-        "Client quotas: kept in the metadata; nobody is throttled yet.",
+        "Client quotas: kept in the metadata, not enforced yet.",
         {
             "list": ("quota:list_quotas", "List the quotas of users, client ids and addresses."),
             "set": ("quota:set_quota", "Set quotas of one entity; KEY= without a value removes."),
@@ -181,7 +181,7 @@ _NOUNS |= {
     "explain": (
         "Why something is as it is: causes from the metadata log, and what to type next.",
         {
-            "leader": ("explain:leader", "Say who leads the controller quorum, or why nobody does."),
+            "leader": ("explain:leader", "Say who leads the controller quorum, or why it has no leader."),
             "broker": ("explain:broker", "Say why a broker is fenced, leaving or unknown, and what brought it there."),
             "partition": (
                 "explain:partition",

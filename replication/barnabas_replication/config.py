@@ -30,7 +30,7 @@ class ReplicationConfig:
             "key": "replica.fetch.silence.time.max.ms",
             "doc": "A follower from which no fetch has come for this long leaves the ISR where acks=all writes wait for it alone and "
             "min.insync.replicas permits it. Kafka has no such key: there the writes wait for replica.lag.time.max.ms, which "
-            "still judges followers that fetch and those that nobody waits for.",
+            "still judges followers that fetch and those that no write waits for.",
         },
     )
     replica_fetch_wait_ms_max: int = field(

@@ -43,7 +43,7 @@ def refusal_of_new_log(
         is_new = is_of_this_incarnation or partition.partition_epoch == 0
         if is_new or (broker_id in partition.adding_replicas and not counts):
             return None
-        return "nobody has reported in which directory it is, and one does not work here now; make that readable and restart"
+        return "no broker has reported in which directory it is, and one of them does not work here now; make that readable and restart"
     if not is_reserved(directory) and counts:
         return f"it is in directory {directory}, which is none of log.dirs, and the cluster counts on its records"
     return None

@@ -159,7 +159,7 @@ class ReplicaLogs:
             if kept_in is not None:
                 logger.warning(
                     "the cluster knows no replica of this broker for %s: its log is kept in %s; remove that directory "
-                    "when nobody wants its records",
+                    "when its records are not wanted any more",
                     topic_partition,
                     kept_in,
                 )

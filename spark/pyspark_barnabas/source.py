@@ -172,7 +172,7 @@ class BatchReader(_RangeReader, DataSourceReader):
         backwards = [key for key in start if start[key] > end[key]]
         if backwards:
             key = min(backwards)
-            raise OptionError(f"startingOffsets of {key} ({start[key]}) lies after endingOffsets ({end[key]})")
+            raise OptionError(f"startingOffsets of {key} ({start[key]}) is after endingOffsets ({end[key]})")
         return _range_partitions(start, Position(end, latest.topic_ids))
 
 

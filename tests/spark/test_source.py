@@ -103,7 +103,7 @@ def test_offsets_may_be_given_for_each_partition(topics: Topics, options: Option
         ),
         (
             {"startingOffsets": '{"T":{"0":8,"1":0}}', "endingOffsets": '{"T":{"0":2,"1":-1}}'},
-            r"startingOffsets of T-0 \(8\) lies after endingOffsets \(2\)",
+            r"startingOffsets of T-0 \(8\) is after endingOffsets \(2\)",
         ),
     ],
 )

@@ -15,7 +15,7 @@ import click
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_table, talk
 
-WARNING = "warning: no authorizer is configured: ACLs are kept, and nobody enforces them yet"
+WARNING = "warning: no authorizer is configured: ACLs are kept and not enforced yet"
 RESOURCES = {"any": 1, "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7}
 PATTERNS = {"any": 1, "match": 2, "literal": 3, "prefixed": 4}
 OPERATIONS = {

@@ -31,7 +31,7 @@ LEADER_TIMEOUT_S = 3.0
 @click.command()
 @common_options
 def leader(invocation: Invocation) -> None:
-    """Say who leads the controller quorum, or why nobody does.
+    """Say who leads the controller quorum, or why it has no leader.
 
     Every controller is asked directly, so this works without a leader: give the admin address of any live node.
     """

@@ -42,7 +42,7 @@ def log(invocation: Invocation, start: int | None, last: int, follow: bool, noop
     try:
         for page in invocation.admin.inspect_stream("ReadLog", request, is_endless=follow):
             if not page.entries and not invocation.is_json:
-                leader = page.leader_id if page.leader_id >= 0 else "nobody that is known"
+                leader = page.leader_id if page.leader_id >= 0 else "not known"
                 talk(
                     f"from the log of node {page.node_id}; committed up to {page.high_watermark - 1}; leader: {leader}"
                 )

@@ -1,7 +1,7 @@
 """`barnabas quota`: client quotas, by the Kafka protocol.
 
 May touch:  the brokers.              Must not touch: the admin service, but to find them.
-Invariants: every answer says that nobody is throttled yet.
+Invariants: every answer says that quotas are not enforced yet.
 Read next:  ../kafka.py.
 """
 
@@ -14,7 +14,7 @@ import click
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_table, talk
 
-WARNING = "warning: quotas are kept, and nobody is throttled by them yet"
+WARNING = "warning: quotas are kept and not enforced yet"
 DEFAULT = "<default>"
 
 

@@ -214,8 +214,8 @@ class InspectionService(inspection_pb2_grpc.InspectionServicer):
         if start > self._quorum.high_watermark and not request.follow:
             raise KafkaError.of(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"the metadata is committed up to offset {self._quorum.high_watermark - 1}, and {start} lies behind it; with "
-                "--follow it is waited for",
+                f"the metadata is committed up to offset {self._quorum.high_watermark - 1}, and {start} is beyond that; "
+                "--follow waits for it",
             )
         yield self._page([])
         while True:

@@ -23,7 +23,7 @@ _NO_SECURITY = (
 _NO_ACLS = (
     "ACLs are kept but not enforced yet; leave it out, and let listeners bind addresses that strangers cannot reach"
 )
-_NO_JAVA = "no Java class is run here, so its rules would apply to nobody; leave it out"
+_NO_JAVA = "no Java class is run here, so its rules would have no effect; leave it out"
 
 REFUSED_KEYS: Mapping[str, tuple[str, frozenset[str]]] = {
     "authorizer.class.name": (_NO_ACLS, frozenset()),

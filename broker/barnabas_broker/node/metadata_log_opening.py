@@ -61,7 +61,7 @@ def choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple[
     if first_base > 0:
         why = damage.message if damage is not None else f"{directory} begins at offset {first_base} without a snapshot"
         raise DamagedSnapshot(
-            f"{why}. What lies below offset {first_base} is lost here; another node has it: move {directory} away and start "
+            f"{why}. The records below offset {first_base} are lost here; another node has them: move {directory} away and start "
             "the node. A voter gives up its vote before that, for it forgets what it has promised: `barnabas quorum remove-voter "
             "ID`. It gets it back when it has caught up (`barnabas quorum replicas`): `barnabas quorum add-voter ID@HOST:PORT`. "
             "Without a majority of the voters: `barnabas quorum recover` from the best that is left"
@@ -103,7 +103,7 @@ def _refusal(directory: str, mark: FlushMark, sound_end: Offset, damage: Damage 
     where = "its files end there" if damage is None else f"{damage.path} is damaged at byte {damage.position}"
     return (
         f"the metadata log in {directory} was flushed up to offset {end}, but cannot be read from offset {sound_end} on: "
-        f"{where}. This node is the only voter, so nobody else has these records, and nothing was changed. Restore the "
+        f"{where}. This node is the only voter, so no other node has these records; nothing was changed. Restore the "
         f"directory from a copy; or, to give up offsets {sound_end} to {end - 1} for good, move {FLUSH_MARKS_FILE} out of it, "
         "start the node, and see what is missing: the log is then cut where the damage begins"
     )

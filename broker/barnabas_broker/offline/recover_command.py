@@ -43,7 +43,7 @@ def add_verbs(verbs: Any) -> None:
         description="Stop every controller that is left. Look at each one's metadata directory with --inspect on its host, bring "
         "the reports to the host of the best one, and recover there. Without --yes nothing is written. Voters that are not part "
         "of the recovery must not be started unchanged where they reach no node of the recovered quorum: two of them could elect "
-        "a leader for whoever sees only them, until the first contact stops them. Wipe their disks, or keep them switched off. "
+        "a leader for nodes that see only them, until the first contact stops them. Wipe their disks, or keep them switched off. "
         "After two recoveries that did not know of each other, stop both, and recover the one that shall stay once more, with "
         "the report of the other.",
     )
@@ -180,7 +180,7 @@ def _show_plan(options: argparse.Namespace, plan: RecoveryPlan, *, is_done: bool
     if plan.can_have_lost:
         names = ", ".join(plan.unasked) or "the voters before the recovery that was begun here"
         print(
-            f"  whatever these voters committed without the survivors from offset {chosen.committed_offset} on; nobody here knows:"
+            f"  what these voters committed without the survivors from offset {chosen.committed_offset} on; no survivor has it:"
         )
         print(f"    {names}")
     if plan.damaged_records:

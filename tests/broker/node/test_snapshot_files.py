@@ -204,11 +204,11 @@ async def test_a_damaged_snapshot_gives_way_to_an_older_one_and_to_an_error_when
     assert (list(again.snapshots()), again.log_start_offset, again.end_offset) == ([at(20, 1)], 20, 40)
     await again.close()
     disk.names[f"{DIRECTORY}/{checkpoint_name(at(20, 1))}"].content[100] ^= 1
-    with pytest.raises(DamagedSnapshot, match="lost here; another node has it") as refused:
+    with pytest.raises(DamagedSnapshot, match="are lost here; another node has them") as refused:
         await opened(disk, segment_bytes=400)
     why = str(refused.value)
     assert f"{DIRECTORY}/{checkpoint_name(at(20, 1))} is damaged at byte " in why
-    steps = ["is lost here", f"move {DIRECTORY} away", "quorum remove-voter", "quorum add-voter", "quorum recover"]
+    steps = ["are lost here", f"move {DIRECTORY} away", "quorum remove-voter", "quorum add-voter", "quorum recover"]
     assert [step for step in steps if step not in why] == []
 
 

@@ -85,7 +85,7 @@ class TransactionCoordinatorConfig:
         metadata={
             "key": "transaction.partition.verification.enable",
             "doc": "Whether the first batch that a transaction writes to a partition is checked with the transaction's "
-            "coordinator (KIP-890). Without it a late batch can open a transaction that nobody ends.",
+            "coordinator (KIP-890). Without it a late batch can open a transaction that never ends.",
         },
     )
     add_partitions_retry_backoff_ms: int = field(
