@@ -3,11 +3,12 @@
 May touch:  a temporary directory, a worker process, a cluster of one node on loopback.   Must not touch: anything outside these.
 Invariants: each figure is of the real worker over real files, from the page cache; bytes are those of the log that is cleaned, read
             twice and written once where all of it stays.
-Read next:  barnabas_log/cleaner/worker.py.
+Read next:  barnabas_log/cleaner/worker.py; apache_cleaner.py.
 
-Two tables. The first: MB of log per second of wall time and of CPU, and the worker's peak memory, for records of 100 B and 1 KiB,
-10 % and 90 % unique keys, uncompressed and lz4. The second: p50 and p99 of an acks=all produce to another topic of the same broker,
-without and with a cleaner at work.
+Two tables. The first: MB of log per second of wall time and of CPU, and peak memory, for records of 100 B and 1 KiB, 10 % and 90 %
+unique keys, uncompressed and lz4: by the base install, with the extra, and by Apache Kafka over the same segments. The second: p50 and
+p99 of an acks=all produce to other topics of the same broker, one that is flushed before the answer and one that is not, without and
+with a cleaner at work.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import argparse
 import asyncio
 import os
 import resource
+import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -28,17 +31,21 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_log.cleaner.process import WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result, Source
+from barnabas_log.cleaner.worker import PLAIN
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import RealDisk
 from barnabas_log.segment import LogSegment
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import Record, build_batch
 from barnabas_wire.records.compression import CompressionType
+from tests.bench import apache_cleaner
 
 SEGMENT_BYTES = 8 << 20
 BATCH_BYTES = 16_000
 MAP_BYTES = 128 << 20
-PRODUCE_S = 12.0
+PRODUCE_S = 14.0
+KINDS = ("fsync", "page-cache")
+"""Topics that are measured, by their log.flush.on.acks."""
 
 
 def write_log(directory: Path, *, log_bytes: int, record_bytes: int, unique: float, codec: CompressionType) -> Job:
@@ -85,9 +92,9 @@ def write_log(directory: Path, *, log_bytes: int, record_bytes: int, unique: flo
     )
 
 
-async def clean(job: Job) -> tuple[Result, float, float, float]:
+async def clean(job: Job, *arguments: str) -> tuple[Result, float, float, float]:
     """(result, wall seconds, CPU seconds, peak MiB) of one run, the start of the process left out."""
-    worker = WorkerProcess()
+    worker = WorkerProcess(*arguments)
     # an empty job first: what is measured is cleaning, not the start of an interpreter
     await worker.clean(job._replace(sources=()), bytes_per_second=1e300, on_bytes=lambda moved: None)
     pid = worker.pid
@@ -97,6 +104,8 @@ async def clean(job: Job) -> tuple[Result, float, float, float]:
     wall_s, cpu_s = time.monotonic() - began_s, _cpu_s(pid) - cpu_before
     peak = _peak_mib(pid)
     await worker.close()
+    shutil.rmtree(job.run_directory)
+    os.mkdir(job.run_directory)
     return result, wall_s, cpu_s, peak
 
 
@@ -110,42 +119,67 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def speed_table(log_bytes: int) -> None:
+def speed_table(log_bytes: int, directory: Path) -> None:
     """Print the first table."""
-    print(
-        f"{'record':>7} {'unique':>7} {'codec':>6} {'on disk MB':>11} {'MB/s':>7} {'MB/CPU s':>9} {'left':>6} {'keys':>8} {'MiB':>5}"
-    )
+    jobs: dict[str, Job] = {}
     for record_bytes in (100, 1024):
         for unique in (0.1, 0.9):
             for codec in (CompressionType.NONE, CompressionType.LZ4):
-                with tempfile.TemporaryDirectory(prefix="barnabas-bench-") as directory:
-                    job = write_log(
-                        Path(directory), log_bytes=log_bytes, record_bytes=record_bytes, unique=unique, codec=codec
-                    )
-                    result, wall_s, cpu_s, peak = asyncio.run(clean(job))
-                on_disk = sum(source.size_bytes for source in job.sources)
-                logical = log_bytes / 1e6
-                left = sum(output.size_bytes for output in result.outputs) / on_disk
-                print(
-                    f"{record_bytes:>6}B {unique:>6.0%} {codec.name.lower():>6} {on_disk / 1e6:>11.1f} {logical / wall_s:>7.1f} "
-                    f"{logical / cpu_s:>9.1f} {left:>6.0%} {result.keys:>8} {peak:>5.0f}",
-                    flush=True,
+                name = f"{record_bytes}B-{unique:.0%}-{codec.name.lower()}".replace("%", "")
+                (directory / name).mkdir(parents=True)
+                jobs[name] = write_log(
+                    directory / name, log_bytes=log_bytes, record_bytes=record_bytes, unique=unique, codec=codec
                 )
-    print("MB/s and MB/CPU s count uncompressed bytes of the log that is cleaned.")
+    print(
+        f"{'cleaner':>12} {'record-unique%-codec':>20} {'MB/s':>7} {'MB/CPU s':>9} {'left':>6} {'keys':>8} {'MiB':>5}"
+    )
+    logical = log_bytes / 1e6
+    for cleaner, arguments in (("base install", (PLAIN,)), ("extra", ())):
+        for name, job in jobs.items():
+            result, wall_s, cpu_s, peak = asyncio.run(clean(job, *arguments))
+            left = sum(output.size_bytes for output in result.outputs) / _on_disk(job)
+            print(
+                f"{cleaner:>12} {name:>20} {logical / wall_s:>7.1f} {logical / cpu_s:>9.1f} {left:>6.0%} {result.keys:>8} {peak:>5.0f}",
+                flush=True,
+            )
+    reason = apache_cleaner.why_not()
+    if reason is not None:
+        print(f"NOT RUN beside Apache Kafka: {reason}")
+        return
+    warming = {f"warming-{name}": job for name, job in jobs.items()}
+    cleaned, mib = apache_cleaner.clean_all({**warming, **jobs}, directory)
+    for name, job in jobs.items():
+        wall_s, cpu_s, left_bytes = cleaned[name]
+        print(
+            f"{'Kafka':>12} {name:>20} {logical / wall_s:>7.1f} {logical / cpu_s:>9.1f} {left_bytes / _on_disk(job):>6.0%} "
+            f"{'':>8} {mib:>5.0f}",
+            flush=True,
+        )
+    print(
+        "MB count uncompressed bytes of the log that is cleaned. MiB: of our whole process; of Kafka, what its broker takes more"
+    )
+    print(
+        "at the end of all of them than with its cleaner off. Its CPU is that of the cleaner's thread, without compiler and collector."
+    )
 
 
-def produce_latencies(cluster: LocalCluster, topic: str, seconds: float) -> list[float]:
-    """Of single records, one after another, in ms."""
+def _on_disk(job: Job) -> int:
+    return sum(source.size_bytes for source in job.sources)
+
+
+def produce_latencies(cluster: LocalCluster, topics: Sequence[str], seconds: float) -> dict[str, list[float]]:
+    """Of single records, one after another, to each topic in turn, in ms."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "linger.ms": 0})
-    found: list[float] = []
+    found: dict[str, list[float]] = {topic: [] for topic in topics}
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
-        began_s = time.perf_counter()
-        producer.produce(topic, b"v" * 1000, key=b"k")
-        producer.flush(30.0)
-        found.append((time.perf_counter() - began_s) * 1000)
-        time.sleep(0.002)
-    return sorted(found)
+        for topic in topics:
+            began_s = time.perf_counter()
+            producer.produce(topic, b"v" * 1000, key=b"k")
+            producer.flush(30.0)
+            found[topic].append((time.perf_counter() - began_s) * 1000)
+            time.sleep(0.002)
+    return {topic: sorted(each) for topic, each in found.items()}
 
 
 def fill(cluster: LocalCluster, topic: str, megabytes: int) -> None:
@@ -172,19 +206,26 @@ def keep_filling(cluster: LocalCluster, topics: list[str], stop: threading.Event
     producer.flush(60.0)
 
 
-def latency_table(megabytes: int) -> None:
+def latency_table(megabytes: int, directory: Path) -> None:
     """Print the second table."""
-    print(f"{'cleaner':>9} {'p50 ms':>8} {'p99 ms':>8} {'records':>8} {'runs':>5}")
-    for is_cleaning in (False, True):
+    print(f"{'cleaner':>12} {'flush on acks':>12} {'p50 ms':>8} {'p99 ms':>8} {'records':>8} {'runs':>5}")
+    without = directory / "without"
+    without.mkdir()
+    (without / "numba.py").write_text("raise ImportError")
+    paths = os.environ.get("PYTHONPATH", "")
+    for cleaner in ("off", "base install", "extra"):
+        is_cleaning = cleaner != "off"
+        os.environ["PYTHONPATH"] = f"{without}:{paths}" if cleaner == "base install" else paths
         overrides = {"log.cleaner.backoff.ms": "50", "log.cleaner.enable": "true" if is_cleaning else "false"}
         settings = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0"}
         with (
-            tempfile.TemporaryDirectory(prefix="barnabas-bench-", ignore_cleanup_errors=True) as directory,
-            LocalCluster(Path(directory) / "c", nodes=1, base_port=find_base_port(), overrides=overrides) as cluster,
+            tempfile.TemporaryDirectory(prefix="barnabas-bench-", ignore_cleanup_errors=True) as home,
+            LocalCluster(Path(home) / "c", nodes=1, base_port=find_base_port(), overrides=overrides) as cluster,
         ):
             with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
                 names = [f"compacted-{number}" for number in range(4)]
-                admin.create_topics(["measured"], partitions=1, replication_factor=1)
+                for kind in KINDS:
+                    admin.create_topics([kind], partitions=1, replication_factor=1, configs={"log.flush.on.acks": kind})
                 if not is_cleaning:
                     settings = {"segment.bytes": str(1 << 20)}
                 admin.create_topics(names, partitions=1, replication_factor=1, configs=settings)
@@ -193,7 +234,7 @@ def latency_table(megabytes: int) -> None:
             stop = threading.Event()
             writer = threading.Thread(target=keep_filling, args=(cluster, names, stop))
             writer.start()
-            found = produce_latencies(cluster, "measured", PRODUCE_S)
+            found = produce_latencies(cluster, KINDS, PRODUCE_S)
             stop.set()
             writer.join()
             _, page = cluster.http_get(1, "/metrics")
@@ -201,11 +242,12 @@ def latency_table(megabytes: int) -> None:
                 (line.split()[1] for line in page.splitlines() if line.startswith("barnabas_log_cleaner_runs_total ")),
                 "0",
             )
-        print(
-            f"{'at work' if is_cleaning else 'off':>9} {found[len(found) // 2]:>8.2f} {found[len(found) * 99 // 100]:>8.2f} "
-            f"{len(found):>8} {float(runs):>5.0f}",
-            flush=True,
-        )
+        for kind, latencies in found.items():
+            print(
+                f"{cleaner:>12} {kind:>12} {latencies[len(latencies) // 2]:>8.2f} {latencies[len(latencies) * 99 // 100]:>8.2f} "
+                f"{len(latencies):>8} {float(runs):>5.0f}",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -216,10 +258,11 @@ def main() -> None:
     parser.add_argument("--only", choices=["speed", "latency"], help="one of the tables")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    if options.only != "latency":
-        speed_table(options.megabytes * 1_000_000)
-    if options.only != "speed":
-        latency_table(options.fill)
+    with tempfile.TemporaryDirectory(prefix="barnabas-bench-", ignore_cleanup_errors=True) as directory:
+        if options.only != "latency":
+            speed_table(options.megabytes * 1_000_000, Path(directory))
+        if options.only != "speed":
+            latency_table(options.fill, Path(directory))
 
 
 if __name__ == "__main__":
