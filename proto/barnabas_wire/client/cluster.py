@@ -180,7 +180,9 @@ class ClusterClient:
 
         return await self._retry(attempt)
 
-    async def call_coordinator(self, group_id: str, request: Any, *, key_type: int = 0) -> Any:
+    async def call_coordinator(
+        self, group_id: str, request: Any, *, key_type: int = 0, version_max: int | None = None
+    ) -> Any:
         """Send a declared request to the coordinator of a group (key type 0) or of a transactional id (1).
 
         Error codes inside are the caller's to read, but for those that say that the coordinator loads or is another: it is looked
@@ -198,7 +200,7 @@ class ClusterClient:
             if found.error_code:
                 raise KafkaError.of(known_code(found.error_code), f"coordinator of {group_id}")
             coordinator = Broker(BrokerId(found.node_id), found.host, found.port, None)
-            answer = await self._call(coordinator, request, schedule)
+            answer = await self._call(coordinator, request, schedule, version_max=version_max)
             for answered in (answer, *getattr(answer, "groups", ()), *getattr(answer, "transaction_states", ())):
                 code = known_code(getattr(answered, "error_code", 0))
                 if code in _COORDINATOR_CODES:
