@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-transactions bench-start bench-many compat-oracle clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-transactions bench-start bench-many ecosystem compat-oracle clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -75,6 +75,9 @@ recovery-fuzz: ## open log directories damaged in every small way: IMAGES= SEED=
 roll-versions: ## roll a cluster from a former commit to this tree and back under load: FORMER=COMMIT SEED=
 	@$(PY) -m tests.cluster.versions --commit $(or $(FORMER),2374175) --seed $(SEED)
 
+exactly-once: ## copies by three clients while clients, brokers and coordinators are killed: RECORDS=100000 RUNS=20 SEED=
+	@$(PY) -m tests.cluster.exactly_once --records $(or $(RECORDS),100000) --runs $(or $(RUNS),20) --seed $(SEED)
+
 soak: ## churn of connections, topics, groups and producer ids; memory, descriptors and tasks must return: HOURS= (0.1 is enough to try) SEED=
 	@$(PY) -m tests.soak --hours $(or $(HOURS),1) --seed $(SEED)
 
@@ -107,6 +110,9 @@ bench-many: ## 10,000 replicas on a broker: memory, CPU at rest, restart, deleti
 
 bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of one change, snapshot, load, failover, memory
 	@$(PY) -m tests.bench.metadata
+
+ecosystem: ## the systems that stand on a Kafka, full forms: Kafka Streams with exactly_once_v2 under kills
+	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q -m ecosystem tests/ecosystem
 
 compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console tools and broker then judge ours
 	@command -v mvn >/dev/null || { echo "compat-oracle needs Maven and Java 17: sudo apt-get install maven" >&2; exit 1; }

@@ -1,0 +1,249 @@
+"""A copy by three clients is exact, whatever is killed: `make exactly-once RECORDS=100000 RUNS=20 SEED=`.
+
+May touch:  processes it starts, a temporary directory.        Must not touch: broker code.
+Invariants: what a reader of committed data sees in the target is the source, each record once and in its partition's order; a run
+            in which nothing was killed is void.
+Read next:  copier.py, the client.
+
+Each fault kills one of: a copier, any broker, the coordinator of a copier's transactional id, the coordinator of its group. A killed
+copier is started again at once under its transactional id, a killed broker after DOWN_S.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random, SystemRandom
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_wire.client.cluster import ClusterClient
+from barnabas_wire.kafka.errors import KafkaError
+from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
+
+PARTITIONS = 3
+COPIERS = 3
+DOWN_S = 1.5
+QUIET_S = 3.0
+"""How long a reader waits, once it has seen everything, for a record too many."""
+STILL_S = 90.0
+"""A copy that moves no further for so long has failed."""
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run saw."""
+
+    records: int
+    seen: Counter[int] = field(default_factory=Counter)
+    by_partition: dict[int, list[int]] = field(default_factory=dict)
+    kills: Counter[str] = field(default_factory=Counter)
+    restarts: int = 0
+    """Copiers that ended by themselves, with an error."""
+    seconds: float = 0.0
+
+    @property
+    def lost(self) -> int:
+        """Records of the source that are not in the target."""
+        return self.records - len(self.seen)
+
+    @property
+    def duplicates(self) -> int:
+        """Records of the target beyond the first of each."""
+        return self.seen.total() - len(self.seen)
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether each partition of the target has the source's order."""
+        return all(found == sorted(found) for found in self.by_partition.values())
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the target is the source."""
+        return not self.lost and not self.duplicates and self.is_in_order
+
+    def __str__(self) -> str:
+        killed = ", ".join(f"{what} {count}" for what, count in sorted(self.kills.items())) or "nothing"
+        return (
+            f"{self.records:>8,} records  lost {self.lost}  duplicates {self.duplicates}  in order {'yes' if self.is_in_order else 'NO'}  "
+            f"killed: {killed}  copiers that gave up {self.restarts}  {self.seconds:.0f} s"
+        )
+
+
+class Copy:
+    """One run over a cluster that is up."""
+
+    def __init__(self, cluster: LocalCluster, *, records: int, seed: int, fault_every_s: float) -> None:
+        self._cluster = cluster
+        self._random = Random(seed)
+        self._fault_every_s = fault_every_s
+        self._name = f"copy-{seed}"
+        self._source, self._target = f"{self._name}-in", f"{self._name}-out"
+        self._copiers: list[subprocess.Popen[bytes]] = []
+        self._report = Report(records)
+
+    def run(self) -> Report:
+        """Write, copy under faults, read until nothing more comes. Raises TimeoutError when the copy stands still."""
+        self._write()
+        self._copiers = [self._start(number) for number in range(COPIERS)]
+        began = time.monotonic()
+        try:
+            self._watch(began)
+        finally:
+            for copier in self._copiers:
+                copier.kill()
+                copier.wait()
+        self._report.seconds = time.monotonic() - began
+        return self._report
+
+    def _write(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self._cluster.bootstrap_servers, "log_level": 0})
+        topics = [NewTopic(name, PARTITIONS, 3) for name in (self._source, self._target)]
+        for made in admin.create_topics(topics).values():
+            made.result(30)
+        producer = Producer({"bootstrap.servers": self._cluster.bootstrap_servers, "enable.idempotence": True})
+        for number in range(self._report.records):
+            producer.produce(self._source, f"{number}", f"{number}", partition=number % PARTITIONS)
+            producer.poll(0)
+        if producer.flush(60):
+            raise TimeoutError("the source could not be written")
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        options = {
+            "bootstrap": self._cluster.bootstrap_servers,
+            "source": self._source,
+            "target": self._target,
+            "group": self._name,
+            "transactional-id": self._id(number),
+        }
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return subprocess.Popen([sys.executable, "-m", "tests.cluster.copier", *words], stderr=subprocess.DEVNULL)
+
+    def _id(self, number: int) -> str:
+        return f"{self._name}-{number}"
+
+    def _watch(self, began: float) -> None:
+        """Read what is committed, and break something now and then while records are missing."""
+        report = self._report
+        reader = Consumer(
+            {
+                "bootstrap.servers": self._cluster.bootstrap_servers,
+                "group.id": f"{self._name}-check",
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        reader.subscribe([self._target])
+        last = time.monotonic()
+        fault_at = began + self._fault_every_s
+        down: tuple[float, int] | None = None
+        try:
+            while True:
+                for message in reader.consume(1_000, 0.2):
+                    value, partition = message.value(), message.partition()
+                    if message.error() is None and value is not None and partition is not None:
+                        report.seen[int(value)] += 1
+                        report.by_partition.setdefault(partition, []).append(int(value))
+                        last = time.monotonic()
+                now = time.monotonic()
+                for number, copier in enumerate(self._copiers):
+                    if copier.poll() is not None:
+                        report.restarts += 1
+                        self._copiers[number] = self._start(number)
+                if down is not None and now > down[0]:
+                    self._cluster.start_node(down[1])
+                    down = None
+                if report.lost <= 0:
+                    if now - last > QUIET_S and down is None:
+                        return
+                elif now > fault_at and down is None:
+                    fault_at = now + self._fault_every_s
+                    down = self._break(now)
+                elif now - last > STILL_S:
+                    raise TimeoutError(f"the copy stands still: {report}")
+        finally:
+            reader.close()
+            if down is not None:
+                self._cluster.start_node(down[1])
+
+    def _break(self, now: float) -> tuple[float, int] | None:
+        """Kill something; when and which broker is to be started again, if it was one."""
+        number = self._random.randrange(COPIERS)
+        what = self._random.choice(("copier", "copier", "broker", "transaction coordinator", "group coordinator"))
+        if what == "copier":
+            self._copiers[number].kill()
+            self._copiers[number].wait()
+            self._copiers[number] = self._start(number)
+            self._report.kills[what] += 1
+            return None
+        brokers = sorted(node.id for node in self._cluster.brokers)
+        if what == "broker":
+            victim = self._random.choice(brokers)
+        else:
+            key, kind = (self._id(number), TRANSACTION_KEY) if what.startswith("t") else (self._name, GROUP_KEY)
+            victim = asyncio.run(_coordinator(self._cluster.bootstrap_servers, key, kind))
+            if victim not in brokers:  # none is known at this moment
+                return None
+        self._cluster.kill(victim)
+        self._report.kills[what] += 1
+        return now + DOWN_S, victim
+
+
+async def _coordinator(bootstrap: str, key: str, kind: int) -> int:
+    """The broker that coordinates; -1 where none is known now."""
+    client = ClusterClient(bootstrap, client_id="exactly-once", timeout_s=2.0)
+    try:
+        answer = await client.call(FindCoordinatorRequest(coordinator_keys=[key], key=key, key_type=kind))
+        found = answer.coordinators[0] if answer.coordinators else answer
+        return int(found.node_id) if not found.error_code else -1
+    except (KafkaError, OSError):
+        return -1
+    finally:
+        await client.close()
+
+
+def main() -> int:
+    """Runs with a cluster each; 1 when one was not exact, or void."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.cluster.exactly_once", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=None, help="of the first run; default a random one")
+    parser.add_argument("--fault-every", type=float, default=4.0, metavar="SECONDS")
+    options = parser.parse_args()
+    first = SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
+    is_well = True
+    for seed in range(first, first + options.runs):
+        with (
+            tempfile.TemporaryDirectory() as place,
+            LocalCluster(Path(place), nodes=3, base_port=find_base_port()) as cluster,
+        ):
+            try:
+                report = Copy(cluster, records=options.records, seed=seed, fault_every_s=options.fault_every).run()
+            except TimeoutError as error:
+                print(f"seed {seed}: {error}", flush=True)
+                is_well = False
+                continue
+        verdict = "exact" if report.is_exact else "NOT EXACT"
+        if not report.kills:
+            verdict = "void: nothing was killed"
+        is_well = is_well and verdict == "exact"
+        print(f"seed {seed}: {report}  {verdict}", flush=True)
+    return 0 if is_well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
