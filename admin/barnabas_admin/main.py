@@ -185,7 +185,7 @@ _NOUNS |= {
             "broker": ("explain:broker", "Say why a broker is fenced, leaving or unknown, and what brought it there."),
             "partition": (
                 "explain:partition",
-                "Say why a partition has no leader or lacks in-sync replicas, and what readers of committed data wait for.",
+                "Say why a partition lacks a leader or in-sync replicas, what readers of committed data wait for, what is not compacted.",
             ),
             "reassignment": (
                 "explain:reassignment",

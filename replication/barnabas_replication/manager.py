@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 from barnabas_log.config import LogConfig
@@ -247,6 +247,11 @@ class ReplicaManager(LogManagerListener):
     def log_directories(self) -> tuple[list[str], list[str]]:
         """Paths of the log directories that work, and of those that failed."""
         return self._logs.online_directories, self._logs.offline_directories
+
+    @property
+    def cleaner_faults(self) -> Mapping[TopicPartition, str]:
+        """Compacted logs that the cleaner has set aside, and why, kind first."""
+        return self._logs.cleaner.stats.set_aside
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
         """The partition hosted here, or None."""

@@ -7,6 +7,8 @@ import contextlib
 import os
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,3 +173,91 @@ def test_a_topic_may_be_compacted_later_and_takes_no_record_without_a_key_then(c
     )
     with contextlib.suppress(KafkaException):
         assert read(cluster, "later")[0] == last
+
+
+def runs_left(cluster: LocalCluster, node_id: int) -> set[Path]:
+    """Directories of runs below a broker's data, under way or left behind."""
+    return set(cluster.nodes[node_id].data_directory.glob("*/.cleaning/*"))
+
+
+def workers_of(cluster: LocalCluster, node_id: int) -> list[int]:
+    """Workers that have a file below the broker's data open."""
+    found = []
+    for pid in workers():
+        with contextlib.suppress(OSError):
+            place = str(cluster.nodes[node_id].data_directory)
+            if any(place in os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()):
+                found.append(pid)
+    return found
+
+
+def test_a_killed_brokers_worker_ends_and_what_it_left_is_removed_at_the_next_start(cluster: LocalCluster) -> None:
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.create_topics(["changes"], partitions=1, replication_factor=3, configs=SETTINGS)
+    last: dict[bytes, bytes] = {}
+    write(cluster, "changes", last, start=0, count=8_000)
+    orphans: list[int] = []
+    node_id = 0
+
+    def is_amid_a_run() -> bool:
+        nonlocal node_id
+        for node_id in cluster.nodes:
+            orphans[:] = workers_of(cluster, node_id)
+            if orphans and any(list(run.iterdir()) for run in runs_left(cluster, node_id)):
+                return True
+        return False
+
+    cluster.wait_until(is_amid_a_run, timeout_s=60.0, what="a worker to have written something")
+    cluster.kill(node_id)
+    cluster.wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), timeout_s=10.0, what="the orphan to end"
+    )
+    left = runs_left(cluster, node_id)
+    assert left, "the run should have been under way"
+    cluster.start_node(node_id)
+    cluster.wait_until_healthy()
+    assert not left & runs_left(cluster, node_id)
+    cluster.wait_until(
+        lambda: metric(cluster, node_id, "log_cleaner_runs_total") > 0, timeout_s=60.0, what="the log to be cleaned"
+    )
+    assert read(cluster, "changes")[0] == last
+    assert metric(cluster, node_id, "log_damage_found_total") == 0
+
+
+def test_a_log_that_cannot_be_cleaned_is_counted_and_explained(cluster: LocalCluster) -> None:
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.create_topics(["rotten"], partitions=1, replication_factor=1, configs={"segment.bytes": str(1 << 20)})
+        (described,) = admin.describe_topics(["rotten"])
+    leader = described.partitions[0].leader
+    write(cluster, "rotten", {}, start=0, count=3_000)
+
+    def explain() -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "barnabas_admin.main", "explain", "partition", "rotten", "0"],
+            env={
+                **os.environ,
+                "BARNABAS_ADMIN": cluster.admin_addresses,
+                "BARNABAS_BROKERS": cluster.bootstrap_servers,
+            },
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60.0,
+        )
+        return done.stdout
+
+    assert "cannot compact" not in explain()
+    segment = cluster.nodes[leader].data_directory / "rotten-0" / f"{0:020d}.log"
+    with segment.open("r+b") as stream:
+        stream.seek(500)
+        flipped = bytes([stream.read(1)[0] ^ 1])
+        stream.seek(500)
+        stream.write(flipped)
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.alter_configs(admin_pb2.RESOURCE_TYPE_TOPIC, "rotten", SETTINGS)
+    cluster.wait_until(
+        lambda: metric(cluster, leader, "log_cleaner_uncleanable_logs") == 1, what="the log to be set aside"
+    )
+    said = explain()
+    assert f"broker {leader} cannot compact its replica, which grows: " in said, said
+    assert "barnabas log verify LOG_DIR/rotten-0" in said

@@ -93,6 +93,9 @@ SERVED = [
 ]
 
 
+OWN_TAGS_FROM = 64
+
+
 def declared() -> list[tuple[type[Any], int]]:
     """Every (class, version) that is declared, requests and responses."""
     return [
@@ -115,19 +118,24 @@ def generate(cls: type[Any], version: int, random: Random, *, oracle: type[Any] 
     values = {
         name: _value(spec, version, random, theirs.get(name), size)
         for name, spec in fields_of(cls)
-        if spec.exists(version)
+        if spec.exists(version) and not (oracle is not None and _is_ours_alone(spec))
     }
     return cls(**values)
 
 
 def kio_fields(cls: type[Any], version: int, oracle: type[Any]) -> dict[str, Any]:
     """Our field name -> kio's field; both list the fields of a version in wire order."""
-    ours = [name for name, spec in fields_of(cls) if spec.exists(version)]
+    ours = [name for name, spec in fields_of(cls) if spec.exists(version) and not _is_ours_alone(spec)]
     theirs = dataclass_fields(oracle)
     assert len(ours) == len(theirs), (cls, version, ours, [field.name for field in theirs])
     for name, field in zip(ours, theirs, strict=True):
         assert field.name.rstrip("_") in (name, name.removesuffix("_ms")), (cls, version, name, field.name)
     return dict(zip(ours, theirs, strict=True))
+
+
+def _is_ours_alone(spec: FieldSpec) -> bool:
+    """A tagged field that no Kafka knows, left out of the bytes while it has its default."""
+    return spec.tag is not None and spec.tag >= OWN_TAGS_FROM
 
 
 def _value(spec: FieldSpec, version: int, random: Random, field: Any, size: int) -> Any:
@@ -186,7 +194,7 @@ def to_kio(message: Any, version: int, oracle: type[Any]) -> Any:
     theirs = kio_fields(type(message), version, oracle)
     values = {}
     for name, spec in fields_of(type(message)):
-        if not spec.exists(version):
+        if not spec.exists(version) or _is_ours_alone(spec):
             continue
         field, value = theirs[name], getattr(message, name)
         if value is None:

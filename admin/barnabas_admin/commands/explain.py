@@ -51,14 +51,16 @@ def broker(invocation: Invocation, broker_id: int) -> None:
 @click.argument("partition", required=False, type=click.IntRange(min=0), metavar="PARTITION")
 @common_options
 def partition(invocation: Invocation, topic: str, partition: int | None) -> None:
-    """Say why a partition has no leader or lacks in-sync replicas, and what readers of committed data wait for.
+    """Say why a partition lacks a leader or in-sync replicas, what readers of committed data wait for, what is not compacted.
 
     TOPIC PARTITION, or TOPIC:PARTITION in one word.
     """
     name, index = _partition(topic, partition)
     found = invocation.admin.explain_partition(name, index)
+    key = TopicPartition(name, index)
     if found.status not in WITHOUT_LEADER:
-        _add_open_transactions(invocation, found, TopicPartition(name, index))
+        _add_open_transactions(invocation, found, key)
+        _add_uncleanable(invocation, found, key)
     _show(invocation, found)
 
 
@@ -97,6 +99,26 @@ def _add_open_transactions(invocation: Invocation, found: explain_pb2.ExplainRes
         found.facts.extend(said.facts)
         for purpose, command in said.steps:
             found.next.add(purpose=purpose, command=command)
+
+
+def _add_uncleanable(invocation: Invocation, found: explain_pb2.ExplainResponse, key: TopicPartition) -> None:
+    """Which replicas are not compacted is in no metadata either: each broker is asked."""
+    from barnabas_admin import uncleanable
+    from barnabas_admin.kafka import run_with_cluster
+
+    try:
+        faults = run_with_cluster(
+            invocation,
+            lambda client: uncleanable.find(client, key),
+            timeout_s=min(LEADER_TIMEOUT_S, invocation.timeout_s),
+        )
+    except (KafkaError, OSError) as error:
+        found.facts.append(f"whether its replicas are compacted could not be asked: {error}")
+        return
+    facts, steps = uncleanable.describe(key, faults)
+    found.facts.extend(facts)
+    for purpose, command in steps:
+        found.next.add(purpose=purpose, command=command)
 
 
 def _partition(topic: str, partition: int | None) -> tuple[str, int]:

@@ -7,7 +7,8 @@ Read next:  barnabas_replication/deletion.py.
 Behaviour: -1 in DeleteRecords means everything committed; it answers when every live replica has moved its log start, or with
 REQUEST_TIMED_OUT. Difference from Kafka: the log starts are durable by then. DescribeLogDirs names a directory
 that has failed with KAFKA_STORAGE_ERROR, as Kafka does (KIP-113), and how big and how full its volume is (KIP-827);
-no directory is ever cordoned (v5).
+no directory is ever cordoned (v5). A replica that the cleaner has set aside is named with the reason, in a tagged field that Kafka's
+clients skip.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def describe_log_dirs(
     if request.topics is not None:
         wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
     online, offline = services.replica_manager.log_directories
+    faults = services.replica_manager.cleaner_faults
     found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {path: defaultdict(list) for path in online}
     for partition in services.replica_manager.partitions():
         topic, number = partition.topic_partition
@@ -65,6 +67,7 @@ def describe_log_dirs(
                     partition_index=number,
                     partition_size=partition.log.size_bytes,
                     offset_lag=max(0, partition.high_watermark - partition.log.log_end_offset),
+                    cleaner_fault=faults.get(partition.topic_partition, ""),
                 )
             )
     results = [_directory(path, topics) for path, topics in found.items()]

@@ -76,7 +76,7 @@ class CleanerStats:
     """How long the last one took."""
     keys_last_run: int = 0
     set_aside: dict[TopicPartition, str] = field(default_factory=dict)
-    """Logs that cannot be cleaned, and why."""
+    """Logs that cannot be cleaned, and why: the kind of failure, a colon, the reason."""
 
 
 class CleanerHost(Protocol):
@@ -344,7 +344,7 @@ class LogCleaner:
                     log.topic_partition,
                     reason,
                 )
-            self.stats.set_aside[log.topic_partition] = reason
+            self.stats.set_aside[log.topic_partition] = f"{kind}: {reason}"
             return
         wait_ms = min(BACKOFF_MS_MAX, self._config.cleaner_backoff_ms << min(trouble.failures, 10))
         trouble.again_ms = now_ms + wait_ms

@@ -68,7 +68,7 @@ def note_keys(records: bytes, *, count: int, base_offset: int, offsets: MutableM
 
 
 def count_keyless(records: bytes, *, count: int, base_offset: int) -> int:
-    """How many records have no key. Raises CorruptBatch."""
+    """How many records have no key. Raises CorruptBatch for all that the other two would refuse: what is let in can be cleaned."""
     at, stop, keyless = 0, len(records), 0
     try:
         for _ in range(count):
@@ -80,12 +80,24 @@ def count_keyless(records: bytes, *, count: int, base_offset: int) -> int:
             if size & 1 or end > stop:
                 raise CorruptBatch(f"a record passes the end of the batch at offset {base_offset}")
             at += 1
-            while records[at] >= 0x80:  # timestamp delta
-                at += 1
+            elapsed = records[at]
             at += 1
-            while records[at] >= 0x80:  # offset delta
-                at += 1
-            keyless += records[at + 1] & 1
+            if elapsed >= 0x80:
+                _, at = _long_varint(records, at)
+            delta = records[at]
+            at += 1
+            if delta >= 0x80:
+                delta, at = _long_varint(records, at)
+                if delta > _DELTA_MAX:
+                    raise CorruptBatch(f"a record's offset is out of bounds in the batch at offset {base_offset}")
+            size = records[at]
+            at += 1
+            if size >= 0x80:
+                size, at = _long_varint(records, at)
+            if size & 1:
+                keyless += 1
+            elif at + (size >> 1) >= end:
+                raise CorruptBatch(f"a key passes its record's end in the batch at offset {base_offset}")
             at = end
     except IndexError:
         raise CorruptBatch(f"a record is cut off in the batch at offset {base_offset}") from None

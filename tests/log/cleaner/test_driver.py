@@ -228,7 +228,7 @@ async def test_a_log_with_which_every_run_fails_is_set_aside_and_tried_again_lat
                 await asyncio.sleep(0.01)
                 if broker.stats.set_aside:
                     break
-            assert broker.stats.set_aside == {CHANGES: "for the test"} and transform.asked == 5
+            assert broker.stats.set_aside == {CHANGES: "died: for the test"} and transform.asked == 5
             broker.passed_ms += 3_700_000
             await broker.until(lambda: transform.asked == 6)
 

@@ -35,6 +35,8 @@ class DescribeLogDirsPartition:
     # How far its end is behind: the high watermark's, or for a future log the present log's end
     offset_lag: int = int64()
     is_future_key: bool = boolean()  # a copy still being moved here (AlterReplicaLogDirs), to take over when done
+    # Ours alone, far above Kafka's tags, so that other clients pass over it: why the replica is not compacted, kind first
+    cleaner_fault: str = string("2+", tag=64)
 
 
 @dataclass(slots=True)
