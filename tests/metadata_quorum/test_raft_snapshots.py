@@ -99,6 +99,8 @@ def test_log_start_moves_one_snapshot_at_a_time_and_one_stays() -> None:
         (starts((2, 10), (3, 15)), 10, 20, None),
         ([], 20, 20, None),
         (starts((3, 20)), 20, 22, None),
+        (starts((2, 20)), 20, 22, LATEST),
+        (starts((2, 20)), 20, 20, None),
     ],
 )
 def test_log_that_contradicts_its_snapshot_is_restarted(

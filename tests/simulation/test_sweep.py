@@ -148,6 +148,11 @@ def test_bit_flips_in_a_log_behind_whose_flushed_end_there_is_rubbish() -> None:
     controllers.Quorum(922386984, steps=6_000).run()  # the search for a batch to damage broke, and an asker with it
 
 
+def test_a_node_of_a_recovered_quorum_forgets_its_own_snapshot_of_the_same_end() -> None:
+    """It crashed before the file of the older one was gone, and began with that one's epoch and the newer one's voters."""
+    controllers.Quorum(900480777, steps=6_000).run()
+
+
 @pytest.mark.parametrize("seed", [3, 14], ids=["whole", "recovered"])
 def test_same_seed_gives_same_controllers_in_any_process(seed: int) -> None:
     hashes = set()

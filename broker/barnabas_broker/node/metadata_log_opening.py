@@ -6,6 +6,8 @@ Invariants: nothing that was flushed is cut before it is judged; a voter that is
 Read next:  metadata_log.py, which calls these in order; flush_marks.py; barnabas_quorum/raft/damage.py, the rule.
 
 Not obvious:
+- A node that goes over to a recovered quorum may have a snapshot of its own that ends where the one it loads does. With both, the
+  log began with the epoch of the old one and the voters of the new one.
 - A crash while segments are dropped may keep an older one and lose a later one. What lies wholly below the log start is
   removed before the log is opened, or its recovery would take the gap for the end.
 """
@@ -46,7 +48,12 @@ def choose_start(disk: Disk, directory: str, snapshots: SnapshotFiles) -> tuple[
     Raises DamagedSnapshot when the log's beginning is in no sound snapshot.
     """
     first_base = min(_segment_bases(disk, directory), default=0)
-    snapshots.ids = [each for each in snapshots.ids if each.end_offset >= first_base]
+    # Of two that end at one offset the older is of a log that the newer has replaced (a recovered quorum): a crash left its file.
+    snapshots.ids = [
+        each
+        for each, later in pairwise([*snapshots.ids, None])
+        if each is not None and each.end_offset >= first_base and (later is None or later.end_offset > each.end_offset)
+    ]
     damage: DamagedSnapshot | None = None
     while snapshots.ids:
         newest = snapshots.ids[-1]

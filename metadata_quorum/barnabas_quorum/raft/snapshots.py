@@ -110,6 +110,8 @@ def restart_point(
     if latest.end_offset > end_offset:
         return latest
     if latest.end_offset <= log_start:
-        return None
+        # What lay before it is not there to be compared any more; what is behind it cannot be older than it.
+        is_older = end_offset > latest.end_offset and any(start.epoch < latest.epoch for start in epoch_starts)
+        return latest if is_older else None
     written = [start for start in epoch_starts if start.start_offset < latest.end_offset]
     return None if written and written[-1].epoch == latest.epoch else latest

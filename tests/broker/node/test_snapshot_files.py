@@ -365,6 +365,26 @@ async def test_a_crash_at_any_step_leaves_a_log_and_a_snapshot_that_fit(
     await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("end", [30, 40], ids=["the log ends with it", "the log goes on"])
+async def test_of_two_snapshots_with_one_end_the_newer_counts_after_a_crash(end: int) -> None:
+    """The older is of the log that was replaced, as in a quorum that was recovered: its file may outlive a crash."""
+    disk = CrashingDisk()
+    log = await opened(disk)
+    log.append(batches(0, end))
+    await log.flush()
+    await write(log, at(30, 1))
+    await log.freeze_snapshot(at(30, 1))
+    await write(log, at(30, 7))
+    disk.steps_left = 3  # two flushes and the rename make the snapshot whole
+    with pytest.raises(Crashed):
+        await log.install_snapshot(at(30, 7))
+    again = await opened(disk.crash(Random(1)))
+    assert list(again.snapshots()) == [at(30, 7)]
+    assert (again.log_start_offset, again.end_offset) == (30, 30)
+    assert list(again.epoch_starts()) == [EpochStart(Epoch(7), Offset(30))]
+    await again.close()
+
+
 @pytest.mark.parametrize("is_cut_short", [False, True], ids=["installed", "crash before the log is dropped"])
 async def test_epochs_of_a_log_that_was_replaced_do_not_count_after_a_crash(is_cut_short: bool) -> None:
     """Epoch 4 wrote what no majority took, and was on disk beside the epochs that count. Were it taken for the log's after its
