@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -261,3 +262,86 @@ def test_a_log_that_cannot_be_cleaned_is_counted_and_explained(cluster: LocalClu
     said = explain()
     assert f"broker {leader} cannot compact its replica, which grows: " in said, said
     assert "barnabas log verify LOG_DIR/rotten-0" in said
+
+
+def stable_end(cluster: LocalCluster, topic: str) -> int:
+    """Where readers of committed data end."""
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "reader"})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30.0)[1])
+    finally:
+        consumer.close()
+
+
+def control_batches(cluster: LocalCluster, node_id: int, topic: str) -> list[int]:
+    """Offsets of the markers that a replica's sealed segments have; of an emptied one only the header is left."""
+    (node,) = [node for node in cluster.brokers if node.id == node_id]
+    found = []
+    for path in sorted((node.data_directory / f"{topic}-0").glob("*.log"))[:-1]:
+        found += [
+            header.base_offset
+            for _, header in iterate_batches(path.read_bytes())
+            if header.is_control and header.record_count
+        ]
+    return found
+
+
+def test_aborted_data_goes_at_once_and_markers_after_their_time(cluster: LocalCluster) -> None:
+    settings = {**SETTINGS, "segment.ms": "300", "delete.retention.ms": "4000"}
+    with AdminClient(cluster.admin_addresses, timeout_s=10.0) as admin:
+        admin.create_topics(["copied"], partitions=1, replication_factor=1, configs=settings)
+        (described,) = admin.describe_topics(["copied"])
+    leader = described.partitions[0].leader
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "copier", "linger.ms": 0})
+    producer.init_transactions(30)
+    for number in range(12):
+        producer.begin_transaction()
+        producer.produce("copied", b"%d" % number, key=b"overwritten", partition=0)
+        producer.produce(
+            "copied", b"%d" % number, key=b"%s-%d" % (b"aborted" if number % 2 else b"kept", number), partition=0
+        )
+        if number % 2:
+            producer.flush(30)
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    kept = {b"kept-%d" % number: b"%d" % number for number in range(0, 12, 2)}
+
+    plain = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+
+    def roll() -> None:
+        """A segment more, so that what was the newest one may be cleaned."""
+        time.sleep(0.4)
+        plain.produce("copied", b"last", key=b"overwritten", partition=0)
+        assert plain.flush(30) == 0
+
+    def is_aborted_data_gone() -> bool:
+        roll()
+        return not any(key and key.startswith(b"aborted") for key in on_disk(cluster, "copied", leader))
+
+    cluster.wait_until(is_aborted_data_gone, timeout_s=60.0, what="what was aborted to go")
+    began_s = time.monotonic()
+    assert len(control_batches(cluster, leader, "copied")) == 12, "markers stay until their delete horizon"
+    assert read(cluster, "copied")[0] == {**kept, b"overwritten": b"last"}
+
+    def are_spent_markers_gone() -> bool:
+        roll()
+        return len(control_batches(cluster, leader, "copied")) == len(kept) + 1
+
+    # Those of the committed ones stay with the data of theirs that is left, and the last one with the header of the batch that has
+    # the last sequence of a producer which lives.
+    cluster.wait_until(are_spent_markers_gone, timeout_s=60.0, what="the markers of what was aborted to go")
+    assert time.monotonic() - began_s > 2.0, "they went before delete.retention.ms was over"
+    cluster.restart(leader, is_clean=False)
+    cluster.wait_until_healthy()
+    assert read(cluster, "copied")[0] == {**kept, b"overwritten": b"last"}
+    # The producer and its epoch are known still: its next transaction is taken.
+    stable = stable_end(cluster, "copied")
+    producer.begin_transaction()
+    producer.produce("copied", b"after", key=b"overwritten", partition=0)
+    producer.commit_transaction(60)
+    cluster.wait_until(lambda: stable_end(cluster, "copied") == stable + 2, what="its marker to be written")
+    plain.produce("copied", b"", key=b"end", partition=0)
+    assert plain.flush(30) == 0
+    assert read(cluster, "copied")[0] == {**kept, b"overwritten": b"after", b"end": b""}
+    assert metric(cluster, leader, "log_cleaner_uncleanable_logs") == 0
