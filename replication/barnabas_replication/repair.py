@@ -271,6 +271,8 @@ class Repairs:
             is_same = self._host.partition(name) is partition and partition.leader_epoch == epoch
             if not is_same or partition.is_leader or damage not in log.damage:
                 return  # looked at anew, with what is true then
+            if log.base_offsets[-1] == damage.segment:
+                return  # the log was cut meanwhile, so that this segment grows again: it is sealed first, at the next look
             is_tail = len(batches) != damage.stop - damage.position
             if is_tail and damage.stop < log_repair.segment_size(log, damage.segment):
                 raise DoesNotFit(f"{len(batches)} bytes for the {damage.stop - damage.position} of {damage}")

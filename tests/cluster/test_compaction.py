@@ -276,7 +276,7 @@ def stable_end(cluster: LocalCluster, topic: str) -> int:
 def control_batches(cluster: LocalCluster, node_id: int, topic: str) -> list[int]:
     """Offsets of the markers that a replica's sealed segments have; of an emptied one only the header is left."""
     (node,) = [node for node in cluster.brokers if node.id == node_id]
-    found = []
+    found: list[int] = []
     for path in sorted((node.data_directory / f"{topic}-0").glob("*.log"))[:-1]:
         found += [
             header.base_offset
