@@ -1,0 +1,169 @@
+"""The shipped example: results and offsets in one transaction of a real MariaDB, its consumers killed at random."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from tests.ecosystem.java import IS_FULL
+from tests.support.clusters import ForkedCluster
+
+pymysql = pytest.importorskip("pymysql")
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "examples" / "mariadb"
+DATABASE, TOPIC, GROUP = "shop", "payments", "payments"
+PARTITIONS = 3
+PAYMENTS = 300_000 if IS_FULL else 40_000
+KILLS = 20 if IS_FULL else 3
+KILL_EVERY_S = 0.8
+"""So long a consumer that was started may work."""
+START_S = 30.0
+DEADLINE_S = 600.0 if IS_FULL else 90.0
+
+
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a database of our own, without a port."""
+    install, server = shutil.which("mariadb-install-db"), shutil.which("mariadbd") or shutil.which("mysqld")
+    if install is None or server is None:
+        pytest.skip("needs the Debian package mariadb-server")
+    place = tmp_path_factory.mktemp("mariadb")
+    data, path = place / "data", f"{place}/s"
+    user = f"--user={os.environ.get('USER', 'root')}" if os.geteuid() == 0 else ""
+    words = [word for word in (install, f"--datadir={data}", user, "--auth-root-authentication-method=normal") if word]
+    subprocess.run(words, check=True, capture_output=True, timeout=START_S)
+    flags = [f"--datadir={data}", f"--socket={path}", f"--pid-file={place}/pid", "--skip-networking", user]
+    with (place / "log").open("wb") as log:
+        process = subprocess.Popen([server, "--no-defaults", *(flag for flag in flags if flag)], stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                connection = connect(path)
+                break
+            except pymysql.err.OperationalError:
+                assert time.monotonic() < deadline and process.poll() is None, (place / "log").read_text()[-2000:]
+                time.sleep(0.1)
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {DATABASE}")
+            cursor.execute(f"USE {DATABASE}")
+            for statement in (EXAMPLE / "schema.sql").read_text().split(";"):
+                if statement.strip():
+                    cursor.execute(statement)
+        connection.close()
+        yield path
+    finally:
+        process.terminate()
+        process.wait(START_S)
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    overrides = {"group.initial.rebalance.delay.ms": "0"}
+    with ForkedCluster(
+        tmp_path_factory.mktemp("brokers"), nodes=1, base_port=find_base_port(), overrides=overrides
+    ) as running:
+        yield running
+
+
+def connect(socket: str, database: str | None = None) -> Any:
+    return pymysql.connect(unix_socket=socket, user="root", database=database)
+
+
+def rows(socket: str, query: str) -> list[tuple[Any, ...]]:
+    connection = connect(socket, DATABASE)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+    finally:
+        connection.close()
+
+
+def test_the_table_equals_the_input_whatever_is_killed(brokers: LocalCluster, socket: str) -> None:
+    random = Random(5)
+    bootstrap = brokers.bootstrap_servers
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
+    expected: dict[str, list[int]] = {}
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000}
+    )
+    for _ in range(PAYMENTS):
+        account, amount = f"account-{random.randrange(50)}", random.randrange(1, 1000)
+        total = expected.setdefault(account, [0, 0])
+        total[0] += amount
+        total[1] += 1
+        producer.produce(TOPIC, str(amount), account)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+    def start() -> subprocess.Popen[bytes]:
+        options = {"brokers": bootstrap, "group": GROUP, "topic": TOPIC, "socket": socket, "database": DATABASE}
+        words = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return subprocess.Popen([sys.executable, str(EXAMPLE / "store.py"), *words], stderr=subprocess.DEVNULL)
+
+    stores = [start() for _ in range(2)]
+    killed, deadline = 0, time.monotonic() + DEADLINE_S
+    kill_at = time.monotonic() + 2 * KILL_EVERY_S
+    try:
+        while True:
+            ((stored,),) = rows(socket, "SELECT COALESCE(SUM(payments), 0) FROM totals")
+            if killed < KILLS and time.monotonic() > kill_at:
+                kill_at = time.monotonic() + random.uniform(0.5, 1.5) * KILL_EVERY_S
+                victim = random.randrange(len(stores))
+                stores[victim].kill()
+                stores[victim].wait()
+                stores[victim] = start()
+                killed += 1
+            for number, store in enumerate(stores):
+                if store.poll() is not None:
+                    stores[number] = start()
+            if stored >= PAYMENTS and killed == KILLS:
+                break
+            assert time.monotonic() < deadline, f"{stored} of {PAYMENTS} payments are stored, {killed} kills"
+            time.sleep(0.05)
+        time.sleep(1.0)  # one too many would come now
+    finally:
+        for store in stores:
+            store.kill()
+            store.wait()
+    found = {account: [int(amount), int(count)] for account, amount, count in rows(socket, "SELECT * FROM totals")}
+    assert found == expected
+
+
+def test_an_owner_that_lost_its_partition_cannot_store(socket: str) -> None:
+    example = runpy.run_path(str(EXAMPLE / "store.py"))
+    Fenced, Store = example["Fenced"], example["Store"]
+
+    class Payment:
+        def __init__(self, offset: int) -> None:
+            self._offset = offset
+
+        def __getattr__(self, name: str) -> Any:
+            values = {"topic": "other", "partition": 0, "offset": self._offset, "key": b"late", "value": b"5"}
+            return lambda: values[name]
+
+    before, after = (Store(connect(socket, DATABASE), "fenced") for _ in range(2))
+    assert before.own(TopicPartition("other", 0)) == 0
+    before.store([Payment(0)])
+    assert after.own(TopicPartition("other", 0)) == 1
+    with pytest.raises(Fenced):
+        before.store([Payment(1)])
+    assert rows(socket, "SELECT amount, payments FROM totals WHERE account = 'late'") == [(5, 1)]
+    after.store([Payment(1)])
+    assert rows(socket, "SELECT amount, payments FROM totals WHERE account = 'late'") == [(10, 2)]
+    assert rows(socket, "SELECT next_offset FROM stored_offsets WHERE topic = 'other'") == [(2,)]
