@@ -283,30 +283,30 @@ class RealFile:
     def read_aside(self, position: int, size: int) -> bytes:
         """See File.read_aside. What the page cache holds is asked for first, and stays; on a file system that cannot say
         (tmpfs has nothing but its cache) all of it stays."""
+        pieces = []
         descriptor = self.send_descriptor()
-        begin, end = position, min(position + size, os.fstat(descriptor).st_size)
-        found = memoryview(bytearray(max(0, end - begin)))
+        end = min(position + size, os.fstat(descriptor).st_size)
         # without readahead, whose pages nobody would give back
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         while position < end:
             wanted = min(_ASIDE_BYTES, end - position)
-            place = found[position - begin : position - begin + wanted]
+            buffer = bytearray(wanted)
             try:
-                cached = os.preadv(descriptor, [place], position, os.RWF_NOWAIT)
+                cached = os.preadv(descriptor, [buffer], position, os.RWF_NOWAIT)
             except BlockingIOError:
                 cached = 0
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
                     raise
-                cached = os.preadv(descriptor, [place], position)
+                cached = os.preadv(descriptor, [buffer], position)
                 if not cached:
                     break
                 wanted = cached
+            pieces.append(bytes(buffer[:cached]))
             position += cached
             left = wanted - cached
             if left > 0:
                 data = self.read(position, left)
-                found[position - begin : position - begin + len(data)] = data
                 start = position - position % _PAGE_BYTES
                 os.posix_fadvise(
                     descriptor,
@@ -314,10 +314,11 @@ class RealFile:
                     -(-(position + left - start) // _PAGE_BYTES) * _PAGE_BYTES,
                     os.POSIX_FADV_DONTNEED,
                 )
+                pieces.append(data)
                 position += len(data)
                 if len(data) < left:
                     break
-        return bytes(found[: position - begin])
+        return b"".join(pieces)
 
     def overwrite(self, position: int, data: Buffer) -> None:
         """See File.overwrite."""

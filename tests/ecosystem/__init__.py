@@ -1,4 +1,4 @@
-"""Systems that stand on a Kafka, run on Barnabas: Kafka Streams, a consumer with a database.
+"""Systems that stand on a Kafka, run on Barnabas: Kafka Streams, Connect, MirrorMaker 2, a consumer with a database.
 
 `make ecosystem` runs the full forms, `make test` a short one of each.
 

@@ -31,7 +31,7 @@ def missing() -> str | None:
     try:
         classpath()
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        return "the jars of Kafka Streams are not in the local Maven cache: `make ecosystem` fetches them"
+        return "the jars of Kafka Streams and Connect are not in the local Maven cache: `make ecosystem` fetches them"
     return None
 
 
@@ -69,11 +69,11 @@ def build(source: str, directory: Path) -> None:
 
 
 class JavaProgram:
-    """One program of ours in a process of its own; it ends when its standard input does."""
+    """One program in a process of its own; one of ours ends when its standard input does."""
 
     def __init__(self, name: str, directory: Path, *arguments: str) -> None:
-        """directory: where it was compiled into; its output goes beside it."""
-        self.output = directory / f"{name}-{len(list(directory.glob('*.log')))}.log"
+        """directory: where it was compiled into, if it is ours; its output goes there."""
+        self.output = directory / f"{name.rpartition('.')[2]}-{len(list(directory.glob('*.log')))}.log"
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 ["java", *FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", name, *arguments],

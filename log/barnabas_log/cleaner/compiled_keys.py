@@ -23,9 +23,7 @@ import numpy as np
 from barnabas_log.cleaner.key_scan import Kept, keep_last, note_keys
 from barnabas_log.cleaner.survival import KeyOffsets
 from barnabas_wire.kafka.errors import InvariantViolated
-from barnabas_wire.records.batch import HEADER_BYTES, BatchHeader, Buffer, records_section
 from barnabas_wire.records.compiled import READ_ONLY_BYTES, compiled
-from barnabas_wire.records.compression import CompressionType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,15 +62,9 @@ class CompiledKeyOffsets(KeyOffsets):
         """See KeyOffsets."""
         return self._used
 
-    def records_of(self, batch: Buffer, header: BatchHeader) -> Buffer:
-        """See KeyOffsets. In place where they are not compressed."""
-        if header.compression != CompressionType.NONE:
-            return records_section(batch, header)
-        return memoryview(batch)[HEADER_BYTES : header.size_bytes]
-
-    def note_records(self, records: Buffer, *, count: int, base_offset: int) -> None:
+    def note_records(self, records: bytes, *, count: int, base_offset: int) -> None:
         """See KeyOffsets."""
-        if 0 <= count <= len(records):
+        if count <= len(records):
             while self._used + count > len(self._table) * FULL:
                 larger = np.zeros((len(self._table) * 2, 3), dtype=np.uint64)
                 _move(self._table, larger)
@@ -81,12 +73,12 @@ class CompiledKeyOffsets(KeyOffsets):
             if added >= 0:
                 self._used += added
                 return
-        note_keys(bytes(records), count=count, base_offset=base_offset, offsets={})
+        note_keys(records, count=count, base_offset=base_offset, offsets={})
         raise InvariantViolated(f"the batch at {base_offset} is sound to one scan of keys and not to the other")
 
-    def keep(self, records: Buffer, *, count: int, base_offset: int, drops_tombstones: bool) -> Kept:
+    def keep(self, records: bytes, *, count: int, base_offset: int, drops_tombstones: bool) -> Kept:
         """See KeyOffsets."""
-        if 0 <= count <= len(records):
+        if count <= len(records):
             spans = np.empty(2 * count, dtype=np.int32)
             found = np.empty(4, dtype=np.int64)
             ranges = _keep(
@@ -100,7 +92,7 @@ class CompiledKeyOffsets(KeyOffsets):
                     list(zip(ends[::2], ends[1::2], strict=True)), kept, newest_ms, bool(has_tombstones), keyless
                 )
         keep_last(
-            bytes(records),
+            *(records,),
             count=count,
             base_offset=base_offset,
             offsets={},

@@ -282,37 +282,33 @@ def _index_bytes(disk: Disk, directory: str, source: Source) -> int:
     return max(sizes)
 
 
-def _batches(disk: Disk, directory: str, source: Source) -> Iterator[tuple[memoryview, BatchHeader, int]]:
-    """Each batch, proved, in place in the chunk that was read, its header, and how many bytes were read since the last one. Raises
-    CorruptBatch."""
+def _batches(disk: Disk, directory: str, source: Source) -> Iterator[tuple[bytes, BatchHeader, int]]:
+    """Each batch, proved, its header, and how many bytes were read since the last one. Raises CorruptBatch."""
     path = segment_path(directory, source.base_offset, LOG_SUFFIX)
     file = disk.open(path)
     try:
         end, position, expected = source.size_bytes, 0, source.base_offset
         chunk, start, read = b"", 0, 0
-        view = memoryview(chunk)
         while position < end:
             if position + HEADER_BYTES > start + len(chunk):
                 chunk, start = file.read_aside(position, min(CHUNK_BYTES, end - position)), position
-                view = memoryview(chunk)
                 read += len(chunk)
             header = read_header(chunk, position - start)
             size = header.size_bytes
             if position + size > start + len(chunk):
                 chunk, start = file.read_aside(position, min(max(CHUNK_BYTES, size), end - position)), position
-                view = memoryview(chunk)
                 read += len(chunk)
             at = position - start
+            batch = chunk[at : at + size]
             if (
-                at + size > len(chunk)
-                or size < HEADER_BYTES
+                len(batch) < size
                 or header.magic != MAGIC
                 or header.base_offset < expected
                 or header.next_offset > source.end_offset
-                or crc32c(chunk[at + CRC_START : at + size]) != header.crc
+                or crc32c(batch[CRC_START:]) != header.crc
             ):
                 raise CorruptBatch(f"{path}: the batch at byte {position} is damaged")
-            yield view[at : at + size], header, read
+            yield batch, header, read
             read = 0
             position += size
             expected = header.next_offset

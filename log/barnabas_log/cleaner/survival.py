@@ -71,7 +71,7 @@ class KeyOffsets:
         if header.is_control:
             transactions.pass_marker(batch, header)
         elif not transactions.pass_data(header) and header.record_count:
-            records = self.records_of(batch, header)
+            records = records_section(batch, header)
             self.note_records(records, count=header.record_count, base_offset=header.base_offset)
         self.latest = header.last_offset
 
@@ -80,18 +80,14 @@ class KeyOffsets:
         """How many keys were noted."""
         return len(self.offsets)
 
-    def records_of(self, batch: Buffer, header: BatchHeader) -> Buffer:
-        """The records section, uncompressed, as the two below want it. Raises CorruptBatch, CorruptCompressedData."""
-        return records_section(batch, header)
-
-    def note_records(self, records: Buffer, *, count: int, base_offset: int) -> None:
+    def note_records(self, records: bytes, *, count: int, base_offset: int) -> None:
         """See key_scan.note_keys."""
-        note_keys(bytes(records), count=count, base_offset=base_offset, offsets=self.offsets)
+        note_keys(records, count=count, base_offset=base_offset, offsets=self.offsets)
 
-    def keep(self, records: Buffer, *, count: int, base_offset: int, drops_tombstones: bool) -> Kept:
+    def keep(self, records: bytes, *, count: int, base_offset: int, drops_tombstones: bool) -> Kept:
         """See key_scan.keep_last."""
         return keep_last(
-            bytes(records),
+            records,
             count=count,
             base_offset=base_offset,
             offsets=self.offsets,
@@ -179,7 +175,7 @@ def survivor(
         return _rebuild(
             batch, header, records_section(batch, header), rules, count=header.record_count, sets_horizon=True
         )
-    records = keys.records_of(batch, header)
+    records = records_section(batch, header)
     kept = keys.keep(
         records, count=header.record_count, base_offset=header.base_offset, drops_tombstones=is_past_horizon
     )
