@@ -320,7 +320,8 @@ class Repairs:
                     spec = FetchPartitionSpec(
                         *(partition.topic_partition.topic, partition.topic_id, partition.topic_partition.partition),
                         current_leader_epoch=partition.leader_epoch,
-                        fetch_offset=first,
+                        # DeleteRecords may have moved the log start into the range's first batch, which is read by its rest then.
+                        fetch_offset=max(first, log.log_start_offset),
                         max_bytes=FETCH_BYTES,
                     )
                     records = await _fetch_one(peer, request, spec)

@@ -130,6 +130,20 @@ async def test_a_followers_damage_is_marked_repaired_in_place_and_cleared(tmp_pa
         assert (await cluster[1].produce("t", batch())).error is None
 
 
+async def test_damage_in_the_batch_that_the_log_start_lies_in_is_repaired(tmp_path: Path) -> None:
+    """DeleteRecords had moved the start into it: the leader does not give the batch's first offset, but it gives the batch."""
+    async with marked_cluster(tmp_path) as marks:
+        cluster = marks.cluster
+        key = cluster[1].partition("t").topic_partition
+        manager = cluster[1].manager
+        assert manager is not None and await manager.delete_records([(key, Offset(4))], timeout_ms=5_000) == [4]
+        await eventually(lambda: all(cluster[n].partition("t").log.log_start_offset == 4 for n in (1, 2, 3)))
+        rot(cluster[2], 4)
+        cluster[2].logs.request_check(cluster[2].partition("t").log)
+        await eventually(lambda: bool(marks.seen) and is_well(cluster))
+        assert marks.seen == [(2, ReplicaFault.CORRUPT), (2, None)]
+
+
 async def test_a_leader_hands_over_repairs_as_follower_and_may_lead_again(tmp_path: Path) -> None:
     async with marked_cluster(tmp_path) as marks:
         cluster = marks.cluster

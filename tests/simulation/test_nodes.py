@@ -162,6 +162,10 @@ def test_retention_takes_no_batches_whose_producers_no_snapshot_knows() -> None:
     run(317599126)  # after a crash the state was in memory alone, then the segment that it was read from expired
 
 
+def test_damage_in_the_batch_that_the_log_start_lies_in_is_repaired() -> None:
+    run(753788980)  # its first offset was asked for, which the leader had deleted: the replica stayed corrupt
+
+
 def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
     run(505477228)  # nobody could fetch what it had lost, so nobody joined its ISR, and nobody took over
 
