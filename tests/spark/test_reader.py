@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -191,3 +192,15 @@ def test_a_worker_without_numba_is_told_what_to_install(monkeypatch: pytest.Monk
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(ImportError, match=r"lacks a library \(.*numba.*\): pip install 'barnabas\[spark\]' there"):
         list(read(0, 1))
+
+
+def test_a_worker_takes_what_its_imports_made_out_of_the_collectors_sight_once(client: ScriptedClient) -> None:
+    gc.unfreeze()
+    reader_module._spare_the_collector.cache_clear()
+    client.end = 3
+    assert list(read(0, 3)) == [0, 1, 2]
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000
+    assert list(read(0, 3)) == [0, 1, 2]
+    assert gc.get_freeze_count() <= frozen, "each time would keep garbage for ever"
+    gc.unfreeze()
