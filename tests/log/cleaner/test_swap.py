@@ -145,6 +145,25 @@ def test_a_swapped_log_is_smaller_reads_on_from_any_offset_and_opens_again() -> 
     }
 
 
+def test_what_waits_to_be_removed_is_not_overwritten_by_what_the_next_run_retires() -> None:
+    """Giving a large file's blocks back takes time, which the loop has not: whoever removes it later does that in a disk thread."""
+    disk = MemoryDisk()
+    log = written_log(disk)
+    waiting: list[str] = []
+    for _ in range(3):
+        for n in range(20):
+            append(log, build_batch([Record(Offset(0), NOW_MS + n, b"key-0", b"v" * 300)]))
+        log.roll(NOW_MS)
+        flush(log)
+        log.update_high_watermark(log.log_end_offset)
+        swap_all(disk, log, *cleaned(disk, log))
+        waiting += [path for _, path in log.take_removals()]
+    assert len(waiting) == len(set(waiting)) and all(disk.exists(path) for path in waiting)
+    assert sum(path.startswith(f"{DIRECTORY}/{0:020d}.log.") for path in waiting) == 3
+    reopened(disk, log.log_end_offset)
+    assert not any(disk.exists(path) for path in waiting), "a start removes what a stop left"
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_power_cut_at_any_step_leaves_each_segment_old_or_new(seed: int) -> None:
     random = Random(seed)
