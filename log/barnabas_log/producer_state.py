@@ -183,8 +183,11 @@ class ProducerState:
     # -- verification (KIP-890) --------------------------------------------------------------------------------------
 
     def needs_verification(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transactional batch of that producer would open a transaction that is not verified."""
-        if producer_id in self.open_transactions:
+        """Whether a transactional batch of that producer would open a transaction that is not verified.
+
+        A batch of another epoch than that of the open transaction is not of it: its marker may still be on its way.
+        """
+        if producer_id in self.open_transactions and self._producers[producer_id].epoch == epoch:
             return False
         guard = self._guards.get(producer_id)
         return guard is None or not guard.is_confirmed or guard.epoch != epoch

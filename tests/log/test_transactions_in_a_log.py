@@ -142,6 +142,17 @@ def test_a_batch_that_would_open_a_transaction_is_refused_unless_verified_since_
         append(log, make_batch(1, producer_id=7, producer_epoch=0, base_sequence=4))
 
 
+def test_a_batch_of_the_next_epoch_is_not_of_the_transaction_that_is_open() -> None:
+    """The producer was told that its transaction is committed, and the marker is still on its way. A batch that came before it
+    would take its place: the marker's epoch would be no higher any more, and refused for ever."""
+    log = open_log(MemoryDisk())
+    write(log, 7, epoch=0)
+    with pytest.raises(InvalidTransactionState):
+        write(log, 7, epoch=1, verified=False)
+    log.producers.check_marker(producer_id=7, epoch=1, coordinator_epoch=0, bumps_epoch=True)
+    write(log, 7, epoch=0, verified=False)
+
+
 def test_markers_of_older_epochs_and_coordinators_are_refused() -> None:
     log = open_log(MemoryDisk())
     write(log, 7, epoch=3)
