@@ -416,13 +416,13 @@ RULES = (
     Rule("E18", "a process failed", unasked_ends),
 )
 WAITING = {
-    "E4 of transactions": "an aborted transaction's values: no workload here writes transactions yet",
-    "E5": "a transaction polls what it sent before its commit: no workload here writes transactions yet",
-    "E8": "a transaction is read in part: no workload here writes transactions yet",
-    "E9": "offsets committed in a transaction without its output: no workload here writes transactions yet",
-    "E11": "a cycle of reads and writes (G1c) under read_committed: no workload here writes transactions yet",
-    "E13 of the LSO": "no workload here writes transactions yet",
-    "E15": "a fenced producer writes on: only InitProducerId of a transactional id fences; E13l judges epochs in the logs",
+    "E4 of transactions": "an aborted transaction's values: judged by transaction_model.py, of simulated nodes and of real copiers",
+    "E5": "a transaction polls what it sent before its commit: judged by the readers of tests/simulation/transactions.py",
+    "E8": "a transaction is read in part: judged by transaction_model.py",
+    "E9": "offsets committed in a transaction without its output: judged by transaction_model.py",
+    "E11": "a cycle of reads and writes (G1c) under read_committed: judged by transaction_model.py, of histories made by hand",
+    "E13 of the LSO": "judged by the readers of tests/simulation/transactions.py",
+    "E15": "a fenced producer writes on: judged by transaction_model.py; E13l judges epochs in the logs",
     "E17": "metadata is linearizable: `make chaos` judges it with linearizability.py, under its own load",
 }
 """What is not judged here, and why."""

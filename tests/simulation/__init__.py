@@ -47,6 +47,8 @@ R20 a survivor's uncertain end is told as committed only to who has the gap behi
 L1  retention takes what the topic's settings let go, not what the broker's would
                                                           partition_model.retire; invariants.judge_histories
 D7  what a message promises is on disk when it leaves     raft_invariants.on_send
+E1, E2, E4, E5, E7 to E9, E15 of transactions, E13 of the LSO
+                                                          transactions.py; ../checker/transaction_model.py
 P*  replication, E*: clients' histories                   invariants, partition_model; ../checker
 
 Of Kafka's own simulator: MonotonicHighWatermark R4, MonotonicEpoch R2, MajorityReachedHighWatermark R5, SingleLeader R1,

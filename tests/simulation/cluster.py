@@ -32,6 +32,7 @@ from tests.simulation.nodes import SimulatedNode
 from tests.simulation.operators import Operators
 from tests.simulation.partition_model import LawBroken
 from tests.simulation.swarm import Swarm
+from tests.simulation.transactions import TransactionWorkload
 from tests.simulation.workload import ChurningClient, Client, settings_of_topics
 
 TOPIC = "records"
@@ -86,6 +87,9 @@ class Figures:
     """In logs of nodes that were stopped."""
     compactions: int = 0
     """Runs of cleaners that were swapped in, of the processes that were up in the end."""
+    transactions: int = 0
+    """That were committed."""
+    zombies_fenced: int = 0
     hashes_compared: int = 0
     acknowledged: int = 0
     elections: int = 0
@@ -115,8 +119,11 @@ class Cluster:
         trace: bool = False,
         outcomes_only: bool = False,
         fault_list: FaultList | None = None,
+        transacts: bool = False,
     ) -> None:
+        """transacts: with transactions, whatever the seed says."""
         self.seed = seed
+        self._transacts = transacts
         self.fault_list = fault_list or FaultList(only_count=True)
         self.random = Random(seed)
         self.rot = Random(seed ^ ROT_SEED)
@@ -150,12 +157,16 @@ class Cluster:
         ]
         if self.swarm.churn_s:
             self.clients += [ChurningClient(self, number) for number in range(self.swarm.churn_topics)]
-        if self.swarm.is_compacting:
+        if self.swarm.is_compacting and not self.swarm.is_transacting:
             self.clients.append(CompactingClient(self))
+        self.transacting = TransactionWorkload(self) if self.swarm.is_transacting else None
+        if self.transacting is not None:
+            self.clients += self.transacting.clients
 
     def draw_swarm(self) -> Swarm:
         """What the seed is like."""
-        return Swarm.draw(self.random)
+        swarm = Swarm.draw(self.random)
+        return swarm.with_transactions(self.random) if self._transacts else swarm
 
     def make_faults(self) -> Faults:
         """Who breaks what."""
@@ -199,6 +210,9 @@ class Cluster:
             await self._create_topic()
         for client in self.clients:
             client.start()
+        if self.transacting is not None:
+            await self._until_none(self.transacting.not_begun, "the clients began", within_s=START_S)
+            self._steps += self.loop.steps
         self.faults.start()
         self.operators.start()
         while self.loop.steps < self._steps:

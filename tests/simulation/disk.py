@@ -146,7 +146,7 @@ class SimulatedDisk(MemoryDisk):
         full = next(
             (each for each, code in self.broken.items() if code == errno.ENOSPC and path.startswith(f"{each}/")), ""
         )
-        if self.spare.get(full, 0) < size:
+        if not full or self.spare.get(full, 0) < size:
             return False
         self.spare[full] -= size
         return True

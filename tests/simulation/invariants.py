@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
+from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC
 from barnabas_quorum.controller.reassignment import is_reassigning, original_replicas
 from barnabas_quorum.driver.unasked import SESSION_TICK_MS
 from barnabas_quorum.image.directories import is_reserved
@@ -26,6 +28,7 @@ from tests.checker.history import judge
 from tests.simulation.bootstrap_clients import BootstrapClients
 from tests.simulation.compaction import COMPACTED_TOPIC, CompactingClient
 from tests.simulation.partition_model import FollowedLog, LawBroken, PartitionModel
+from tests.simulation.transactions import OUTPUT_TOPIC
 from tests.simulation.workload import Client, Producer, ids_of
 
 if TYPE_CHECKING:
@@ -250,8 +253,11 @@ class Invariants:
 
     def _check_partition(self, node: SimulatedNode, partition: Partition) -> None:
         log = partition.log
-        if partition.topic_partition.topic == COMPACTED_TOPIC:
-            return  # its bytes are each replica's own; compaction.py judges it
+        topic = partition.topic_partition.topic
+        if topic in (COMPACTED_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC):
+            return  # its bytes are each replica's own; compaction.py judges it, and transactions.py what coordinators write
+        if topic == OUTPUT_TOPIC and self._cluster.swarm.is_compacting:
+            return  # likewise
         key = (node.id, partition.topic_partition)
         followed = self._followed.get(key)
         if followed is None or followed.log is not log:
@@ -420,7 +426,7 @@ class Invariants:
                 reason = self._unsettled_partition(TopicPartition(topic.name, number), topic.id, registered)
                 if reason is not None:
                     return reason
-        return None
+        return None if self._cluster.transacting is None else self._cluster.transacting.unsettled()
 
     def _unsettled_partition(
         self, name: TopicPartition, topic_id: Uuid, registered: PartitionRegistration
@@ -475,6 +481,8 @@ class Invariants:
                         "a move ends with the replicas that were asked for (C10)",
                         f"{topic.name}-{number}: {registered}, asked for were {sorted(owed)}",
                     )
+        if self._cluster.transacting is not None:
+            self._cluster.transacting.judge()
         for client in self._cluster.clients:
             if isinstance(client, CompactingClient) and client.is_made:
                 self._judge_compacted(client)

@@ -33,7 +33,21 @@ if TYPE_CHECKING:
     from tests.simulation.nodes import SimulatedNode
 
 CALL_TIMEOUT_S = 2.0
-OF_KAFKA_LISTENER = frozenset({"Fetch", "ListOffsets", "Produce", "Read"})
+OF_KAFKA_LISTENER = frozenset(
+    {
+        "Fetch",
+        "ListOffsets",
+        "Produce",
+        "Read",
+        "FindCoordinator",
+        "InitProducerId",
+        "OffsetFetch",
+        "TxnOffsetCommit",
+        "EndTxn",
+        "AddPartitionsToTxnRequest",
+        "WriteTxnMarkersRequest",
+    }
+)
 """Calls that a node takes only once its Kafka listener serves; the others come by gRPC."""
 
 

@@ -7,6 +7,7 @@ Read next:  cluster.py.
 
 What is real: QuorumNode with MetadataLog, MetadataLoader, Controller and its driver, ControllerClient, BrokerLifecycle,
 LogManager with UnifiedLog and its flush rounds, ReplicaManager with Partition and fetchers, the metadata publisher.
+In seeds with transactions also the coordinators of groups and transactions, with their markers and verification.
 What is not: the Kafka listener and codec, gRPC, the two lanes (one loop plays both).
 """
 
@@ -18,13 +19,24 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from barnabas_broker.api import registry
+from barnabas_broker.api.config import ApiConfig
+from barnabas_broker.api.own_calls import serve_own_calls
+from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.config.dynamic import TopicSettings
 from barnabas_broker.controller_client.client import ControllerClient
+from barnabas_broker.controller_client.producer_ids import ProducerIds
+from barnabas_broker.coordinator.config import GroupCoordinatorConfig
+from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC, GroupCoordinator
+from barnabas_broker.coordinator.replicated_log import ReplicatedLog
+from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
+from barnabas_broker.coordinator.transaction.verification import Verification
+from barnabas_broker.coordinator.transaction.writes import TransactionalWrites
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.metadata.lifecycle import BrokerIdentity, BrokerLifecycle
 from barnabas_broker.metadata.own_requests import OwnRequests
-from barnabas_broker.metadata.publisher import BrokerMetadataPublisher
+from barnabas_broker.metadata.publisher import BrokerMetadataPublisher, CoordinatorTopic
 from barnabas_broker.metadata.replica_reports import ReplicaReports, ReportQueue
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_broker.node.metadata_log import MetadataLog
@@ -52,6 +64,7 @@ from tests.simulation.compaction import BACKOFF_MS, MAP_BYTES, InlineCleaner
 from tests.simulation.disk import DiskFaults, SimulatedDisk
 from tests.simulation.network import Network, SimulatedControllerTransport, SimulatedPeer, SimulatedTransport
 from tests.simulation.partition_model import LawBroken
+from tests.simulation.transactions import CONFIG, SimulatedBrokers
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -135,6 +148,11 @@ class SimulatedNode:
         self.lifecycle: BrokerLifecycle
         self.cache: MetadataCache
         """What the Kafka listener answers Metadata from."""
+        self.groups: GroupCoordinator
+        self.transactions: TransactionCoordinator
+        self.transactional: TransactionalWrites
+        self.serve_own_call: Callable[[Any], Coroutine[Any, Any, Any]]
+        """A request that another broker's coordinator sends."""
         self.gate: ServiceGate
         """Whether the Kafka listener serves."""
         self.topics_before: set[str] = set()
@@ -366,11 +384,12 @@ class SimulatedNode:
             settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
         self.cache = MetadataCache(MetadataImage.EMPTY)
+        coordinators, coordinating = self._coordinate(client, own_requests)
         self.gate = ServiceGate(broker_id=self.id, incarnation_id=incarnation_id, on_registered=lambda: None)
         publisher = BrokerMetadataPublisher(
             broker_id=self.id,
             replicas=replicas,
-            coordinators=[],
+            coordinators=coordinators,
             update_configs=update_configs,
             cache=self.cache,
             gate=self.gate,
@@ -385,10 +404,64 @@ class SimulatedNode:
         self.is_up = True
         await self._serve(
             publisher,
-            (placements.run(), faults.run()),
+            (placements.run(), faults.run(), *coordinating),
             (quorum.run(), driver.run(), lifecycle.run(), _raise_from(failure)),
         )
         await metadata_log.close()
+
+    def _coordinate(
+        self, client: ControllerClient, own_requests: OwnRequests
+    ) -> tuple[list[CoordinatorTopic], list[Coroutine[Any, Any, None]]]:
+        """The coordinators as node/data.py assembles them, and what runs them; nothing in seeds without transactions."""
+        if not self._cluster.swarm.is_transacting:
+            return [], []
+        registry.load_handlers()
+        clock_ms, disk, replicas = self._cluster.wall_ms, self.disk, self.replicas
+        self.groups = groups = GroupCoordinator(
+            config=GroupCoordinatorConfig(offsets_topic_num_partitions=1),
+            log=ReplicatedLog(OFFSETS_TOPIC, replicas=replicas, disk=disk),
+            metadata=self.cache,
+            controller=client,
+            clock_ms=clock_ms,
+        )
+        producer_ids = ProducerIds(own_requests.allocate_producer_ids)
+        brokers = SimulatedBrokers(self.network, self)
+        self.transactions = transactions = TransactionCoordinator(
+            config=CONFIG,
+            log=ReplicatedLog(TRANSACTION_TOPIC, replicas=replicas, disk=disk),
+            metadata=self.cache,
+            controller=client,
+            producer_ids=producer_ids,
+            brokers=brokers,
+            clock_ms=clock_ms,
+        )
+        self.transactional = transactional = TransactionalWrites(
+            config=CONFIG,
+            replicas=replicas,
+            groups=groups,
+            verification=Verification(brokers=brokers, coordinator_of=transactions.topic.leader_for),
+        )
+        unused: Any = None
+        serve: Any = serve_own_calls(
+            BrokerServices(
+                node_id=self.id,
+                cluster_id=CLUSTER_ID,
+                config=ApiConfig(),
+                replica_manager=replicas,
+                metadata=self.cache,
+                controller=client,
+                groups=groups,
+                transactions=transactions,
+                transactional=transactional,
+                producer_ids=producer_ids,
+                clock_ms=clock_ms,
+                quorum_description=unused,
+                broker_keys=tuple,
+            )
+        )
+        self.serve_own_call = brokers.serve = serve
+        topics = [CoordinatorTopic(OFFSETS_TOPIC, groups), CoordinatorTopic(TRANSACTION_TOPIC, transactions)]
+        return topics, [groups.run(), transactions.run(), transactional.run()]
 
     def note_room(self, directory: str, has_room: bool) -> None:
         """Into the trace and the figures."""

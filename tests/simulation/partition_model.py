@@ -74,7 +74,9 @@ class PartitionModel:
         key = (header_epoch, base_offset)
         known = self._known.get(key)
         if known is None:
-            records = tuple((record.offset, int(record.value or b"-1")) for record in iterate_records(data))
+            records = tuple(
+                (record.offset, int(record.value or b"-1")) for record in iterate_records(data) if not header.is_control
+            )
             self._known[key] = KnownBatch(end_offset, chain, len(data), header.max_timestamp_ms, records)
         elif known.end_offset != end_offset or known.chain != chain:
             raise LawBroken(

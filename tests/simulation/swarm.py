@@ -33,6 +33,11 @@ SILENCE_SALT = 3
 COMPACTING_SHARE = 0.25
 """Of seeds with a compacted topic."""
 COMPACTING_SALT = 80
+TRANSACTING_SHARE = 0.2
+"""Of seeds with transactions."""
+TRANSACTING_SALT = 9530
+"""Leaves the seeds that tests name the runs that they were."""
+TRANSACTIONS_SALT = 8
 STARVING_SHARE = 0.25
 """Of the seeds, in how many brokers run out of file descriptors now and then."""
 STARVING_SALT = 16
@@ -161,11 +166,20 @@ class Swarm:
     """Whether there is a compacted topic, and a cleaner on every node."""
     cleaner_dies: float
     """Probability that a cleaner is killed at a step of its work."""
+    is_transacting: bool
+    """Whether there are transactions: the nodes run coordinators then, and clients copy in transactions."""
 
     @classmethod
     def draw(cls, random: Random) -> Swarm:
         """Draw each intensity; zero is one of its values."""
-        return cls._draw(random)._retiring(random)._starving(random)._patient(random)._compacting(random)
+        return (
+            cls._draw(random)
+            ._retiring(random)
+            ._starving(random)
+            ._patient(random)
+            ._compacting(random)
+            ._transacting(random)
+        )
 
     @classmethod
     def _draw(cls, random: Random) -> Swarm:
@@ -243,6 +257,7 @@ class Swarm:
             starve_s=0.0,
             is_compacting=False,
             cleaner_dies=0.0,
+            is_transacting=False,
         )
 
     def _retiring(self, random: Random) -> Swarm:
@@ -280,6 +295,29 @@ class Swarm:
         if logs.segment_bytes > 1500:
             logs = replace(logs, segment_bytes=apart.choice([400, 1500]))
         return replace(self, logs=logs, is_compacting=True, cleaner_dies=apart.choice([0.0, 0.02, 0.2]))
+
+    def _transacting(self, random: Random) -> Swarm:
+        """With transactions, drawn likewise."""
+        if _apart(random, TRANSACTING_SALT).random() >= TRANSACTING_SHARE:
+            return self
+        return self.with_transactions(random)
+
+    def with_transactions(self, random: Random) -> Swarm:
+        """With transactions for sure; their outputs are compacted in half of these seeds. Others write little: the steps are for them."""
+        apart = _apart(random, TRANSACTIONS_SALT)
+        logs = replace(self.logs, segment_bytes=apart.choice([400, 1500]))
+        is_compacting = apart.random() < 0.5
+        return replace(
+            self,
+            logs=logs,
+            is_compacting=is_compacting,
+            cleaner_dies=apart.choice([0.0, 0.02, 0.2]),
+            is_transacting=True,
+            think_s=apart.choice([0.3, 1.0]),
+            producers=1,
+            churn_s=0.0,
+            delete_records_every_s=0.0,
+        )
 
 
 def _apart(random: Random, salt: int) -> Random:

@@ -1,0 +1,60 @@
+"""Whole nodes with transactions, from seeds: clean code breaks no promise, and what once did does not any more."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.checker.transaction_model import Outcome
+from tests.simulation.cluster import Cluster, Figures
+from tests.simulation.partition_model import LawBroken
+from tests.simulation.side_by_side import processes, telling
+from tests.simulation.transactions import Attempt, TransactionWorkload
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+STEPS = 12_000
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Nodes that are crashed a thousand times have much to say."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def run(seed: int) -> Figures:
+    """One seed with transactions, to its end."""
+    logging.disable(logging.CRITICAL)  # of a process of its own
+    with telling(seed):
+        return Cluster(seed, steps=STEPS, transacts=True).run()
+
+
+def test_a_sample_of_seeds_breaks_no_promise() -> None:
+    whole = Figures()
+    with processes() as pool:
+        for figures in pool.map(run, range(1, 9)):
+            whole.add(figures)
+    assert whole.transactions > 30
+    assert min(whole.crashes, whole.elections, whole.compactions, whole.zombies_fenced) > 0
+
+
+def test_a_transaction_whose_marker_is_late_ends_though_its_producer_goes_on() -> None:
+    run(
+        24
+    )  # the next epoch's batch came before the marker, which was refused for ever after: readers never got further
+
+
+def test_a_value_that_nobody_has_asked_to_commit_may_not_be_read() -> None:
+    workload = TransactionWorkload(Cluster(1, steps=1, transacts=True))
+    reader = workload.readers[0]
+    attempt = Attempt(owner=1, first=0)
+    value = workload.new_value(attempt)
+    with pytest.raises(LawBroken, match="E5"):
+        reader.take(0, value)
+    attempt.outcome = Outcome.UNKNOWN
+    reader.seen.clear()
+    reader.take(0, value)
