@@ -75,8 +75,8 @@ recovery-fuzz: ## open log directories damaged in every small way: IMAGES= SEED=
 roll-versions: ## roll a cluster from a former commit to this tree and back under load: FORMER=COMMIT SEED=
 	@$(PY) -m tests.cluster.versions --commit $(or $(FORMER),2374175) --seed $(SEED)
 
-exactly-once: ## copies by three clients while clients, brokers and coordinators are killed: RECORDS=100000 RUNS=20 SEED=
-	@$(PY) -m tests.cluster.exactly_once --records $(or $(RECORDS),100000) --runs $(or $(RUNS),20) --seed $(SEED)
+exactly-once: ## copies by three clients while clients, brokers and coordinators are killed: RECORDS=100000 RUNS=20 SEED= CLIENT=java
+	@$(PY) -m tests.cluster.exactly_once --records $(or $(RECORDS),100000) --runs $(or $(RUNS),20) --seed $(SEED) $(if $(CLIENT),--client $(CLIENT))
 
 soak: ## churn of connections, topics, groups and producer ids; memory, descriptors and tasks must return: HOURS= (0.1 is enough to try) SEED=
 	@$(PY) -m tests.soak --hours $(or $(HOURS),1) --seed $(SEED)

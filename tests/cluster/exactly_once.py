@@ -1,9 +1,9 @@
-"""A copy by three clients is exact, whatever is killed: `make exactly-once RECORDS=100000 RUNS=20 SEED=`.
+"""A copy by three clients is exact, whatever is killed: `make exactly-once RECORDS=100000 RUNS=20 SEED= CLIENT=`.
 
 May touch:  processes it starts, a temporary directory.        Must not touch: broker code.
 Invariants: what a reader of committed data sees in the target is the source, each record once and in its partition's order; a run
             in which nothing was killed is void.
-Read next:  copier.py, the client.
+Read next:  copier.py, the client; tests/ecosystem/Copier.java, the same with Kafka's own.
 
 Each fault kills one of: a copier, any broker, the coordinator of a copier's transactional id, the coordinator of its group. A killed
 copier is started again at once under its transactional id, a killed broker after DOWN_S.
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random, SystemRandom
@@ -29,6 +30,7 @@ from barnabas_admin.local_cluster import LocalCluster, find_base_port
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
+from tests.ecosystem import java
 
 PARTITIONS = 3
 COPIERS = 3
@@ -38,6 +40,8 @@ QUIET_S = 3.0
 STILL_S = 90.0
 """A copy that moves no further for so long has failed."""
 GROUP_KEY, TRANSACTION_KEY = 0, 1
+LIBRDKAFKA, JAVA = "librdkafka", "java"
+COPIER = (sys.executable, "-m", "tests.cluster.copier")
 
 
 @dataclass(slots=True)
@@ -83,8 +87,18 @@ class Report:
 class Copy:
     """One run over a cluster that is up."""
 
-    def __init__(self, cluster: LocalCluster, *, records: int, seed: int, fault_every_s: float) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        *,
+        records: int,
+        seed: int,
+        fault_every_s: float,
+        copier: Sequence[str] = COPIER,
+    ) -> None:
+        """copier: the client's command, without its options."""
         self._cluster = cluster
+        self._command = copier
         self._random = Random(seed)
         self._fault_every_s = fault_every_s
         self._name = f"copy-{seed}"
@@ -127,7 +141,7 @@ class Copy:
             "transactional-id": self._id(number),
         }
         words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return subprocess.Popen([sys.executable, "-m", "tests.cluster.copier", *words], stderr=subprocess.DEVNULL)
+        return subprocess.Popen([*self._command, *words], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def _id(self, number: int) -> str:
         return f"{self._name}-{number}"
@@ -215,7 +229,7 @@ async def _coordinator(bootstrap: str, key: str, kind: int) -> int:
 
 
 def main() -> int:
-    """Runs with a cluster each; 1 when one was not exact, or void."""
+    """Runs with a cluster each; 1 when one was not exact, or void; 2 where the client is not to be had."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.cluster.exactly_once", description=(__doc__ or "").split("\n")[0]
     )
@@ -223,16 +237,23 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=None, help="of the first run; default a random one")
     parser.add_argument("--fault-every", type=float, default=4.0, metavar="SECONDS")
+    parser.add_argument("--client", choices=(LIBRDKAFKA, JAVA), default=LIBRDKAFKA, help="of the copiers")
     options = parser.parse_args()
+    if options.client == JAVA and (reason := java.missing()) is not None:
+        print(f"exactly-once: {reason}", file=sys.stderr)
+        return 2
     first = SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     is_well = True
     for seed in range(first, first + options.runs):
         with (
+            tempfile.TemporaryDirectory() as classes,
             tempfile.TemporaryDirectory() as place,
             LocalCluster(Path(place), nodes=3, base_port=find_base_port()) as cluster,
         ):
+            copier = java.java_copier(Path(classes)) if options.client == JAVA else COPIER
+            copy = Copy(cluster, records=options.records, seed=seed, fault_every_s=options.fault_every, copier=copier)
             try:
-                report = Copy(cluster, records=options.records, seed=seed, fault_every_s=options.fault_every).run()
+                report = copy.run()
             except TimeoutError as error:
                 print(f"seed {seed}: {error}", flush=True)
                 is_well = False

@@ -68,6 +68,16 @@ def build(source: str, directory: Path) -> None:
     )
 
 
+def java_copier(directory: Path) -> list[str]:
+    """The command of a copier with Kafka's Java client, compiled into a directory; tests/cluster/exactly_once.py adds its options.
+
+    Raises CalledProcessError.
+    """
+    build("Copier.java", directory)
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
+    return ["java", *FLAGS, quiet, "-cp", f"{directory}{os.pathsep}{classpath()}", "Copier"]
+
+
 class JavaProgram:
     """One program in a process of its own; one of ours ends when its standard input does."""
 
