@@ -123,6 +123,7 @@ def recover_log(
     bases = _sweep(disk, directory)
     segments = [LogSegment.open(disk, directory, base, config, now_ms=now_ms) for base in bases]
     epochs = _load_epochs(disk, f"{directory}/{LEADER_EPOCHS_FILE}", segments)
+    saved = list(epochs.entries)
     if not segments:
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
     if is_clean_shutdown:
@@ -147,6 +148,15 @@ def recover_log(
             disk.remove(snapshot_path(directory, offset))
         return _start_empty(disk, directory, config, epochs, now_ms=now_ms, at=log_start_offset)
     start_offset = max(log_start_offset, segments[0].base_offset)
+    damage = tuple(damage for segment in segments for damage in segment.damaged)
+    for epoch, start in saved:
+        # The batch that began it cannot be read, but its start was saved before it. Without it this replica would take committed
+        # records for an older epoch's, cut them as a follower, and as a leader have others cut theirs.
+        if any(each.first_offset <= start < each.end_offset for each in damage):
+            if epoch > epochs.latest and all(known <= start for _, known in epochs.entries):
+                epochs.assign(epoch, start)
+            else:
+                epochs.learn(epoch, start)
     epochs.truncate_from_end(end_offset)
     epochs.truncate_from_start(start_offset)
     _remove_spare_snapshots(disk, directory, {segment.base_offset for segment in segments}, end_offset)
@@ -157,7 +167,6 @@ def recover_log(
     bases = [segment.base_offset for segment in segments]
     aborted = AbortedTransactions.load(disk, directory, bases, end_offset=end_offset)
     aborted.correct(producers.begin_offset, producers.aborted, bases)
-    damage = tuple(damage for segment in segments for damage in segment.damaged)
     if not is_clean_shutdown and not damage and len(segments) > 1 and len(producers):
         _keep_producers(disk, directory, producers, since=segments[-1].base_offset)
     if damage:

@@ -250,14 +250,35 @@ def test_damage_below_what_was_flushed_costs_nothing_else(is_clean_shutdown: boo
     assert append(open_log(disk, recovery_point=end, config=log.config), make_batch(1), epoch=3) == end
 
 
+@pytest.mark.parametrize("damaged", [3, 5], ids=["in the middle", "at the end"])
+def test_an_epoch_that_began_in_a_damaged_range_is_known_from_its_file(damaged: int) -> None:
+    """Unknown, it would make this replica cut committed records: its history parts from the leader's where it does not."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=make_config(segment_bytes=1 << 20))
+    for number in range(6):
+        append(log, make_batch(2), epoch=number // damaged)
+    whole, end = content(log), log.log_end_offset
+    log.close()
+    data = disk.names[log.segments[0].file.path].content
+    at, _ = list(iterate_batches(whole))[damaged]
+    data[at + 70] ^= 1
+    found = open_log(disk, recovery_point=end, config=log.config)
+    assert found.leader_epochs.entries == ((0, 0), (1, 2 * damaged))
+    assert found.latest_epoch == 1
+
+
 def test_an_epoch_that_began_in_a_damaged_range_is_learned_from_its_repair() -> None:
     disk = MemoryDisk()
     log = open_log(disk, config=make_config(segment_bytes=1 << 20))
     for number in range(6):
         append(log, make_batch(2), epoch=number // 3)
+        if number == 2:
+            log.leader_epochs.save()
+            saved = bytes(disk.names[f"{log.directory}/leader-epoch-checkpoint"].content)
     whole, end = content(log), log.log_end_offset
     log.close()
     epochs = log.leader_epochs.entries
+    disk.names[f"{log.directory}/leader-epoch-checkpoint"].content[:] = saved
     data = disk.names[log.segments[0].file.path].content
     at, _ = list(iterate_batches(whole))[3]
     data[at + 70] ^= 1

@@ -13,10 +13,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from barnabas_log.segment import LogSegment
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import Epoch, Offset, Uuid
-from barnabas_wire.records.batch import BatchHeader, iterate_records, read_header
+from barnabas_wire.records.batch import HEADER_BYTES, BatchHeader, iterate_records, read_header
 
 ROOT_CHAIN = 0
 
@@ -115,6 +116,20 @@ class PartitionModel:
             self.committed_end = end
 
 
+def _torn_bytes(segment: LogSegment, data: bytes, start: int) -> int:
+    """What a crash left of an unfinished write behind a batch whose length had rotted: no start can tell the two apart, and the known
+    damage reaches to the file's end. A refetch cuts them off."""
+    if not any(damage.stop == start + len(data) for damage in segment.damaged):
+        return 0
+    position = 0
+    while len(data) - position >= HEADER_BYTES:
+        size = read_header(data, position).size_bytes
+        if size <= 0 or position + size > len(data):
+            break
+        position += size
+    return len(data) - position
+
+
 class FollowedLog:
     """What one life of one replica holds, kept up by reading only what is new."""
 
@@ -190,12 +205,14 @@ class FollowedLog:
                 self._segment_base, self._position = segment.base_offset, 0
             size = segment.file.size_bytes
             if size > self._position:
-                self._read_batches(segment.file.read(self._position, size - self._position))
+                data = segment.file.read(self._position, size - self._position)
+                self._read_batches(data, without=_torn_bytes(segment, data, self._position))
                 self._position = size
 
-    def _read_batches(self, data: bytes) -> None:
+    def _read_batches(self, data: bytes, *, without: int) -> None:
+        """without: bytes at the end that are no batch."""
         position = 0
-        while position < len(data):
+        while position < len(data) - without:
             header = read_header(data, position)
             batch = data[position : position + header.size_bytes]
             if header.base_offset != self.end:

@@ -166,6 +166,10 @@ def test_damage_in_the_batch_that_the_log_start_lies_in_is_repaired() -> None:
     run(753788980)  # its first offset was asked for, which the leader had deleted: the replica stayed corrupt
 
 
+def test_an_epoch_that_began_in_damage_is_known_after_a_restart() -> None:
+    run(753789063)  # its start was forgotten with the batch: committed records were cut as an older epoch's
+
+
 def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
     run(505477228)  # nobody could fetch what it had lost, so nobody joined its ISR, and nobody took over
 
