@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +28,8 @@ DATABASE, TOPIC, GROUP = "shop", "payments", "payments"
 PARTITIONS = 3
 PAYMENTS = 300_000 if IS_FULL else 40_000
 KILLS = 20 if IS_FULL else 3
+SPARK_KILLS = 6
+SPARK_KILL_EVERY_S = 14.0
 KILL_EVERY_S = 0.8
 """So long a consumer that was started may work."""
 START_S = 30.0
@@ -60,9 +62,10 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {DATABASE}")
             cursor.execute(f"USE {DATABASE}")
-            for statement in (EXAMPLE / "schema.sql").read_text().split(";"):
-                if statement.strip():
-                    cursor.execute(statement)
+            for name in ("schema.sql", "spark_schema.sql"):
+                for statement in (EXAMPLE / name).read_text().split(";"):
+                    if statement.strip():
+                        cursor.execute(statement)
         connection.close()
         yield path
     finally:
@@ -93,37 +96,53 @@ def rows(socket: str, query: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-def test_the_table_equals_the_input_whatever_is_killed(brokers: LocalCluster, socket: str) -> None:
-    random = Random(5)
-    bootstrap = brokers.bootstrap_servers
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
-    expected: dict[str, list[int]] = {}
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000}
-    )
-    for _ in range(PAYMENTS):
-        account, amount = f"account-{random.randrange(50)}", random.randrange(1, 1000)
-        total = expected.setdefault(account, [0, 0])
-        total[0] += amount
-        total[1] += 1
-        producer.produce(TOPIC, str(amount), account)
-        producer.poll(0)
-    assert producer.flush(60) == 0
+class Payments:
+    """A topic of payments, and what its totals must be."""
 
-    def start() -> subprocess.Popen[bytes]:
-        options = {"brokers": bootstrap, "group": GROUP, "topic": TOPIC, "socket": socket, "database": DATABASE}
-        words = [word for name, value in options.items() for word in (f"--{name}", value)]
-        return subprocess.Popen([sys.executable, str(EXAMPLE / "store.py"), *words], stderr=subprocess.DEVNULL)
+    def __init__(self, brokers: LocalCluster, topic: str, count: int) -> None:
+        random = Random(5)
+        self.expected: dict[str, list[int]] = {}
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap_servers})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+        producer = Producer(
+            {
+                "bootstrap.servers": brokers.bootstrap_servers,
+                "enable.idempotence": True,
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        for _ in range(count):
+            account, amount = f"{topic}-{random.randrange(50)}", random.randrange(1, 1000)
+            total = self.expected.setdefault(account, [0, 0])
+            total[0] += amount
+            total[1] += 1
+            producer.produce(topic, str(amount), account)
+            producer.poll(0)
+        assert producer.flush(60) == 0
 
-    stores = [start() for _ in range(2)]
+
+def store_under_kills(
+    start: Callable[[], subprocess.Popen[bytes]],
+    socket: str,
+    payments: Payments,
+    topic: str,
+    *,
+    at_once: int,
+    kills: int,
+    every_s: float,
+) -> None:
+    """Run programs that store until all is stored, and kill one now and then; then the totals are the input's."""
+    random = Random(6)
+    where = f"FROM totals WHERE account LIKE '{topic}-%'"
+    wanted = sum(count for _, count in payments.expected.values())
+    stores = [start() for _ in range(at_once)]
     killed, deadline = 0, time.monotonic() + DEADLINE_S
-    kill_at = time.monotonic() + 2 * KILL_EVERY_S
+    kill_at = time.monotonic() + 2 * every_s
     try:
         while True:
-            ((stored,),) = rows(socket, "SELECT COALESCE(SUM(payments), 0) FROM totals")
-            if killed < KILLS and time.monotonic() > kill_at:
-                kill_at = time.monotonic() + random.uniform(0.5, 1.5) * KILL_EVERY_S
+            ((stored,),) = rows(socket, f"SELECT COALESCE(SUM(payments), 0) {where}")
+            if killed < kills and time.monotonic() > kill_at:
+                kill_at = time.monotonic() + random.uniform(0.5, 1.5) * every_s
                 victim = random.randrange(len(stores))
                 stores[victim].kill()
                 stores[victim].wait()
@@ -132,17 +151,53 @@ def test_the_table_equals_the_input_whatever_is_killed(brokers: LocalCluster, so
             for number, store in enumerate(stores):
                 if store.poll() is not None:
                     stores[number] = start()
-            if stored >= PAYMENTS and killed == KILLS:
+            if stored >= wanted and killed == kills:
                 break
-            assert time.monotonic() < deadline, f"{stored} of {PAYMENTS} payments are stored, {killed} kills"
+            assert time.monotonic() < deadline, f"{stored} of {wanted} payments are stored, {killed} kills"
             time.sleep(0.05)
         time.sleep(1.0)  # one too many would come now
     finally:
         for store in stores:
             store.kill()
             store.wait()
-    found = {account: [int(amount), int(count)] for account, amount, count in rows(socket, "SELECT * FROM totals")}
-    assert found == expected
+    found = {account: [int(amount), int(count)] for account, amount, count in rows(socket, f"SELECT * {where}")}
+    assert found == payments.expected
+
+
+def program(name: str, **options: str) -> subprocess.Popen[bytes]:
+    words = [word for option, value in options.items() for word in (f"--{option}", value)]
+    return subprocess.Popen([sys.executable, str(EXAMPLE / name), *words], stderr=subprocess.DEVNULL)
+
+
+def test_the_table_equals_the_input_whatever_is_killed(brokers: LocalCluster, socket: str) -> None:
+    payments = Payments(brokers, TOPIC, PAYMENTS)
+    settings = {"brokers": brokers.bootstrap_servers, "topic": TOPIC, "socket": socket, "database": DATABASE}
+    store_under_kills(
+        lambda: program("store.py", group=GROUP, **settings),
+        socket,
+        payments,
+        TOPIC,
+        at_once=2,
+        kills=KILLS,
+        every_s=KILL_EVERY_S,
+    )
+
+
+@pytest.mark.skipif(not IS_FULL, reason="a Spark driver takes ten seconds to start: make ecosystem kills some")
+def test_the_same_with_spark_while_its_driver_is_killed(brokers: LocalCluster, socket: str, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    topic = "spark"
+    payments = Payments(brokers, topic, PAYMENTS)
+    settings = {"brokers": brokers.bootstrap_servers, "topic": topic, "socket": socket, "database": DATABASE}
+    store_under_kills(
+        lambda: program("spark_store.py", checkpoint=str(tmp_path / "checkpoint"), **settings),
+        socket,
+        payments,
+        topic,
+        at_once=1,
+        kills=SPARK_KILLS,
+        every_s=SPARK_KILL_EVERY_S,
+    )
 
 
 def test_an_owner_that_lost_its_partition_cannot_store(socket: str) -> None:
