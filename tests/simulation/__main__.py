@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every message")
     parser.add_argument("--without", default="", help="faults to leave out, such as 3,7-12,40-")
     parser.add_argument("--shrink", type=float, default=0.0, metavar="CPU_S", help="shrink a failing seed's faults")
+    parser.add_argument("--transactions", action="store_true", help="whole nodes with transactions in every seed")
     options = parser.parse_args()
     arguments = ["--seed", str(options.seed), "--seeds", str(options.seeds), "--steps", str(options.steps)]
     arguments += ["--without", options.without, "--shrink", str(options.shrink)]
@@ -50,11 +51,21 @@ def main() -> int:
             is_traced=options.trace,
             without=Without.parse(options.without),
             shrink_cpu_s=options.shrink,
+            transacts=options.transactions,
         )
     return status
 
 
-def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool, without: Without, shrink_cpu_s: float) -> int:
+def run_nodes(
+    *,
+    seed: int,
+    seeds: int,
+    steps: int,
+    is_traced: bool,
+    without: Without,
+    shrink_cpu_s: float,
+    transacts: bool = False,
+) -> int:
     """Run seeds of whole nodes and print what they were worth."""
     logging.disable(logging.CRITICAL)
     started = time.process_time()
@@ -62,19 +73,28 @@ def run_nodes(*, seed: int, seeds: int, steps: int, is_traced: bool, without: Wi
     whole = Figures()
     digest = hashlib.blake2b(digest_size=8)
     for number in range(seed, seed + seeds):
-        cluster = Cluster(number, steps=steps, trace=is_traced, fault_list=FaultList(without, only_count=True))
+        cluster = Cluster(
+            number,
+            steps=steps,
+            trace=is_traced,
+            fault_list=FaultList(without, only_count=True),
+            transacts=transacts,
+        )
         try:
             figures = cluster.run()
         except Exception as error:
             broken = root_of(error)
             print(f"FOUND seed {number} at {cluster.loop.time():.3f} s: {type(broken).__name__}: {broken}")
             command = f"python -m tests.simulation --only nodes --seed {number} --steps {steps}"
+            command += " --transactions" if transacts else ""
             left_out = f" --without {without}" if str(without) else ""
             print(f"again: {command}{left_out} --trace")
             if is_traced:
                 raise
             if shrink_cpu_s:
-                raft.print_shrunken(command, *shrink_seed(number, steps=steps, cpu_limit_s=shrink_cpu_s))
+                raft.print_shrunken(
+                    command, *shrink_seed(number, steps=steps, cpu_limit_s=shrink_cpu_s, transacts=transacts)
+                )
             return 1
         done += 1
         voids += figures.is_void

@@ -333,23 +333,27 @@ class Cluster:
             self.network.failures.append(error)
 
 
-def find(seed: int, *, steps: int, without: Without, outcomes_only: bool = False) -> Broken | None:
+def find(
+    seed: int, *, steps: int, without: Without, outcomes_only: bool = False, transacts: bool = False
+) -> Broken | None:
     """One seed with its list of faults; None when it keeps all laws."""
     faults = FaultList(without)
     try:
-        Cluster(seed, steps=steps, fault_list=faults, outcomes_only=outcomes_only).run()
+        Cluster(seed, steps=steps, fault_list=faults, outcomes_only=outcomes_only, transacts=transacts).run()
     except Exception as error:
         return Broken(law_of(error), faults)
     return None
 
 
-def shrink_seed(seed: int, *, steps: int, cpu_limit_s: float, outcomes_only: bool = False) -> tuple[Broken, Shrunken]:
+def shrink_seed(
+    seed: int, *, steps: int, cpu_limit_s: float, outcomes_only: bool = False, transacts: bool = False
+) -> tuple[Broken, Shrunken]:
     """The faults of a failing seed, and fewer of them that break the same law. Raises ValueError when it does not fail."""
-    first = find(seed, steps=steps, without=Without(), outcomes_only=outcomes_only)
+    first = find(seed, steps=steps, without=Without(), outcomes_only=outcomes_only, transacts=transacts)
     if first is None:
         raise ValueError(f"seed {seed} keeps all laws in {steps} steps")
     return first, shrink(
-        lambda without: find(seed, steps=steps, without=without, outcomes_only=outcomes_only),
+        lambda without: find(seed, steps=steps, without=without, outcomes_only=outcomes_only, transacts=transacts),
         first,
         cpu_limit_s=cpu_limit_s,
     )

@@ -75,6 +75,7 @@ from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET
 from tests.simulation.cluster import Cluster
 from tests.simulation.disk import SimulatedFile
 from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
+from tests.simulation.transaction_mutants import TRANSACTION_BUGS
 
 STEPS = 12_000
 KEYS_NOTED, SWAP_PREPARED = KeyOffsets.note, PendingSwap.prepare
@@ -638,6 +639,8 @@ class NodeMutant:
     bug: str
     plant: Plant
     test_seed: int | None = None
+    transacts: bool = False
+    """Whether it is hunted in seeds with transactions alone."""
 
 
 MUTANTS = (
@@ -711,6 +714,7 @@ MUTANTS = (
     NodeMutant("recovery takes a gap for the log's end", _recovery_takes_a_gap_for_the_end),
     NodeMutant("a follower refuses gaps", _a_follower_refuses_gaps),
     NodeMutant("compaction swaps without a flush", _compaction_swaps_without_a_flush),
+    *(NodeMutant(bug, plant, transacts=True) for bug, plant in TRANSACTION_BUGS),
 )
 
 
@@ -725,7 +729,9 @@ class Hunt:
     law: str
 
 
-def hunt(plant: Plant | None, *, seed: int, cpu_limit_s: float, outcomes_only: bool = False) -> Hunt:
+def hunt(
+    plant: Plant | None, *, seed: int, cpu_limit_s: float, outcomes_only: bool = False, transacts: bool = False
+) -> Hunt:
     """Search with a bug planted, or the clean code, from a seed on until something falls or the CPU time is used up."""
     logging.disable(logging.CRITICAL)
     began = time.process_time()
@@ -736,7 +742,7 @@ def hunt(plant: Plant | None, *, seed: int, cpu_limit_s: float, outcomes_only: b
                 plant(patch)
             while True:
                 try:
-                    Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only).run()
+                    Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, transacts=transacts).run()
                 except Exception as broken:
                     cpu_s = time.process_time() - began
                     law = f"{type(broken).__name__}: {broken}"
@@ -775,7 +781,13 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
     slowest_s = 0.0
     failures = []
     for mutant in chosen:
-        search = partial(hunt, mutant.plant, cpu_limit_s=options.cpu, outcomes_only=options.outcomes_only)
+        search = partial(
+            hunt,
+            mutant.plant,
+            cpu_limit_s=options.cpu,
+            outcomes_only=options.outcomes_only,
+            transacts=mutant.transacts,
+        )
         result, word = search(seed=start), "found"
         if not result.is_found:
             again += 1
@@ -794,14 +806,24 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
             )
     print(f"{found} of {len(chosen)} found, {again} needed a second try")
     limit_s = max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s)
-    clean = hunt(None, seed=start, cpu_limit_s=limit_s, outcomes_only=options.outcomes_only)
-    print(
-        f"  {'clean code':50} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "
-        f"{clean.cpu_s:.1f} CPU s"
-    )
-    if clean.is_found:
-        command = f"python -m tests.simulation --only nodes --seed {clean.seed} --steps {STEPS}"
-        failures.append(f"{command}   # CLEAN CODE ACCUSED: {clean.law}")
+    kinds = sorted({mutant.transacts for mutant in chosen})
+    for transacts in kinds:
+        clean = hunt(
+            None,
+            seed=start,
+            cpu_limit_s=limit_s / len(kinds),
+            outcomes_only=options.outcomes_only,
+            transacts=transacts,
+        )
+        name = "clean code, with transactions" if transacts else "clean code"
+        print(
+            f"  {name:50} {'ACCUSED: ' + clean.law if clean.is_found else 'no alarm'} in {clean.seeds_tried} seeds, "
+            f"{clean.cpu_s:.1f} CPU s"
+        )
+        if clean.is_found:
+            command = f"python -m tests.simulation --only nodes --seed {clean.seed} --steps {STEPS}"
+            command += " --transactions" if transacts else ""
+            failures.append(f"{command}   # CLEAN CODE ACCUSED: {clean.law}")
     return failures
 
 

@@ -1,0 +1,320 @@
+"""Bugs planted into transactions: coordinator, markers, verification, last stable offset, aborted index, compaction of all that.
+
+May touch:  the real code, in memory, while one bug is hunted.     Must not touch: files, the simulation itself.
+Invariants: each is hunted from random seeds with transactions, see node_mutants.py.
+Read next:  node_mutants.py, which hunts them; transactions.py, whose laws they break.
+
+Not among them, for another guard holds when theirs is gone, or these clients do not do what it takes:
+- ListOffsets answers the HW to readers of committed data: none of these starts at the end.
+- TxnOffsetCommit is not fenced by generation: copiers are no members. tests/broker/coordinator/test_transaction_offsets.py has it.
+- A marker of an older coordinator epoch is taken: that of a deposed coordinator says what the new one says.
+- The aborted index is lost in truncation; markers go out before PREPARE is committed, are not judged, or leave verifications
+  valid: it takes a cut above an aborted transaction, a coordinator that falls
+  within the moment, or a copy that is late by a whole transaction, and these fell in none of 23 to 39 seeds. tests/broker/coordinator and
+  tests/log/test_transactions_in_a_log.py have each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from barnabas_broker.coordinator import runtime
+from barnabas_broker.coordinator.group.pending_offsets import PendingOffsets
+from barnabas_broker.coordinator.runtime import CoordinatorRuntime
+from barnabas_broker.coordinator.shard import Pending
+from barnabas_broker.coordinator.transaction import state as rules
+from barnabas_broker.coordinator.transaction.markers import Markers
+from barnabas_broker.coordinator.transaction.shard import TransactionShard
+from barnabas_broker.coordinator.transaction.state import TransactionStatus
+from barnabas_log.aborted_transactions import AbortedTransactions
+from barnabas_log.cleaner import rewrite, survival
+from barnabas_log.producer_state import ProducerState
+from barnabas_log.unified_log import UnifiedLog
+from barnabas_replication import reads
+from barnabas_wire.kafka.ids import NO_OFFSET
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+# ---- the coordinator -------------------------------------------------------------------------------------------------
+
+
+def _marker_that_failed_counts_as_written(patch: pytest.MonkeyPatch) -> None:
+    def fail(self: Markers, due: Any, partition: Any) -> None:
+        due.left.discard(partition)
+        if not due.left:
+            self._all_written.append(due)
+
+    patch.setattr(Markers, "_fail", fail)
+
+
+def _markers_go_to_a_part_of_the_partitions(patch: pytest.MonkeyPatch) -> None:
+    original = Markers.add
+
+    def add(self: Markers, ending: Any) -> None:
+        some = frozenset(sorted(ending.state.partitions)[:1])
+        original(self, ending)
+        due = self._due[ending.transactional_id]
+        due.left &= some
+        for queue in self._queues.values():
+            queue[:] = [item for item in queue if item.due is not due or item.partition in some]
+
+    patch.setattr(Markers, "add", add)
+
+
+def _complete_is_written_before_the_markers(patch: pytest.MonkeyPatch) -> None:
+    original = Markers.add
+
+    def add(self: Markers, ending: Any) -> None:
+        original(self, ending)
+        self._all_written.append(self._due[ending.transactional_id])
+
+    patch.setattr(Markers, "add", add)
+
+
+def _end_is_answered_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
+    original = CoordinatorRuntime._perform
+
+    def perform(self: CoordinatorRuntime[Any], hosted: Any, result: Any) -> None:
+        replies = list(result.replies)
+        original(self, hosted, result)
+        for reply in replies:
+            self._answer(hosted, reply)
+
+    patch.setattr(CoordinatorRuntime, "_perform", perform)
+
+
+def _new_coordinator_forgets_prepare(patch: pytest.MonkeyPatch) -> None:
+    original = TransactionShard.on_loaded
+
+    def on_loaded(self: TransactionShard, *, now_ms: int) -> Any:
+        on_ending, self._on_ending = self._on_ending, lambda ending: None
+        result = original(self, now_ms=now_ms)
+        self._on_ending = on_ending
+        return result
+
+    patch.setattr(TransactionShard, "on_loaded", on_loaded)
+
+
+def _new_coordinator_aborts_what_was_prepared(patch: pytest.MonkeyPatch) -> None:
+    original = TransactionShard.on_loaded
+
+    def on_loaded(self: TransactionShard, *, now_ms: int) -> Any:
+        for name, state in self.states.items():
+            if state.status is TransactionStatus.PREPARE_COMMIT:
+                self.states[name] = replace(state, status=TransactionStatus.PREPARE_ABORT)
+        return original(self, now_ms=now_ms)
+
+    patch.setattr(TransactionShard, "on_loaded", on_loaded)
+
+
+def _epoch_stays_at_an_end(patch: pytest.MonkeyPatch) -> None:
+    original = rules.end
+
+    def end(state: Any, producer: Any, **rest: Any) -> Any:
+        ending = original(state, producer, **rest)
+        if ending.state is None:
+            return ending
+        return ending._replace(state=replace(ending.state, producer_epoch=producer.epoch), producer=producer)
+
+    patch.setattr(rules, "end", end)
+
+
+def _fence_leaves_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    original = rules.fence
+    patch.setattr(
+        rules,
+        "fence",
+        lambda state, **rest: replace(original(state, **rest), producer_epoch=state.producer_epoch),
+    )
+
+
+def _time_out_commits(patch: pytest.MonkeyPatch) -> None:
+    original = rules.fence
+    patch.setattr(
+        rules,
+        "fence",
+        lambda state, **rest: replace(original(state, **rest), status=TransactionStatus.PREPARE_COMMIT),
+    )
+
+
+def _open_transactions_never_time_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rules.TransactionState, "is_timed_out", lambda self, *, now_ms: False)
+
+
+def _new_owner_leaves_the_open_transaction(patch: pytest.MonkeyPatch) -> None:
+    original = rules.initialize
+
+    def initialize(state: Any, *, now_ms: int, **rest: Any) -> Any:
+        if state is not None and state.status is TransactionStatus.ONGOING:
+            state = replace(state, status=TransactionStatus.EMPTY, partitions=frozenset())
+        return original(state, now_ms=now_ms, **rest)
+
+    patch.setattr(rules, "initialize", initialize)
+
+
+def _new_owner_has_the_epoch_of_the_former(patch: pytest.MonkeyPatch) -> None:
+    original = rules.initialize
+
+    def initialize(state: Any, **rest: Any) -> Any:
+        after = original(state, **rest)
+        if state is None or after.status is not TransactionStatus.EMPTY:
+            return after
+        return replace(after, producer_epoch=state.producer_epoch)
+
+    patch.setattr(rules, "initialize", initialize)
+
+
+def _former_owners_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rules, "_of", lambda state, producer: state)
+
+
+# ---- verification ----------------------------------------------------------------------------------------------------
+
+
+def _verification_is_skipped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProducerState, "needs_verification", lambda self, producer_id, epoch: False)
+
+
+def _open_transaction_of_another_epoch_counts_as_verified(patch: pytest.MonkeyPatch) -> None:
+    original = ProducerState.needs_verification
+    patch.setattr(
+        ProducerState,
+        "needs_verification",
+        lambda self, producer_id, epoch: (
+            producer_id not in self.open_transactions and original(self, producer_id, epoch)
+        ),
+    )
+
+
+# ---- what readers of committed data see ------------------------------------------------------------------------------
+
+
+def _stable_offset_passes_open_transactions(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UnifiedLog, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+def _fetch_ignores_the_isolation_level(patch: pytest.MonkeyPatch) -> None:
+    original = reads.fetch_from
+
+    def fetch_from(partition: Any, spec: Any, request: Any, *args: Any, **rest: Any) -> Any:
+        return original(partition, spec, request._replace(is_read_committed=False), *args, **rest)
+
+    patch.setattr(reads, "fetch_from", fetch_from)
+
+
+def _list_of_aborted_is_empty(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AbortedTransactions, "within", lambda self, start, end: [])
+
+
+def _list_of_aborted_ends_early(patch: pytest.MonkeyPatch) -> None:
+    original = AbortedTransactions.within
+    patch.setattr(AbortedTransactions, "within", lambda self, start, end: original(self, start, end)[:1])
+
+
+def _aborted_index_is_not_rebuilt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AbortedTransactions, "correct", lambda self, start, found, bases: None)
+
+
+def _aborted_index_is_not_written(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AbortedTransactions, "write", lambda self: iter(()))
+
+
+def _snapshots_forget_open_transactions(patch: pytest.MonkeyPatch) -> None:
+    original = ProducerState.decode.__func__  # type: ignore[attr-defined]
+
+    def decode(cls: Any, content: bytes, end_offset: Any) -> ProducerState:
+        state: ProducerState = original(cls, content, end_offset)
+        state.open_transactions.clear()
+        for entry in state:
+            entry.transaction_start = NO_OFFSET
+        return state
+
+    patch.setattr(ProducerState, "decode", classmethod(decode))
+
+
+# ---- offsets in transactions -----------------------------------------------------------------------------------------
+
+
+def _pending_offsets_count_at_once(patch: pytest.MonkeyPatch) -> None:
+    original = runtime._replayed
+
+    def replayed(result: Any) -> list[Any]:
+        return [each.record if isinstance(each, Pending) else each for each in original(result)]
+
+    patch.setattr(runtime, "_replayed", replayed)
+
+
+def _aborted_offsets_count(patch: pytest.MonkeyPatch) -> None:
+    original = PendingOffsets.end
+    patch.setattr(
+        PendingOffsets, "end", lambda self, producer_id, *, is_commit: original(self, producer_id, is_commit=True)
+    )
+
+
+def _new_group_coordinator_forgets_pending_offsets(patch: pytest.MonkeyPatch) -> None:
+    original = CoordinatorRuntime._replay_last
+
+    async def replay_last(self: CoordinatorRuntime[Any], hosted: Any, last: Any, open_transactions: Any) -> None:
+        await original(self, hosted, last, {})
+
+    patch.setattr(CoordinatorRuntime, "_replay_last", replay_last)
+
+
+# ---- compaction ------------------------------------------------------------------------------------------------------
+
+
+def _compaction_keeps_aborted_records(patch: pytest.MonkeyPatch) -> None:
+    """They are taken for committed: the marker and the index entry go, and they stay."""
+    patch.setattr(survival.Transactions, "pass_data", lambda self, header: False)
+
+
+def _compaction_drops_markers_at_once(patch: pytest.MonkeyPatch) -> None:
+    original = survival.survivor
+
+    def survivor(batch: Any, header: Any, keys: Any, *rest: Any, **named: Any) -> Any:
+        kept = original(batch, header, keys, *rest, **named)
+        return None if header.is_control and header.base_offset <= keys.latest and not named["keeps_end"] else kept
+
+    patch.setattr(rewrite, "survivor", survivor)
+
+
+def _swap_forgets_the_aborted(patch: pytest.MonkeyPatch) -> None:
+    original = AbortedTransactions.replace
+    patch.setattr(AbortedTransactions, "replace", lambda self, start, end, entries: original(self, start, end, ()))
+
+
+TRANSACTION_BUGS: tuple[tuple[str, Plant], ...] = (
+    ("txn: a marker that failed counts as written", _marker_that_failed_counts_as_written),
+    ("txn: markers go to a part of the partitions", _markers_go_to_a_part_of_the_partitions),
+    ("txn: Complete is written before the markers", _complete_is_written_before_the_markers),
+    ("txn: an end is answered before it is committed", _end_is_answered_before_it_is_committed),
+    ("txn: a new coordinator forgets PREPARE", _new_coordinator_forgets_prepare),
+    ("txn: a new coordinator aborts what was prepared", _new_coordinator_aborts_what_was_prepared),
+    ("txn: the epoch stays at an end (TV2)", _epoch_stays_at_an_end),
+    ("txn: fencing leaves the epoch", _fence_leaves_the_epoch),
+    ("txn: a time-out commits", _time_out_commits),
+    ("txn: open transactions never time out", _open_transactions_never_time_out),
+    ("txn: a new owner leaves the open transaction", _new_owner_leaves_the_open_transaction),
+    ("txn: a new owner has the former's epoch", _new_owner_has_the_epoch_of_the_former),
+    ("txn: former owners are not fenced", _former_owners_are_not_fenced),
+    ("txn: verification is skipped", _verification_is_skipped),
+    ("txn: another epoch's batch counts as verified", _open_transaction_of_another_epoch_counts_as_verified),
+    ("txn: the LSO passes open transactions", _stable_offset_passes_open_transactions),
+    ("txn: Fetch ignores the isolation level", _fetch_ignores_the_isolation_level),
+    ("txn: the list of aborted is empty", _list_of_aborted_is_empty),
+    ("txn: the list of aborted ends early", _list_of_aborted_ends_early),
+    ("txn: the aborted index is not rebuilt", _aborted_index_is_not_rebuilt),
+    ("txn: the aborted index is not written", _aborted_index_is_not_written),
+    ("txn: snapshots forget open transactions", _snapshots_forget_open_transactions),
+    ("txn: pending offsets count at once", _pending_offsets_count_at_once),
+    ("txn: aborted offsets count", _aborted_offsets_count),
+    ("txn: a new group coordinator forgets pending", _new_group_coordinator_forgets_pending_offsets),
+    ("txn: compaction keeps aborted records", _compaction_keeps_aborted_records),
+    ("txn: compaction drops markers at once", _compaction_drops_markers_at_once),
+    ("txn: a swap forgets the aborted", _swap_forgets_the_aborted),
+)
