@@ -9,9 +9,8 @@ Not among them, for another guard holds when theirs is gone, or these clients do
 - TxnOffsetCommit is not fenced by generation: copiers are no members. tests/broker/coordinator/test_transaction_offsets.py has it.
 - A marker of an older coordinator epoch is taken: that of a deposed coordinator says what the new one says.
 - The aborted index is lost in truncation; markers go out before PREPARE is committed, are not judged, or leave verifications
-  valid: it takes a cut above an aborted transaction, a coordinator that falls
-  within the moment, or a copy that is late by a whole transaction, and these fell in none of 23 to 39 seeds. tests/broker/coordinator and
-  tests/log/test_transactions_in_a_log.py have each.
+  valid; pending offsets are not reported; compaction passes the LSO. Each takes a moment that none of 23 to 39 seeds met.
+  tests/broker/coordinator, tests/log/test_transactions_in_a_log.py and tests/log/cleaner have each.
 """
 
 from __future__ import annotations
