@@ -28,8 +28,6 @@ DATABASE, TOPIC, GROUP = "shop", "payments", "payments"
 PARTITIONS = 3
 PAYMENTS = 300_000 if IS_FULL else 40_000
 KILLS = 20 if IS_FULL else 3
-SPARK_KILLS = 6
-SPARK_KILL_EVERY_S = 14.0
 KILL_EVERY_S = 0.8
 """So long a consumer that was started may work."""
 START_S = 30.0
@@ -62,10 +60,9 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {DATABASE}")
             cursor.execute(f"USE {DATABASE}")
-            for name in ("schema.sql", "spark_schema.sql"):
-                for statement in (EXAMPLE / name).read_text().split(";"):
-                    if statement.strip():
-                        cursor.execute(statement)
+            for statement in (EXAMPLE / "schema.sql").read_text().split(";"):
+                if statement.strip():
+                    cursor.execute(statement)
         connection.close()
         yield path
     finally:
@@ -180,23 +177,6 @@ def test_the_table_equals_the_input_whatever_is_killed(brokers: LocalCluster, so
         at_once=2,
         kills=KILLS,
         every_s=KILL_EVERY_S,
-    )
-
-
-@pytest.mark.skipif(not IS_FULL, reason="a Spark driver takes ten seconds to start: make ecosystem kills some")
-def test_the_same_with_spark_while_its_driver_is_killed(brokers: LocalCluster, socket: str, tmp_path: Path) -> None:
-    pytest.importorskip("pyspark")
-    topic = "spark"
-    payments = Payments(brokers, topic, PAYMENTS)
-    settings = {"brokers": brokers.bootstrap_servers, "topic": topic, "socket": socket, "database": DATABASE}
-    store_under_kills(
-        lambda: program("spark_store.py", checkpoint=str(tmp_path / "checkpoint"), **settings),
-        socket,
-        payments,
-        topic,
-        at_once=1,
-        kills=SPARK_KILLS,
-        every_s=SPARK_KILL_EVERY_S,
     )
 
 
