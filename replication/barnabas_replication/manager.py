@@ -411,6 +411,12 @@ class ReplicaManager(LogManagerListener):
 
     # ------------------------------------------------------------------ faulty replicas
 
+    def follow_anew(self, partition: Partition) -> None:
+        """See RepairHost."""
+        self._followers.stop(partition)
+        if not partition.is_leader:
+            self._followers.begin(partition)
+
     def set_fault(self, topic_partition: TopicPartition, fault: ReplicaFault | None) -> None:
         """What is wrong with the replica hosted here, None = it is whole again; nothing happens if it is not hosted. The
         controller learns of it where the cluster's metadata.version knows faults; a full directory stays a fault until it has room.

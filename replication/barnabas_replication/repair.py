@@ -26,7 +26,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from barnabas_log import repair as log_repair
-from barnabas_log.errors import StorageFailed
+from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.manager import LogManager
 from barnabas_log.scrub import DamagedRange
 from barnabas_quorum.records import ReplicaFault
@@ -44,6 +44,8 @@ REPAIR_BYTES_MAX = 64 * 1024 * 1024
 """A larger range is not refetched in one piece of memory: the log is cut before it."""
 FETCH_BYTES = 2 * 1024 * 1024
 FETCH_TIMEOUT_S = 10.0
+CUT_S = 30.0
+"""replica.socket.timeout.ms of a broker that does not set it."""
 LOOK_EVERY_S = 0.5
 """While something is damaged."""
 BACKOFF_S_MAX = 15.0
@@ -133,6 +135,10 @@ def proved_batches(records: Buffer, *, expected: Offset, end_offset: Offset, epo
 class RepairHost(Protocol):
     """What repairs need of the broker around them."""
 
+    def follow_anew(self, partition: Partition) -> None:
+        """Have the leader's fetcher begin at the log's end, which is another than the leader knows."""
+        ...
+
     broker_id: BrokerId
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
@@ -148,6 +154,15 @@ class RepairHost(Protocol):
         ...
 
 
+class Cut(NamedTuple):
+    """A log was cut before its damage."""
+
+    log_end_offset: Offset
+    """Before it."""
+    leader_epoch: Epoch
+    at_s: float
+
+
 class _Patient:
     """One damaged replica."""
 
@@ -158,6 +173,8 @@ class _Patient:
         self.failures = 0
         self.not_before_s = 0.0
         self.reported = ""
+        self.cut: Cut | None = None
+        """The last one, until its records are here again."""
 
 
 class Repairs:
@@ -215,6 +232,8 @@ class Repairs:
         )
         step = next_step(facts)
         if step is RepairStep.CLEAR:
+            if not self._is_back(partition, patient):
+                return
             if not await self._logs.reload_producers(log):
                 return
             if log.damage or self._host.partition(name) is not partition:
@@ -232,13 +251,32 @@ class Repairs:
         elif step is RepairStep.WAIT:
             self._tell_why_it_waits(name, partition, patient, damages)
         elif step is RepairStep.CUT:
+            cut = Cut(log.log_end_offset, partition.leader_epoch, asyncio.get_running_loop().time())
             try:
                 follower_log.cut_before_damage(partition, damages[0].first_offset)
-            except StorageFailed:
-                return  # the log has informed its listener
+            except (StorageFailed, OutOfDescriptors):
+                return  # the log has informed its listener, or is cut at the next look
+            patient.cut = cut
+            self._host.follow_anew(partition)
             logger.warning("%s: cut at offset %d, before %s; it is fetched again", name, log.log_end_offset, damages[0])
         else:
             await self._refetch(name, partition, patient, damages[0])
+
+    def _is_back(self, partition: Partition, patient: _Patient) -> bool:
+        """Whether the replica has again what was cut off. Its leader counts it by where it stood before, until a fetch says
+        otherwise: mended at once it would be taken into the ISR without records that are committed.
+
+        A leader of a later epoch knows nothing of before. A tail that no leader has does not come back: CUT_S is longer than any
+        fetch from before the cut can be under way.
+        """
+        cut = patient.cut
+        if (
+            cut is None
+            or partition.log.log_end_offset >= cut.log_end_offset
+            or partition.leader_epoch != cut.leader_epoch
+        ):
+            return True
+        return asyncio.get_running_loop().time() - cut.at_s >= CUT_S
 
     def _tell_why_it_waits(
         self, name: TopicPartition, partition: Partition, patient: _Patient, damages: Sequence[DamagedRange]

@@ -170,6 +170,16 @@ def test_an_epoch_that_began_in_damage_is_known_after_a_restart() -> None:
     run(753789063)  # its start was forgotten with the batch: committed records were cut as an older epoch's
 
 
+def test_a_replica_that_cut_its_log_before_damage_is_whole_once_it_has_the_records_again() -> None:
+    run(
+        507396119
+    )  # its leader counted it by where it had stood, and was not asked from the new end: in the ISR without a record
+
+
+def test_a_cut_before_damage_waits_for_descriptors() -> None:
+    run(753789190)  # the repairs' task ended, and with it the broker
+
+
 def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
     run(505477228)  # nobody could fetch what it had lost, so nobody joined its ISR, and nobody took over
 

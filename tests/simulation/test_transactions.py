@@ -48,6 +48,10 @@ def test_a_transaction_whose_marker_is_late_ends_though_its_producer_goes_on() -
     )  # the next epoch's batch came before the marker, which was refused for ever after: readers never got further
 
 
+def test_offsets_and_copies_survive_a_cut_before_damage() -> None:
+    run(500011)  # a replica was in the ISR without records that it had cut off
+
+
 def test_a_value_that_nobody_has_asked_to_commit_may_not_be_read() -> None:
     workload = TransactionWorkload(Cluster(1, steps=1, transacts=True))
     reader = workload.readers[0]
