@@ -19,7 +19,7 @@ def test_a_copy_by_three_clients_is_exact_whatever_is_killed(tmp_path: Path) -> 
         report = Copy(cluster, records=10_000, seed=19, fault_every_s=2.0).run()
     print(report)
     assert report.is_exact, str(report)
-    assert report.kills.total() >= 2, str(report)
+    assert report.kills.total() >= 1, str(report)
 
 
 def test_the_report_sees_what_is_not_exact() -> None:

@@ -20,4 +20,4 @@ def test_a_copy_by_three_java_clients_is_exact_whatever_is_killed(jars: None, tm
         report = Copy(cluster, records=RECORDS, seed=19, fault_every_s=FAULT_EVERY_S, copier=copier).run()
     print(report)
     assert report.is_exact, str(report)
-    assert report.kills.total() >= 2, str(report)
+    assert report.kills.total() >= 1, str(report)

@@ -51,7 +51,6 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
                          everything below.
     no-pattern           ListTransactions v2, whose pattern is RE2's: not served yet.
-    no-security          SASL: not served yet.
     no-moves             Moving replicas between directories: not served yet.
     no-new-groups        Groups of KIP-848: not served yet; ConsumerGroupHeartbeat is advertised, and says so.
     no-share-groups      Share and streams groups and their coordinators: not served yet.

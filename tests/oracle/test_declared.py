@@ -37,6 +37,10 @@ OWN_DEFAULTS = {
     "replica.fetch.max.bytes": "measured",
     "replica.fetch.response.max.bytes": "measured",
     "socket.listen.backlog.size": "measured",
+    "sasl.enabled.mechanisms": "none: Kafka's GSSAPI is not served",
+    "sasl.mechanism.inter.broker.protocol": "Kafka's GSSAPI is not served",
+    "ssl.keystore.type": "PEM: Java's key stores are not read",
+    "ssl.truststore.type": "PEM: Java's key stores are not read",
 }
 LATER_KEYS = {"controller.quorum.fetch.max.bytes", "controller.quorum.fetch.snapshot.max.bytes"}
 """Keys of Kafka 4.3 (KIP-1219)."""

@@ -27,7 +27,6 @@ ALL_VERSIONS_MAX = 20
 
 @case(
     {
-        **{f"v?.api_keys.<{key}>": "no-security" for key in (17, 36)},
         "v?.api_keys.<66>.max_version": "no-pattern",
         "v?.api_keys.<34>": "no-moves",
         "v?.api_keys.<69>": "no-new-groups",
