@@ -57,8 +57,11 @@ class Sides(NamedTuple):
 
 
 def write(bootstrap: str, *, first: int, count: int) -> None:
-    """Some keys once, others over and over; the last of some is a tombstone. One record per batch, so that offsets are the same."""
-    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "batch.num.messages": 1, "linger.ms": 0})
+    """Some keys once, others over and over; the last of some is a tombstone. One record per batch and no record
+    twice, so that offsets are the same."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "enable.idempotence": True, "batch.num.messages": 1, "linger.ms": 0}
+    )
     for number in range(first, first + count):
         # Each segment's last batches are superseded by the next one's, so Kafka's end early.
         key = b"once-%d" % number if number % 10 == 0 and number % 1000 < 700 else b"often-%d" % (number % 37)
