@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from barnabas_log.checkpoints import CLEAN_SHUTDOWN_FILE
 from barnabas_quorum.controller.reassignment import original_replicas
 from barnabas_quorum.controller.requests import AlterPartition
+from barnabas_quorum.image.directories import DOUBTED_DIRECTORY, directory_of, is_reserved
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_wire.kafka.ids import BrokerId, Uuid
 from barnabas_wire.records.batch import CRC_START, iterate_batches
@@ -179,7 +180,27 @@ class Faults:
             return False
         newest = self._cluster.invariants.newest_registrations()
         # not even if a move is turned back just then
-        return all(set(each.isr) & set(original_replicas(each)) - {node.id} for each in newest)
+        return all(set(each.isr) & set(original_replicas(each)) - {node.id} - self._in_doubt(each) for each in newest)
+
+    def _is_safe_without_unreported(self, node: SimulatedNode) -> bool:
+        """Whether each replica whose directory the node has not reported yet is safe elsewhere. When a directory fails, the
+        cluster cannot know that the replica is in another, and once the broker restarts takes it for lost."""
+        newest = self._cluster.invariants.newest_registrations()
+        return all(
+            set(each.isr) & set(original_replicas(each)) - {node.id}
+            for each in newest
+            if node.id in each.replicas and is_reserved(directory_of(each, node.id))
+        )
+
+    def _in_doubt(self, registered: PartitionRegistration) -> set[BrokerId]:
+        """Replicas that the cluster may take for lost: their broker had not reported where they are when a directory failed."""
+        return {
+            node.id
+            for node in self._cluster.nodes
+            if node.id in registered.replicas
+            and is_reserved(directory := directory_of(registered, node.id))
+            and (directory == DOUBTED_DIRECTORY or errno.EIO in node.disk.broken.values())
+        }
 
     def _is_known(self, node: SimulatedNode) -> bool:
         """Whether every node that is up knows the broker's present life."""
@@ -450,6 +471,8 @@ class Faults:
             path = cluster.random.choice(list(node.directory_ids))
             is_full = cluster.random.random() < self._swarm.full_share
             if any(other.disk.broken for other in cluster.nodes):
+                continue
+            if not is_full and not self._is_safe_without_unreported(node):
                 continue
             if not self._may_strike(node, "directory full" if is_full else "directory broken"):
                 continue
