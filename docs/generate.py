@@ -21,6 +21,7 @@ from barnabas_admin.main import cli
 from barnabas_broker.api.registry import APIS, load_handlers
 from barnabas_broker.config.server import known_keys
 from barnabas_wire.kafka.messages import ApiKey
+from pyspark_barnabas.sink_options import SINK_OPTIONS
 
 OVER_GRPC = {
     ApiKey.VOTE,
@@ -145,10 +146,28 @@ def api_page() -> str:
     )
 
 
+def sink_page() -> str:
+    """Each option of the Spark sink with its default and meaning, and whether Spark's own sink has it."""
+    rows = [
+        f"| `{name}` | {cell(option.default)} | {'yes' if option.is_stock else 'no'} | {cell(option.doc)} |"
+        for name, option in SINK_OPTIONS.items()
+    ]
+    return (
+        f'{NOTE}# Options of the Spark sink\n\n`df.write` and `df.writeStream` of `format("barnabas")`. Stock: Spark\'s own Kafka sink, '
+        "or the Kafka producer in it, has the option too.\n\n"
+        "| option | default | stock | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
+
+
 def stale_pages(*, is_check: bool) -> list[str]:
     """The pages that differ from what they are made of; written anew unless this only checks."""
     stale = []
-    for name, made in (("cli.md", cli_page()), ("config.md", config_page()), ("apis.md", api_page())):
+    for name, made in (
+        ("cli.md", cli_page()),
+        ("config.md", config_page()),
+        ("apis.md", api_page()),
+        ("spark-sink.md", sink_page()),
+    ):
         path = DIRECTORY / name
         if not path.exists() or path.read_text() != made:
             stale.append(name)

@@ -1,7 +1,7 @@
 """The Kafka side of the commands: run work against the brokers, and the few formats that clients agree on among themselves.
 
 May touch:  barnabas_wire.client, an event loop of its own.    Must not touch: printing, the admin service.
-Invariants: a key goes to the partition that Kafka's own producers choose; an assignment that cannot be read is unknown.
+Invariants: an assignment that cannot be read is unknown.
 Read next:  commands/records.py, commands/group.py.
 """
 
@@ -118,27 +118,6 @@ def partition_offsets(
     except (KafkaError, OSError) as error:
         talk(f"offsets are not known: {error}")
         return {}
-
-
-def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition of a key, as Kafka's producers choose it: murmur2, sign bit cut, modulo."""
-    return (murmur2(key) & 0x7FFF_FFFF) % partitions
-
-
-def murmur2(data: bytes) -> int:
-    """MurmurHash2 with Kafka's seed (org.apache.kafka.common.utils.Utils.murmur2), unsigned."""
-    multiplier, mask = 0x5BD1E995, 0xFFFF_FFFF
-    value = (0x9747B28C ^ len(data)) & mask
-    whole = len(data) & ~3
-    for position in range(0, whole, 4):
-        word = int.from_bytes(data[position : position + 4], "little") * multiplier & mask
-        word = (word ^ word >> 24) * multiplier & mask
-        value = (value * multiplier & mask) ^ word
-    tail = data[whole:]
-    if tail:
-        value = (value ^ int.from_bytes(tail, "little")) * multiplier & mask
-    value = (value ^ value >> 13) * multiplier & mask
-    return value ^ value >> 15
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:

@@ -1,16 +1,22 @@
-"""Spark reads Barnabas partitions by `format("barnabas")`: no JAR, nothing for the user to import.
+"""Spark reads and writes Barnabas partitions by `format("barnabas")`: no JAR, nothing for the user to import.
 
 May touch:  pyspark, the standard library; the rest of this package only inside methods.   Must not touch: gRPC, any room.
 Invariants: importing this never raises and stays cheap: Spark's planner imports every top-level pyspark_* package, and an
     exception in any of them ends the look-up of all.
-Read next:  source.py, reader.py.
+Read next:  source.py, reader.py; sink.py, writer.py.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,3 +47,15 @@ class DefaultSource(DataSource):
         from pyspark_barnabas.source import stream_reader
 
         return stream_reader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        from pyspark_barnabas.sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # names are Spark's
+        """A stream's sink; Spark names the parameters, so they must stay `schema` and `overwrite`."""
+        from pyspark_barnabas.sink import stream_writer
+
+        return stream_writer(self.options, schema)

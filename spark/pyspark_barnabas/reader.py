@@ -76,7 +76,7 @@ def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Ite
             f"format barnabas decodes in Spark's Python workers, and theirs lacks a library ({error}): "
             "pip install 'barnabas[spark]' there"
         ) from error
-    _spare_the_collector()
+    spare_the_collector()
     decoder = RecordDecoder(
         topic=wanted.topic,
         partition=wanted.partition,
@@ -87,7 +87,7 @@ def read_range(wanted: Range, options: SourceOptions, schema: StructType) -> Ite
 
 
 @functools.cache
-def _spare_the_collector() -> None:
+def spare_the_collector() -> None:
     """Once a worker, after its imports: Spark's daemon has every worker collect after each task, which looked at all that numba,
     numpy and pyarrow had made, 70 ms each time, and freed none of it."""
     gc.freeze()

@@ -21,7 +21,7 @@ from barnabas_admin.commands.records import (
     read_file,
 )
 from barnabas_admin.errors import AdminError
-from barnabas_admin.kafka import assigned_partitions, murmur2, partition_for_key
+from barnabas_admin.kafka import assigned_partitions
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import Record
 
@@ -90,23 +90,6 @@ def test_batches_are_bounded_and_keep_order() -> None:
     assert [len(batch) for batch in batches] == [2, 2, 2, 1]
     assert [record.offset for record in batches[0]] == [0, 1]
     assert [record.value[:1] for batch in batches for record in batch if record.value] == [b"%d" % i for i in range(7)]
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    # org.apache.kafka.common.utils.UtilsTest.testMurmur2
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
-    assert murmur2(key) == expected & 0xFFFF_FFFF
-    assert partition_for_key(key, 7) == (expected & 0x7FFF_FFFF) % 7
 
 
 def test_offsets() -> None:

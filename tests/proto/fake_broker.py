@@ -16,6 +16,7 @@ from barnabas_wire.kafka.messages.fetch_request import parse_fetch_request
 from barnabas_wire.kafka.messages.fetch_response import FetchResponsePartition, encode_fetch_response
 from barnabas_wire.kafka.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from barnabas_wire.kafka.messages.heartbeat import HeartbeatResponse
+from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdResponse
 from barnabas_wire.kafka.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,
@@ -33,6 +34,7 @@ from barnabas_wire.kafka.messages.produce import (
     parse_produce_request,
 )
 from barnabas_wire.kafka.schema import decode_request, message_classes
+from barnabas_wire.records.batch import HEADER_BYTES, read_header
 
 SERVED = (
     ApiKey.PRODUCE,
@@ -42,6 +44,7 @@ SERVED = (
     ApiKey.API_VERSIONS,
     ApiKey.FIND_COORDINATOR,
     ApiKey.HEARTBEAT,
+    ApiKey.INIT_PRODUCER_ID,
 )
 
 
@@ -57,6 +60,9 @@ class FakeCluster:
         self.errors: list[tuple[int, int]] = []
         """(api key, error code) to give once, in order, instead of success."""
         self.ranges: dict[int, tuple[int, int]] = {}
+        self.sequences: dict[tuple[str, int, int], int] = {}
+        """The sequence that is due, by topic, partition and producer id; judged as a broker judges it."""
+        self.batch_bytes_max = 1 << 30
         self.is_old = False
         """Refuses ApiVersions above version 0, as brokers before 2.4 do."""
         self.before_answer: Callable[[int, bytes], bytes | None] = lambda api_key, frame: frame
@@ -215,11 +221,32 @@ class FakeBroker:
         _, acks, _, entries = parse_produce_request(frame, position, version)
         done = []
         for topic, partition, records in entries:
-            code = self._leads(topic, partition, ApiKey.PRODUCE)
+            code = self._leads(topic, partition, ApiKey.PRODUCE) or self._judge(str(topic), partition, records)
             if not code:
                 self.produced.append((str(topic), partition, bytes(records), acks))
             done.append(ProducedPartition(topic, partition, code, -1 if code else 1000))
         return None if acks == 0 else encode_produce_response_frame(correlation_id, version, done)
+
+    def _judge(self, topic: str, partition: int, records: memoryview) -> int:
+        if len(records) > self.cluster.batch_bytes_max:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        if len(records) < HEADER_BYTES:  # bytes that a test sends for a batch
+            return 0
+        header = read_header(records)
+        if header.producer_id < 0:
+            return 0
+        place = (topic, partition, header.producer_id)
+        due = self.cluster.sequences.get(place, 0)
+        if header.base_sequence != due:
+            is_known = header.base_sequence < due
+            return ErrorCode.DUPLICATE_SEQUENCE_NUMBER if is_known else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        self.cluster.sequences[place] = due + header.record_count
+        return 0
+
+    def _init_producer_id(self, request: Any) -> InitProducerIdResponse:
+        return InitProducerIdResponse(
+            error_code=self.cluster.error_for(ApiKey.INIT_PRODUCER_ID), producer_id=7, producer_epoch=0
+        )
 
     def _fetch(self, correlation_id: int, version: int, frame: memoryview, position: int) -> bytes:
         answers = []

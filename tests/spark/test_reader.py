@@ -196,7 +196,7 @@ def test_a_worker_without_numba_is_told_what_to_install(monkeypatch: pytest.Monk
 
 def test_a_worker_takes_what_its_imports_made_out_of_the_collectors_sight_once(client: ScriptedClient) -> None:
     gc.unfreeze()
-    reader_module._spare_the_collector.cache_clear()
+    reader_module.spare_the_collector.cache_clear()
     client.end = 3
     assert list(read(0, 3)) == [0, 1, 2]
     frozen = gc.get_freeze_count()

@@ -133,3 +133,53 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_with(
         except PySparkException as error:
             pytest.fail(f"{source}: {error}")
     assert sorted(seen) == sorted([b"1", b"2", b"3", b"4", b"5"] * 2)
+
+
+def test_what_is_written_is_what_sparks_own_connector_writes(
+    spark: SparkSession, topics: Topics, kafka_format: str, options: Options
+) -> None:
+    made = spark.range(0, 5000, 1, 1).selectExpr(
+        "IF(id % 7 = 0, NULL, repeat(CAST(id AS STRING), CAST(id % 5 AS INT))) AS key",
+        "IF(id % 11 = 0, NULL, CAST(CAST(id AS STRING) AS BINARY)) AS value",
+        "IF(id % 7 = 0, CAST(id % 3 AS INT), NULL) AS partition",
+        "IF(id % 13 = 0, array(named_struct('key', 'a', 'value', CAST(CAST(id AS STRING) AS BINARY))), NULL) AS headers",
+    )
+    found = {}
+    for name in ("barnabas", kafka_format):
+        target = topics.create(5)
+        made.write.format(name).options(**options(topic=target)).mode("append").save()
+        read = spark.read.format(kafka_format).options(**options(subscribe=target, includeHeaders="true")).load()
+        found[name] = rows(
+            read.drop("topic")
+            .selectExpr("*", "'t' AS topic")
+            .drop("timestamp")
+            .selectExpr("*", "timestamp_micros(0) AS timestamp")
+        )
+    assert len(found["barnabas"]) == 5000 and found["barnabas"] == found[kafka_format]
+
+
+REFUSED = [
+    (["CAST(id AS STRING) AS value"], "topic"),
+    (["CAST(id AS STRING) AS key", "'T' AS topic"], "value"),
+    (["id AS value", "'T' AS topic"], "value"),
+    (["CAST(id AS STRING) AS value", "id AS key", "'T' AS topic"], "key"),
+    (["CAST(id AS STRING) AS value", "id AS partition", "'T' AS topic"], "partition"),
+    (["CAST(id AS STRING) AS value", "array('a') AS headers", "'T' AS topic"], "headers"),
+    (["CAST(id AS STRING) AS value", "CAST(NULL AS STRING) AS topic"], "null topic present in the data|Job aborted"),
+    (["CAST(id AS STRING) AS value", "9 AS partition", "'T' AS topic"], "partition|Job aborted"),
+]
+"""Columns, and the word that both complaints have; of some errors in a task Spark keeps no word."""
+
+
+def test_what_sparks_own_connector_refuses_to_write_is_refused(
+    spark: SparkSession, topics: Topics, kafka_format: str, options: Options
+) -> None:
+    target = topics.create(2)
+    for columns, word in REFUSED:
+        made = spark.range(1).selectExpr(*[column.replace("'T'", f"'{target}'") for column in columns])
+        for name in ("barnabas", kafka_format):
+            writer = made.write.format(name).options(**options() | {"kafka.max.block.ms": "2000"}).mode("append")
+            with pytest.raises(Exception, match=word) as refused:
+                writer.save()
+            assert "DATA_SOURCE_NOT_FOUND" not in str(refused.value)
+    assert not spark.read.format("barnabas").options(**options(subscribe=target)).load().count()

@@ -256,7 +256,7 @@ class Producer:
         await asyncio.gather(*(self._send_to(partition, share) for partition, share in shares.items()))
 
     def _partition_of(self, line: Line) -> int:
-        from barnabas_admin.kafka import partition_for_key
+        from barnabas_wire.records.partitioning import partition_for_key
 
         if line.partition is not None:
             self.check_partition(line.partition)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -101,6 +102,27 @@ class BlockingConnection:
         """Send a request body that is encoded already; returns the response body in one piece of its own."""
         return self._exchange(self._state.request_raw(api_key, version, body, True), time.monotonic() + timeout_s)
 
+    def post(self, request: Any, *, version: int, token: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        """Send a declared request and do not wait for its answer, which `take` gives back with `token`.
+
+        token: None says that no answer will come (acks=0). With answers outstanding `call` must not be used.
+        """
+        self._send(self._state.request(request, version, token), time.monotonic() + timeout_s)
+
+    def take(self, *, timeout_s: float = REQUEST_TIMEOUT_S) -> tuple[Any, Any]:
+        """(token, decoded response) of the oldest posted request."""
+        answer = self._state.answer(self._receive(time.monotonic() + timeout_s))
+        return answer.token, decode_response(message_classes(answer.api_key)[1], answer.version, answer.body)
+
+    def fileno(self) -> int:
+        """For select: readable when an answer begins to arrive."""
+        return self._socket.fileno()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes lie ready that select does not see (TLS decrypts whole records)."""
+        return isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
@@ -170,10 +192,13 @@ class BlockingCluster:
             connection.close()
         self._connections.clear()
 
-    def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
-        """Ask for those topics (None: all) and return the renewed view; raises KafkaError for a topic that is missing."""
+    def metadata(self, topics: Iterable[str] | None = None, *, creates_topics: bool = False) -> ClusterView:
+        """Ask for those topics (None: all) and return the renewed view; raises KafkaError for a topic that is missing.
+
+        creates_topics: a missing one is made, where the brokers allow it (auto.create.topics.enable).
+        """
         wanted = None if topics is None else list(topics)
-        return self._retry(lambda schedule: self._refresh(wanted, schedule))
+        return self._retry(lambda schedule: self._refresh(wanted, schedule, creates_topics=creates_topics))
 
     def partitions(self, topics: Iterable[str]) -> dict[str, list[int]]:
         """Partition indexes of each topic, in order."""
@@ -285,6 +310,12 @@ class BlockingCluster:
 
         return self._retry(attempt, topics={partition.topic})
 
+    def dial(self, broker: Broker, *, timeout_s: float = CONNECT_TIMEOUT_S) -> BlockingConnection:
+        """A connection of the caller's own, which the cluster does not use and does not close."""
+        return BlockingConnection(
+            broker.host, broker.port, client_id=self._client_id, timeout_s=timeout_s, security=self._security
+        )
+
     def call(self, request: Any, *, broker: Broker | None = None) -> Any:
         """Send any declared request to one broker, or to whichever answers; error codes inside are the caller's to read."""
 
@@ -298,6 +329,29 @@ class BlockingCluster:
             )
 
         return self._retry(attempt)
+
+    def call_checked(self, request: Any, *, broker: Broker | None = None) -> Any:
+        """As `call`, for a response with one error code at its top: retries what may pass, raises KafkaError for the rest."""
+
+        def attempt(schedule: RetrySchedule) -> Any:
+            if broker is None:
+                connection = self._any_connection(schedule)
+                timeout_s = schedule.remaining_s(time.monotonic())
+                response = self._guarded(connection, lambda: connection.call(request, timeout_s=timeout_s))
+            else:
+                response = self._call(broker, request, schedule)
+            if response.error_code:
+                words = getattr(response, "error_message", None) or type(request).__name__.removesuffix("Request")
+                raise KafkaError.of(known_code(response.error_code), words)
+            return response
+
+        return self._retry(attempt)
+
+    def leader(self, partition: TopicPartition) -> Broker:
+        """The leader as of the last metadata; asks for it where the topic is unknown. Raises KafkaError, OSError."""
+        if partition.topic not in self._view.topics:
+            self.metadata([partition.topic])
+        return self._view.leader(partition)
 
     # ---- below the public calls
 
@@ -323,11 +377,13 @@ class BlockingCluster:
         if unknown:
             self._refresh(sorted(unknown), schedule)
 
-    def _refresh(self, topics: list[str] | None, schedule: RetrySchedule) -> ClusterView:
+    def _refresh(
+        self, topics: list[str] | None, schedule: RetrySchedule, *, creates_topics: bool = False
+    ) -> ClusterView:
         connection = self._any_connection(schedule)
+        request = metadata_request(topics, creates_topics=creates_topics)
         response: MetadataResponse = self._guarded(
-            connection,
-            lambda: connection.call(metadata_request(topics), timeout_s=schedule.remaining_s(time.monotonic())),
+            connection, lambda: connection.call(request, timeout_s=schedule.remaining_s(time.monotonic()))
         )
         self._view = self._view.updated(response)
         check_topics(response)

@@ -243,16 +243,46 @@ def build_batch(
         int(compression) | (TRANSACTIONAL_FLAG if is_transactional else 0) | (CONTROL_FLAG if is_control else 0)
     )
     payload = bytes(body) if compression == CompressionType.NONE else compress(compression, bytes(body))
+    return sealed_batch(
+        payload,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        attributes=attributes,
+        last_offset_delta=previous_offset - base_offset,
+        base_timestamp_ms=base_timestamp_ms,
+        max_timestamp_ms=max_timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+
+
+def sealed_batch(
+    payload: Buffer,
+    *,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    record_count: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    base_offset: int = 0,
+    leader_epoch: Epoch = NO_EPOCH,
+) -> bytes:
+    """The batch around a records section that is encoded, and compressed as its attributes say."""
     checked = (
         _AFTER_CRC.pack(
             attributes,
-            previous_offset - base_offset,
+            last_offset_delta,
             base_timestamp_ms,
             max_timestamp_ms,
             producer_id,
             producer_epoch,
             base_sequence,
-            len(records),
+            record_count,
         )
         + payload
     )

@@ -1,0 +1,137 @@
+"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")`: what Spark's planner asks of a sink.
+
+May touch:  sink_options.py, Spark's types; writer.py inside methods.    Must not touch: gRPC.
+Invariants: columns and their errors are those of Spark's Kafka sink; a write is refused before its first task where that can be
+    known; writers are pickled into tasks, so they hold options and nothing that is open.
+Read next:  writer.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from pyspark_barnabas.options import OptionError
+from pyspark_barnabas.sink_options import SinkOptions, parse_sink_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REACH_S = 8.0
+"""How long a batch write looks for the cluster before it says that it is down."""
+_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+_TYPES: dict[str, tuple[DataType, ...]] = {
+    "topic": (StringType(),),
+    "key": (StringType(), BinaryType()),
+    "value": (StringType(), BinaryType()),
+    "headers": (_HEADERS,),
+    "partition": (IntegerType(),),
+}
+"""Types that a column may have, as in Spark's Kafka sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWrote(WriterCommitMessage):
+    """What one task wrote."""
+
+    records: int
+    bytes: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A write of what a DataFrame holds: at least once, as a task that is run again writes its rows again."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        """The options are checked already."""
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrote:
+        """In a task: write the rows, and return once they are acknowledged."""
+        return _write(iterator, self._options)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """A stream's micro-batches: at least once, as a micro-batch that is run again is written again."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        """The options are checked already."""
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrote:
+        """In a task: write the rows, and return once they are acknowledged."""
+        return _write(iterator, self._options)
+
+
+def _write(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> TaskWrote:
+    from pyspark_barnabas.writer import write_idempotently
+
+    return TaskWrote(*write_idempotently(rows, options))
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
+    """The writer of a batch query; raises OptionError, SinkError for a cluster that is down."""
+    if overwrite:
+        raise OptionError('mode("overwrite") would replace a topic, which no write does: use mode("append")')
+    parsed = parse_sink_options(dict(options))
+    check_columns(schema, parsed)
+    _reach(parsed)
+    return BatchWriter(parsed)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
+    """The writer of a streaming query; raises OptionError. Output mode complete writes every row of each result anew."""
+    parsed = parse_sink_options(dict(options))
+    check_columns(schema, parsed)
+    return StreamWriter(parsed)
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> None:
+    """Raise OptionError for a column that is missing or of a type that cannot be written."""
+    if options.topic is None and "topic" not in schema.fieldNames():
+        raise OptionError('say where to write: .option("topic", "name"), or a column topic')
+    if "value" not in schema.fieldNames():
+        raise OptionError("required attribute 'value' not found: give the column to write that name")
+    for field in schema.fields:
+        allowed = _TYPES.get(field.name)
+        if allowed is not None and not any(_same(field.dataType, kind) for kind in allowed):
+            wanted = " or ".join(kind.simpleString() for kind in allowed)
+            raise OptionError(
+                f"{field.name} attribute has the unsupported type {field.dataType.simpleString()}: "
+                f"{field.name} must be a {wanted}, cast the column"
+            )
+
+
+def _same(found: DataType, wanted: DataType) -> bool:
+    """Whether two types are equal but for what may be null."""
+    if isinstance(found, ArrayType) and isinstance(wanted, ArrayType):
+        return _same(found.elementType, wanted.elementType)
+    if isinstance(found, StructType) and isinstance(wanted, StructType):
+        return found.fieldNames() == wanted.fieldNames() and all(
+            _same(one.dataType, other.dataType) for one, other in zip(found.fields, wanted.fields, strict=True)
+        )
+    return type(found) is type(wanted)
+
+
+def _reach(options: SinkOptions) -> None:
+    from barnabas_wire.kafka.errors import KafkaError
+    from pyspark_barnabas.writer import SinkError, connect, words
+
+    cluster = connect(options, timeout_s=min(REACH_S, options.block_ms_max / 1000))
+    try:
+        cluster.metadata([] if options.topic is None else [options.topic], creates_topics=True)
+    except (KafkaError, OSError) as error:
+        raise SinkError(words(error, options)) from None
+    finally:
+        cluster.close()
