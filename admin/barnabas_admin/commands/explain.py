@@ -132,7 +132,7 @@ def _partition(topic: str, partition: int | None) -> tuple[str, int]:
 
 def _show(invocation: Invocation, found: Any) -> None:
     if invocation.is_json:
-        print_json(_as_json(found))
+        print_json(explanation_fields(found))
     else:
         _print(found)
     if found.status == "unknown":
@@ -166,7 +166,8 @@ def _print(found: Any) -> None:
             print_line(f"      {step.command}")
 
 
-def _as_json(found: Any) -> dict[str, Any]:
+def explanation_fields(found: Any) -> dict[str, Any]:
+    """An explanation of the admin service as JSON fields."""
     return {
         "subject": found.subject,
         "status": found.status,

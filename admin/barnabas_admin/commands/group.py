@@ -2,51 +2,25 @@
 
 May touch:  the brokers.              Must not touch: the offsets topic.
 Invariants: a group without members is shown with its committed offsets and lag too.
-Read next:  ../kafka.py.
+Read next:  ../groups.py.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_fields, print_json, print_line, print_table
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import TopicPartition
 
 
 @click.command("list")
 @common_options
 def list_groups(invocation: Invocation) -> None:
     """List the groups with their state and coordinator."""
+    from barnabas_admin import groups as on_brokers
     from barnabas_admin.kafka import run_with_cluster
-    from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.client.metadata import known_code
-    from barnabas_wire.kafka.messages.list_groups import ListGroupsRequest
 
-    async def work(client: ClusterClient) -> list[dict[str, Any]]:
-        view = await client.metadata([])
-        groups = []
-        for broker_id in sorted(view.brokers):
-            answer = await client.call(ListGroupsRequest(), broker_id=broker_id)
-            if answer.error_code:
-                raise KafkaError.of(known_code(answer.error_code), f"listing the groups of broker {broker_id}")
-            groups += [
-                {
-                    "group": group.group_id,
-                    "state": group.group_state,
-                    "type": group.group_type,
-                    "protocol_type": group.protocol_type,
-                    "coordinator": broker_id,
-                }
-                for group in answer.groups
-            ]
-        return sorted(groups, key=lambda group: group["group"])
-
-    groups = run_with_cluster(invocation, work)
+    groups = run_with_cluster(invocation, on_brokers.list_groups)
     if invocation.is_json:
         print_json({"groups": groups})
         return
@@ -59,7 +33,10 @@ def list_groups(invocation: Invocation) -> None:
 @common_options
 def describe(invocation: Invocation, group: str) -> None:
     """Show a group's members, committed offsets and lag."""
-    found = _describe(invocation, group)
+    from barnabas_admin.groups import describe_group
+    from barnabas_admin.kafka import run_with_cluster
+
+    found = run_with_cluster(invocation, lambda client: describe_group(client, group))
     if invocation.is_json:
         print_json(found)
         return
@@ -82,92 +59,3 @@ def describe(invocation: Invocation, group: str) -> None:
     if idle:
         print_line()
         print_table(["IDLE_MEMBER", "CLIENT", "HOST"], [[m["member"], m["client"], m["host"]] for m in idle])
-
-
-def _describe(invocation: Invocation, group: str) -> dict[str, Any]:
-    from barnabas_admin.kafka import run_with_cluster
-    from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.client.metadata import LATEST, known_code
-    from barnabas_wire.kafka.messages.describe_groups import DescribeGroupsRequest
-    from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
-    from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-
-    async def work(client: ClusterClient) -> dict[str, Any]:
-        view = await client.metadata()
-        answer = await client.call_coordinator(group, DescribeGroupsRequest(groups=[group]))
-        (described,) = answer.groups
-        offsets = await client.call_coordinator(
-            group,
-            OffsetFetchRequest(
-                group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
-            ),
-        )
-        names = {topic_id: name for name, topic_id in view.topic_ids.items()}
-        committed = {
-            TopicPartition(topic.name or names.get(topic.topic_id, str(topic.topic_id)), entry.partition_index): (
-                entry.committed_offset
-            )
-            for answered in offsets.groups
-            for topic in answered.topics
-            for entry in topic.partitions
-            if entry.committed_offset >= 0
-        }
-        is_absent = described.error_code == ErrorCode.GROUP_ID_NOT_FOUND or described.group_state == "Dead"
-        if is_absent and not committed:
-            raise AdminError(
-                f"group {group!r} does not exist",
-                code=ErrorCode.GROUP_ID_NOT_FOUND,
-                hint="`barnabas group list` shows the groups",
-            )
-        if described.error_code and not is_absent:
-            raise KafkaError.of(known_code(described.error_code), f"describing group {group}")
-        found = await client.call(FindCoordinatorRequest(key=group, coordinator_keys=[group]))
-        members = [_member(member) for member in described.members]
-        owners = {partition: member for member in members for partition in member["partitions"]}
-        wanted = sorted(committed.keys() | owners.keys())
-        # A topic may have been deleted since the group committed for it.
-        living = [p for p in wanted if p.partition in view.topics.get(p.topic, {})]
-        ends = await client.list_offsets(dict.fromkeys(living, LATEST)) if living else {}
-        rows = []
-        for partition in wanted:
-            offset, end = committed.get(partition), ends.get(partition)
-            owner = owners.get(partition, {})
-            rows.append(
-                {
-                    "topic": partition.topic,
-                    "partition": partition.partition,
-                    "committed": offset,
-                    "end": None if end is None else int(end.offset),
-                    "lag": None if end is None or offset is None else max(0, int(end.offset) - offset),
-                    "member": owner.get("member"),
-                    "client": owner.get("client"),
-                    "host": owner.get("host"),
-                }
-            )
-        return {
-            "group": group,
-            "state": described.group_state,
-            "protocol_type": described.protocol_type,
-            "protocol": described.protocol_data,
-            "coordinator": found.coordinators[0].node_id if found.coordinators else found.node_id,
-            "total_lag": sum(row["lag"] or 0 for row in rows),
-            "members": [
-                member | {"partitions": [{"topic": p.topic, "partition": p.partition} for p in member["partitions"]]}
-                for member in members
-            ],
-            "partitions": rows,
-        }
-
-    return run_with_cluster(invocation, work)
-
-
-def _member(member: Any) -> dict[str, Any]:
-    from barnabas_admin.kafka import assigned_partitions
-
-    return {
-        "member": member.member_id,
-        "instance_id": member.group_instance_id,
-        "client": member.client_id,
-        "host": member.client_host.removeprefix("/"),
-        "partitions": assigned_partitions(bytes(member.member_assignment)),
-    }
