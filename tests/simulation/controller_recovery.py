@@ -252,7 +252,9 @@ class QuorumRecovery:
                 plan = plan_recovery(
                     reports, chosen=self._choose(reports), recovery_id=Uuid(self._random.randbytes(16))
                 )
-                if first is None:
+                if first is None or not plan.chosen.is_unfinished:
+                    # The power can fail before a recovery has begun on the disk: the operator looks again, may take another
+                    # survivor, and accepts what that one's plan says is lost. An unfinished one keeps its first plan's word.
                     first = plan
                     self._judge(plan, known)
                 is_cut = cuts_left > 0 and self._random.random() < self._loss.power_cut

@@ -153,6 +153,11 @@ def test_a_node_of_a_recovered_quorum_forgets_its_own_snapshot_of_the_same_end()
     controllers.Quorum(900480777, steps=6_000).run()
 
 
+def test_an_operator_takes_another_survivor_when_a_power_cut_left_nothing_of_the_first_recovery() -> None:
+    """The second plan told what the other one lacks; the run went on expecting what the first one would have kept."""
+    controllers.Quorum(2235430910, steps=6_000).run()
+
+
 @pytest.mark.parametrize("seed", [3, 14], ids=["whole", "recovered"])
 def test_same_seed_gives_same_controllers_in_any_process(seed: int) -> None:
     hashes = set()
