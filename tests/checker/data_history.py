@@ -17,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
+from tests.checker.transaction_events import Held, Taken, Transaction, Written
+
 OK = "ok"
 FAIL = "fail"
 INFO = "info"
@@ -183,7 +185,22 @@ class Fault:
     what: str
 
 
-Event = Send | Poll | Assignment | Commit | Committed | DeleteRecords | ListOffsets | Phase | Replica | Batch | Fault
+Event = (
+    Send
+    | Poll
+    | Assignment
+    | Commit
+    | Committed
+    | DeleteRecords
+    | ListOffsets
+    | Phase
+    | Replica
+    | Batch
+    | Taken
+    | Transaction
+    | Held
+    | Fault
+)
 _KINDS: dict[str, Any] = {
     event.kind: event
     for event in (
@@ -197,6 +214,9 @@ _KINDS: dict[str, Any] = {
         Phase,
         Replica,
         Batch,
+        Taken,
+        Transaction,
+        Held,
         Fault,
     )
 }
@@ -219,6 +239,8 @@ def decode(line: str) -> Event:
         object.__setattr__(made, "records", pairs)
     elif isinstance(made, Replica) and made.epochs is not None:
         object.__setattr__(made, "epochs", [(epoch, start) for epoch, start in made.epochs])
+    elif isinstance(made, Transaction):
+        object.__setattr__(made, "writes", [Written(*written) for written in made.writes])
     return made
 
 
@@ -235,17 +257,24 @@ class HistoryWriter:
         with self._lock:
             self._stream.write(line)
 
+    def flush(self) -> None:
+        """Give what is buffered to the kernel: it outlives this process."""
+        with self._lock:
+            self._stream.flush()
+
     def close(self) -> None:
         """Write what is buffered."""
         self._stream.close()
 
 
 def read_events(paths: Iterable[Path]) -> Iterator[Event]:
-    """The events of all files, each file in its order. Raises ValueError for a line that is none."""
+    """The events of all files, each file in its order. A last line without its end is one that a process was killed in, and no
+    event. Raises ValueError for a line that is none."""
     for path in paths:
         with path.open(encoding="utf-8") as stream:
             for line in stream:
-                yield decode(line)
+                if line.endswith("\n"):
+                    yield decode(line)
 
 
 class History:
@@ -255,7 +284,11 @@ class History:
         of: dict[str, list[Any]] = defaultdict(list)
         for event in events:
             of[event.kind].append(event)
-        self.sends: list[Send] = of[Send.kind]
+        last = {(each.transactional_id, each.owner, each.number): each for each in of[Transaction.kind]}
+        self.transactions: list[Transaction] = sorted(last.values(), key=lambda each: each.begun)
+        self.takings: list[Taken] = sorted(of[Taken.kind], key=lambda event: event.at)
+        self.held: list[Held] = of[Held.kind]
+        self.sends: list[Send] = [*of[Send.kind], *(send for each in self.transactions for send in _sends_of(each))]
         self.polls: list[Poll] = sorted(of[Poll.kind], key=lambda poll: poll.begun)
         self.assignments: list[Assignment] = sorted(of[Assignment.kind], key=lambda event: event.at)
         self.commits: list[Commit] = sorted(of[Commit.kind], key=lambda event: event.begun)
@@ -341,6 +374,11 @@ class History:
         return found
 
     @cached_property
+    def transacted(self) -> set[str]:
+        """The keys that transactions write to."""
+        return {written.key for transaction in self.transactions for written in transaction.writes}
+
+    @cached_property
     def existing(self) -> dict[str, list[int]]:
         """Key -> every offset that certainly held a record, ascending: read, or acknowledged."""
         offsets: dict[str, set[int]] = defaultdict(set)
@@ -374,3 +412,19 @@ class History:
         if since is not None:
             spans.append((since, float("inf")))
         return spans
+
+
+def _sends_of(transaction: Transaction) -> Iterator[Send]:
+    """Its records, as those of an idempotent producer: what became of the transaction became of each."""
+    for key, value, sequence, offset in transaction.writes:
+        yield Send(
+            client=f"{transaction.transactional_id}#{transaction.owner}",
+            key=key,
+            value=value,
+            sequence=sequence,
+            begun=transaction.begun,
+            ended=transaction.ended,
+            outcome=transaction.outcome,
+            offset=offset,
+            error=transaction.error or ("its transaction was not committed" if transaction.outcome == FAIL else ""),
+        )

@@ -37,6 +37,7 @@ from tests.checker.data_history import (
     read_events,
 )
 from tests.checker.data_rules import RULES, WAITING, errors, judge
+from tests.checker.test_transaction_rules import BAD as BAD_TRANSACTIONS
 
 K = "t-0"
 CLEAN_HISTORIES = 100
@@ -243,7 +244,9 @@ def test_a_bad_history_is_accused_by_the_rule_it_breaks(name: str) -> None:
 
 def test_there_is_a_bad_history_for_every_rule_that_fails_a_run() -> None:
     assert len(BAD) >= 25
-    assert {rule for rule, _ in BAD.values()} == {rule.name for rule in RULES if rule.is_error}
+    assert {rule for rule, _ in [*BAD.values(), *BAD_TRANSACTIONS.values()]} == {
+        rule.name for rule in RULES if rule.is_error
+    }
 
 
 def test_every_rule_of_the_list_is_judged_or_waits_with_a_reason() -> None:
