@@ -120,7 +120,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         "log verify",
         *(f"broker {verb}" for verb in ("list", "logdirs", "unregister")),
         *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment")),
-        *(f"topic reassign {verb}" for verb in ("plan", "apply", "status", "cancel", "unthrottle")),
+        *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),
         *(f"topic {v}" for v in ("create", "list", "describe", "alter", "config", "add-partitions", "delete")),
         *(f"topic {verb}" for verb in ("produce", "consume")),

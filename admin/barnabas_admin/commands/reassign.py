@@ -18,26 +18,23 @@ from typing import Any
 
 import click
 
+from barnabas_admin.commands.balance import balance, throttle_option, wait_max_option, wait_option
 from barnabas_admin.commands.topic import end_with_errors, parse_broker_ids
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
+from barnabas_admin.moving import Moves, remove_throttle, set_throttle, sizes_of_ongoing, wait_for_moves
 from barnabas_admin.output import print_json, print_line, print_table, talk
 
 ALREADY_SO = "ELECTION_NOT_NEEDED"
 """No failure: the partition is led as it was asked for."""
 
-Moves = dict[tuple[str, int], tuple[int, ...]]
-"""(topic, partition) -> wanted replicas, preferred leader first."""
-
-LEADER_THROTTLED = "leader.replication.throttled.replicas"
-FOLLOWER_THROTTLED = "follower.replication.throttled.replicas"
-LEADER_RATE = "leader.replication.throttled.rate"
-FOLLOWER_RATE = "follower.replication.throttled.rate"
-
 
 @click.group()
 def reassign() -> None:
     """Move partitions between brokers while they are served."""
+
+
+reassign.add_command(balance)
 
 
 @reassign.command()
@@ -78,20 +75,31 @@ def plan(
 @reassign.command()
 @click.argument("moves", nargs=-1, metavar="[TOPIC:PARTITION=ID,ID…]…")
 @click.option("-f", "--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), help="A plan.")
-@click.option(
-    "--throttle", type=click.IntRange(min=1), metavar="BYTES/S", help="Bytes per second and broker, both ways."
-)
+@throttle_option
+@wait_option
+@wait_max_option
 @click.option("--dry", is_flag=True, help="Check, and change nothing.")
 @common_options
-def apply(invocation: Invocation, moves: tuple[str, ...], path: str | None, throttle: int | None, dry: bool) -> None:
+def apply(
+    invocation: Invocation,
+    moves: tuple[str, ...],
+    path: str | None,
+    throttle: int | None,
+    is_waiting: bool,
+    wait_s_max: float | None,
+    dry: bool,
+) -> None:
     """Begin to move partitions. A move that is under way takes the new target."""
     wanted = _parse_moves(moves) | (_read_plan(path) if path else {})
     if not wanted and path is None:
         raise click.UsageError("name a move like orders:0=2,3, or a plan with --file")
+    throttled: list[str] = []
     if throttle is not None and wanted and not dry:
-        _set_throttle(invocation, wanted, throttle)
+        throttled = set_throttle(invocation, wanted, throttle, is_taken_off=is_waiting)
     outcomes = invocation.admin.alter_reassignments(wanted, validate_only=dry)
     _print_outcomes(invocation, outcomes, done="would begin" if dry else "begun")
+    if is_waiting and wanted and not dry:
+        wait_for_moves(invocation, wanted, throttled=throttled, wait_s_max=wait_s_max)
 
 
 @reassign.command(short_help="Show which partitions are moving, and how far.")
@@ -112,7 +120,7 @@ def reassignments(invocation: Invocation, topics: tuple[str, ...]) -> None:
 
 def _show_ongoing(invocation: Invocation, topics: tuple[str, ...]) -> None:
     found = invocation.admin.list_reassignments(topics)
-    sizes = _replica_sizes(invocation, found) if found else {}
+    sizes = sizes_of_ongoing(invocation, found) if found else {}
     rows = [_describe(item, sizes) for item in found]
     if invocation.is_json:
         print_json({"reassignments": rows})
@@ -157,13 +165,7 @@ def cancel(invocation: Invocation, partitions: tuple[str, ...], is_all: bool) ->
 @common_options
 def unthrottle(invocation: Invocation, topics: tuple[str, ...]) -> None:
     """Take the throttle of a finished move off: of the topics, and the rates of all brokers."""
-    from barnabas_wire.rpc import admin_pb2
-
-    for topic in topics:
-        changes: dict[str, str | None] = {LEADER_THROTTLED: None, FOLLOWER_THROTTLED: None}
-        invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_TOPIC, topic, changes)
-    rates: dict[str, str | None] = {LEADER_RATE: None, FOLLOWER_RATE: None}
-    invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_BROKER, "", rates)
+    remove_throttle(invocation, topics)
     if invocation.is_json:
         print_json({"topics": list(topics), "throttled": False})
     else:
@@ -267,67 +269,6 @@ def _partitions_of(invocation: Invocation, topic: str) -> list[tuple[str, int]]:
     described = invocation.admin.describe_topics([topic])
     end_with_errors(invocation, [found for found in described if found.HasField("error")])
     return [(topic, part.partition) for part in described[0].partitions]
-
-
-def _set_throttle(invocation: Invocation, wanted: Moves, rate: int) -> None:
-    """Kafka's throttle: present replicas send and new ones fetch no faster than that, outside the ISR."""
-    from barnabas_wire.rpc import admin_pb2
-
-    topics = sorted({topic for topic, _ in wanted})
-    described = invocation.admin.describe_topics(topics)
-    end_with_errors(invocation, [topic for topic in described if topic.HasField("error")])
-    for topic in described:
-        present = {part.partition: list(part.replicas) for part in topic.partitions}
-        sending = [f"{index}:{b}" for (name, index) in wanted if name == topic.name for b in present.get(index, [])]
-        taking = [
-            f"{index}:{b}"
-            for (name, index), replicas in wanted.items()
-            if name == topic.name
-            for b in replicas
-            if b not in present.get(index, [])
-        ]
-        changes: dict[str, str | None] = {LEADER_THROTTLED: ",".join(sending), FOLLOWER_THROTTLED: ",".join(taking)}
-        invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_TOPIC, topic.name, changes)
-    rates: dict[str, str | None] = {LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)}
-    invocation.admin.alter_configs(admin_pb2.RESOURCE_TYPE_BROKER, "", rates)
-    talk(f"throttled to {rate} bytes/s; `barnabas topic reassign unthrottle {' '.join(topics)}` when it is done")
-
-
-def _replica_sizes(invocation: Invocation, ongoing: Sequence[Any]) -> dict[tuple[str, int, int], int]:
-    """Bytes of each replica by (topic, partition, broker); what a broker does not report is missing."""
-    from barnabas_admin.kafka import run_with_cluster
-    from barnabas_wire.client.cluster import ClusterClient
-    from barnabas_wire.kafka.errors import KafkaError
-    from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
-
-    by_topic: dict[str, list[int]] = {}
-    for item in ongoing:
-        by_topic.setdefault(item.topic, []).append(item.partition)
-    brokers = sorted({broker for item in ongoing for broker in (*item.replicas, *item.isr)})
-    request = DescribeLogDirsRequest(
-        topics=[DescribableLogDirTopic(topic=topic, partitions=parts) for topic, parts in by_topic.items()]
-    )
-
-    async def work(client: ClusterClient) -> dict[tuple[str, int, int], int]:
-        sizes: dict[tuple[str, int, int], int] = {}
-        await client.metadata([])
-        for broker in brokers:
-            try:
-                answer = await client.call(request, broker_id=broker)
-            except (KafkaError, OSError) as error:
-                talk(f"broker {broker} does not report its size: {error}")
-                continue
-            for directory in answer.results:
-                for topic in directory.topics:
-                    for part in topic.partitions:
-                        sizes[topic.name, part.partition_index, broker] = part.partition_size
-        return sizes
-
-    try:
-        return run_with_cluster(invocation, work, timeout_s=min(3.0, invocation.timeout_s))
-    except (KafkaError, OSError) as error:
-        talk(f"how much has been copied is not known: {error}")
-        return {}
 
 
 def _describe(item: Any, sizes: Mapping[tuple[str, int, int], int]) -> dict[str, Any]:
