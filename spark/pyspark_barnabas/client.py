@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from barnabas_wire.client.blocking import BlockingCluster
+from barnabas_wire.client.blocking import BlockingCluster, NoBrokerReachable
 from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition, Uuid
@@ -25,8 +25,10 @@ from pyspark_barnabas.offsets import Offsets, SourcePartition
 
 TRY_TIMEOUT_S = 10.0
 """One call of the wire client, its own retries included."""
+REACH_TIMEOUT_S = 6.0
+"""How long no broker at all may take a connection before a query that begins says so: it is rather the address that is wrong."""
 PATIENCE_S = 30.0
-"""How long a cluster may take to answer what the planner asks."""
+"""How long a cluster that has answered before may take to answer what the planner asks."""
 FETCH_WAIT_MS = 500
 """How long a leader may hold a fetch for records that must be there."""
 
@@ -51,10 +53,20 @@ class SourceTopic(NamedTuple):
 class SourceClient:
     """Answers for planner and tasks. Raises SourceError. Threads take turns, try by try."""
 
-    def __init__(self, bootstrap_servers: Sequence[str]) -> None:
-        """Nothing is connected before the first call."""
+    def __init__(self, bootstrap_servers: Sequence[str], *, is_patient: bool = False) -> None:
+        """Nothing is connected before the first call.
+
+        is_patient: once the cluster has answered, it may be away for PATIENCE_S, as a stream can wait for it.
+        """
         self._servers = ",".join(bootstrap_servers)
-        self._cluster = BlockingCluster(bootstrap_servers, client_id="pyspark-barnabas", timeout_s=TRY_TIMEOUT_S)
+        self._cluster = BlockingCluster(
+            bootstrap_servers,
+            client_id="pyspark-barnabas",
+            timeout_s=TRY_TIMEOUT_S,
+            reach_timeout_s=min(REACH_TIMEOUT_S, TRY_TIMEOUT_S),
+        )
+        self._is_patient = is_patient
+        self._has_answered = False
         # A task that was given up may still have a fetch under way when the next begins in the same worker.
         self._turn = threading.Lock()
 
@@ -106,7 +118,15 @@ class SourceClient:
         while True:
             try:
                 with self._turn:
-                    return call()
+                    answer = call()
+                self._has_answered = True
+                return answer
+            except NoBrokerReachable as error:
+                if not (self._is_patient and self._has_answered) or time.monotonic() >= deadline_s:
+                    raise SourceError(
+                        f"no broker of kafka.bootstrap.servers={self._servers} can be reached for {what}: {error}. "
+                        "Start the cluster, or correct the addresses"
+                    ) from None
             except KafkaError as error:
                 # A topic that is unknown after the client's own patience is not there; other codes may pass.
                 is_final = not error.is_retriable or error.code in UNKNOWN_TOPIC_CODES
@@ -126,14 +146,14 @@ def _words(error: KafkaError, what: str, servers: str) -> str:
     return f"kafka.bootstrap.servers={servers} refuses to give {what}: {error.code.name} {error.message}".rstrip()
 
 
-_clients: dict[tuple[int, tuple[str, ...]], SourceClient] = {}
+_clients: dict[tuple[int, tuple[str, ...], bool], SourceClient] = {}
 """Per process and cluster: a forked child must not share its parent's sockets."""
 
 
-def connected(bootstrap_servers: tuple[str, ...]) -> SourceClient:
+def connected(bootstrap_servers: tuple[str, ...], *, is_patient: bool = False) -> SourceClient:
     """This process's client of the cluster; connections are made at first use."""
-    key = (os.getpid(), bootstrap_servers)
+    key = (os.getpid(), bootstrap_servers, is_patient)
     client = _clients.get(key)
     if client is None:
-        client = _clients[key] = SourceClient(bootstrap_servers)
+        client = _clients[key] = SourceClient(bootstrap_servers, is_patient=is_patient)
     return client

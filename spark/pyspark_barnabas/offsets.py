@@ -3,21 +3,24 @@
 May touch:  its arguments.            Must not touch: sockets, Spark, the clock.
 Invariants: offsets of a topic count only for the topic id they were read from; a limited end lies between start and latest,
     and every partition that lags moves; what is lost is reported once, in words.
-Read next:  source.py.
+Read next:  source.py; checkpoint.py, which takes out what Spark's own source cannot read.
 
 The JSON is that of Spark's Kafka source with the topic's id beside its offsets, {"flights":{"id":"q4vZ…","0":5}}. Names
 alone cannot distinguish a topic from another that was made under its name later: its offsets would be read into the middle of the
-new one. A checkpoint without ids, as Spark's Kafka source writes it, is taken over as it is.
+new one. A micro-batch that has a partition for the first time also holds where that partition begins in it,
+{"flights":{"id":"q4vZ…","0":5,"1":3,"from":{"1":0}}}: planned again after a crash, it begins there again, or says what was
+lost meanwhile. A checkpoint without either, as Spark's Kafka source writes it, is taken over as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TOPIC_ID = "id"
-"""The key beside a topic's partitions; a partition is a number, so they cannot meet."""
+BEGUN = "from"
+"""Keys beside a topic's partitions; a partition is a number, so they cannot meet."""
 
 
 class SourcePartition(NamedTuple):
@@ -32,7 +35,7 @@ class SourcePartition(NamedTuple):
 
 Offsets = dict[SourcePartition, int]
 """Next offset to read, per partition."""
-OffsetsJson = dict[str, dict[str, int | str]]
+OffsetsJson = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Position:
 
     offsets: Offsets
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    begun: Offsets = field(default_factory=dict)
+    """Where partitions begin that the micro-batch ending here has for the first time."""
 
 
 class OffsetRange(NamedTuple):
@@ -58,20 +63,32 @@ def to_json(position: Position) -> OffsetsJson:
         if key.topic not in found:
             found[key.topic] = {TOPIC_ID: position.topic_ids[key.topic]} if key.topic in position.topic_ids else {}
         found[key.topic][str(key.partition)] = position.offsets[key]
+    for key in sorted(position.begun):
+        found[key.topic].setdefault(BEGUN, {})[str(key.partition)] = position.begun[key]
     return found
 
 
-def from_json(value: Mapping[str, Mapping[str, int | str]]) -> Position:
-    """The opposite of to_json."""
+def from_json(value: Mapping[str, Mapping[str, Any]]) -> Position:
+    """The opposite of to_json; reads the form of Spark's Kafka source too."""
     return Position(
         {
             SourcePartition(topic, int(index)): int(at)
             for topic, parts in value.items()
             for index, at in parts.items()
-            if index != TOPIC_ID
+            if index.isdecimal()
         },
         {topic: str(parts[TOPIC_ID]) for topic, parts in value.items() if TOPIC_ID in parts},
+        {
+            SourcePartition(topic, int(index)): int(at)
+            for topic, parts in value.items()
+            for index, at in parts.get(BEGUN, {}).items()
+        },
     )
+
+
+def stripped(value: Mapping[str, Mapping[str, Any]]) -> OffsetsJson:
+    """The same offsets in the form that Spark's Kafka source reads: partitions alone."""
+    return {topic: {index: at for index, at in parts.items() if index.isdecimal()} for topic, parts in value.items()}
 
 
 def remade(then: Position, now_ids: Mapping[str, str]) -> set[str]:
@@ -91,6 +108,23 @@ def losses(then: Position, now: Position) -> list[str]:
         elif now.offsets[key] < then.offsets[key]:
             losses.append(f"{key} ends at {now.offsets[key]}, the query is at {then.offsets[key]}")
     return losses
+
+
+def range_losses(wanted: Iterable[OffsetRange], earliest: Offsets, latest: Offsets) -> list[str]:
+    """What of planned ranges is not in the log any more, in words. Both maps hold every partition of the ranges."""
+    losses = []
+    for key, start, end in wanted:
+        if earliest[key] > start:
+            losses.append(f"{key} begins at {earliest[key]}, offsets from {start} on were removed")
+        if latest[key] < end:
+            losses.append(f"{key} ends at {latest[key]}, but was to be read up to {end}")
+    return losses
+
+
+def clipped(wanted: Iterable[OffsetRange], earliest: Offsets, latest: Offsets) -> list[OffsetRange]:
+    """What of planned ranges is still in the log."""
+    held = [OffsetRange(key, max(start, earliest[key]), min(end, latest[key])) for key, start, end in wanted]
+    return [part for part in held if part.start < part.end]
 
 
 def carried(then: Position, now: Position) -> Offsets:

@@ -21,7 +21,7 @@ from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES
 from barnabas_wire.kafka.errors import ErrorCode
 from pyspark_barnabas.client import SourceClient, SourceError, connected
 from pyspark_barnabas.offsets import SourcePartition
-from pyspark_barnabas.options import EARLIEST, SourceOptions
+from pyspark_barnabas.options import EARLIEST, LATEST, SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +36,10 @@ FETCH_BYTES_MAX = 8 * 1024 * 1024
 FETCH_BYTES_MIN = 64 * 1024
 RECORD_BYTES_GUESSED = 1024
 """Bytes of a record until the first fetch has shown them: a short range must not fetch megabytes that it throws away."""
+
+REFUSALS_MAX = 30
+REFUSAL_RETRY_S = 0.1
+"""How often, and after what pause, an offset is asked for again that a leader refused and that the cluster says is there."""
 
 
 class DataLossError(RuntimeError):
@@ -103,6 +107,7 @@ def _fetches(
     record_bytes = float(RECORD_BYTES_GUESSED)
     at = wanted.start
     silent_since: float | None = None
+    refusals = 0
 
     def fetch(offset: int) -> memoryview:
         guess = int((wanted.end - offset) * record_bytes)
@@ -115,8 +120,14 @@ def _fetches(
             try:
                 records = fetch(at) if under_way is None else under_way.result()
             except SourceError as error:
-                at = _after_loss(error, client, part, at, wanted.end, options)
+                going_on = _after_loss(error, client, wanted, at, options)
                 under_way = None
+                if going_on == at:
+                    refusals += 1
+                    if refusals > REFUSALS_MAX:
+                        raise
+                    time.sleep(REFUSAL_RETRY_S)
+                at = going_on
                 continue
             plan = decoder.plan(records, start=at, end=wanted.end)
             if plan.next_offset > at:
@@ -136,16 +147,25 @@ def _fetches(
             at = plan.next_offset
 
 
-def _after_loss(
-    error: SourceError, client: SourceClient, part: SourcePartition, at: int, end: int, options: SourceOptions
-) -> int:
-    """Where to go on after offsets turned out to be gone; raises `error` when they are not, DataLossError when that is fatal."""
+def _after_loss(error: SourceError, client: SourceClient, wanted: Range, at: int, options: SourceOptions) -> int:
+    """Where to go on after the leader refused offset `at`: there again if it is not gone, else behind what is.
+
+    Raises DataLossError when it is gone and that is fatal, `error` when it is about something else.
+    """
+    part, end = SourcePartition(wanted.topic, wanted.partition), wanted.end
     if error.code in UNKNOWN_TOPIC_CODES:
+        # A broker that has just started may not know a topic that is there: the cluster's metadata decides.
+        found = client.topics([part.topic], may_be_missing=True).get(part.topic)
+        if found is not None and wanted.topic_id in (None, found.id) and part.partition in found.partitions:
+            return at
         what, going_on = f"{part} is gone, or its topic was made again, before offsets {at} to {end} were read", end
     elif error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
         earliest = client.list_offsets({part: EARLIEST})[part]
+        latest = client.list_offsets({part: LATEST})[part]
         if earliest > at:
             what, going_on = f"{part} begins at {earliest}, offsets from {at} on were removed", min(earliest, end)
+        elif latest >= end:
+            return at  # asked of a leader that was just elected, or was just deposed
         else:
             what, going_on = f"{part} ends before offset {at}, but was to be read up to {end}", end
     else:

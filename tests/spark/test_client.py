@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_wire.client.blocking import NoBrokerReachable
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from pyspark_barnabas import client as client_module
 from pyspark_barnabas.client import SourceClient, SourceError, connected
@@ -96,6 +97,23 @@ def test_patience_ends(
     assert cluster.calls == client_module.PATIENCE_S // client_module.TRY_TIMEOUT_S
 
 
+@pytest.mark.usefixtures("clock")
+def test_nobody_there_is_told_at_once_unless_a_stream_has_had_answers(cluster: ScriptedCluster) -> None:
+    nobody = NoBrokerReachable("tried x:1 (refused)")
+    told = r"no broker of .*=x:1 can be reached for offsets: tried x:1 \(refused\)\. Start the cluster"
+    batch, stream = SourceClient(["x:1"]), SourceClient(["x:1"], is_patient=True)
+    for client in (batch, stream):
+        cluster.failures = [nobody]
+        with pytest.raises(SourceError, match=told):
+            client.list_offsets({PART: -1})
+        client.list_offsets({PART: -1})
+    cluster.failures = [nobody]
+    with pytest.raises(SourceError, match=told):
+        batch.list_offsets({PART: -1})
+    cluster.failures = [nobody] * 3
+    assert stream.list_offsets({PART: -1}) == {PART: 7}
+
+
 def test_nothing_wanted_asks_nobody(cluster: ScriptedCluster) -> None:
     assert SourceClient(["x:1"]).list_offsets({}) == {}
     assert cluster.calls == 0
@@ -108,5 +126,6 @@ def test_a_process_has_one_client_per_cluster_and_a_child_its_own(
     first = connected(("x:1",))
     assert connected(("x:1",)) is first
     assert connected(("y:1",)) is not first
+    assert connected(("x:1",), is_patient=True) is not first
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert connected(("x:1",)) is not first

@@ -13,11 +13,14 @@ from pyspark_barnabas.offsets import (
     Position,
     SourcePartition,
     carried,
+    clipped,
     from_json,
     limited_end,
     losses,
     missing,
+    range_losses,
     ranges,
+    stripped,
     to_json,
 )
 
@@ -26,10 +29,12 @@ partitions = st.builds(SourcePartition, st.sampled_from(["a", "b", "c.d"]), st.i
 offsets = st.dictionaries(partitions, st.integers(0, 10**12), max_size=10)
 
 
-@given(offsets, st.dictionaries(st.sampled_from(["a", "b", "c.d"]), st.text(min_size=1, max_size=5)))
-def test_json_and_back_is_the_same_position(found: Offsets, ids: dict[str, str]) -> None:
-    position = Position(found, {topic: ids[topic] for topic in {key.topic for key in found} & set(ids)})
+@given(offsets, st.dictionaries(st.sampled_from(["a", "b", "c.d"]), st.text(min_size=1, max_size=5)), offsets)
+def test_json_and_back_is_the_same_position(found: Offsets, ids: dict[str, str], begun: Offsets) -> None:
+    known = {topic: ids[topic] for topic in {key.topic for key in found} & set(ids)}
+    position = Position(found, known, {key: at for key, at in begun.items() if key in found})
     assert from_json(json.loads(json.dumps(to_json(position)))) == position
+    assert from_json(stripped(to_json(position))) == Position(found)
 
 
 def test_equal_positions_are_equal_text() -> None:
@@ -116,3 +121,15 @@ def test_limited_micro_batches_cover_everything_once(latest: Offsets, limit: int
 
 def test_ranges_leave_out_what_is_empty_or_went_back() -> None:
     assert ranges({A0: 1, A1: 5, B0: 3}, {B0: 3, A1: 9, A0: 0}) == [OffsetRange(A1, 5, 9)]
+
+
+def test_a_range_is_judged_at_both_ends_and_cut_to_what_is_there() -> None:
+    wanted = [OffsetRange(A0, 2, 9), OffsetRange(A1, 0, 5), OffsetRange(B0, 3, 4)]
+    earliest, latest = {A0: 4, A1: 0, B0: 7}, {A0: 12, A1: 3, B0: 9}
+    assert range_losses(wanted, earliest, latest) == [
+        "a-0 begins at 4, offsets from 2 on were removed",
+        "a-1 ends at 3, but was to be read up to 5",
+        "b-0 begins at 7, offsets from 3 on were removed",
+    ]
+    assert clipped(wanted, earliest, latest) == [OffsetRange(A0, 4, 9), OffsetRange(A1, 0, 3)]
+    assert range_losses(wanted, {A0: 2, A1: 0, B0: 0}, {A0: 9, A1: 5, B0: 4}) == []

@@ -12,9 +12,9 @@ import pytest
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.records.batch import Record, build_batch
 from pyspark_barnabas import reader as reader_module
-from pyspark_barnabas.client import SourceError
+from pyspark_barnabas.client import SourceError, SourceTopic
 from pyspark_barnabas.offsets import Offsets, SourcePartition
-from pyspark_barnabas.options import SourceOptions, parse_options
+from pyspark_barnabas.options import EARLIEST, SourceOptions, parse_options
 from pyspark_barnabas.reader import FETCH_BYTES_MAX, FETCH_BYTES_MIN, DataLossError, read_range
 from pyspark_barnabas.source import COLUMNS, RangePartition
 
@@ -29,6 +29,7 @@ class ScriptedClient:
         self.earliest = earliest
         self.end = end
         self.value_bytes = value_bytes
+        self.topic_id = "id"
         self.steps: list[Callable[[int], memoryview]] = []
         self.asked: list[tuple[int, int]] = []
         self.is_busy = threading.Lock()
@@ -45,7 +46,10 @@ class ScriptedClient:
 
     def list_offsets(self, wanted: dict[SourcePartition, int]) -> Offsets:
         assert not self.is_busy.locked(), "the client is used by two threads at once"
-        return dict.fromkeys(wanted, self.earliest)
+        return {key: self.earliest if spec == EARLIEST else self.end for key, spec in wanted.items()}
+
+    def topics(self, names: list[str], *, may_be_missing: bool) -> dict[str, SourceTopic]:
+        return {"t": SourceTopic(self.topic_id, (0,))}
 
     def stored(self, offset: int, bytes_max: int) -> memoryview:
         if not self.earliest <= offset <= self.end:
@@ -158,11 +162,27 @@ def test_a_log_that_became_shorter_is_loss(client: ScriptedClient) -> None:
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
 def test_a_topic_that_was_made_again_is_loss(client: ScriptedClient, code: ErrorCode) -> None:
     client.end = 9
+    client.topic_id = "of another"
     client.steps = [refusal(code)]
     with pytest.raises(DataLossError, match="is gone, or its topic was made again, before offsets 2 to 9 were read"):
         list(read(2, 9))
     client.steps = [refusal(code)]
     assert list(read(2, 9, TOLERANT)) == []
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OFFSET_OUT_OF_RANGE]
+)
+def test_a_refusal_of_what_the_cluster_says_is_there_is_no_loss(
+    client: ScriptedClient, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "REFUSAL_RETRY_S", 0)
+    client.end = 9
+    client.steps = [refusal(code)] * 5
+    assert list(read(2, 9)) == [2, 3, 4, 5, 6, 7, 8]
+    client.steps = [refusal(code)] * (reader_module.REFUSALS_MAX + 1)
+    with pytest.raises(SourceError, match=f"says {code.name}"):
+        list(read(2, 9))
 
 
 def test_any_other_refusal_fails_the_task_whatever_failondataloss_says(client: ScriptedClient) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import socket
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -12,9 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from barnabas_wire.client import metadata
 from barnabas_wire.records.batch import Record
-from pyspark_barnabas import DefaultSource, client
+from pyspark_barnabas import DefaultSource, client, source
 from pyspark_barnabas.client import SourceError
-from pyspark_barnabas.offsets import OffsetsJson
+from pyspark_barnabas.offsets import Offsets, OffsetsJson, SourcePartition, from_json
 from pyspark_barnabas.options import OptionError
 from pyspark_barnabas.reader import DataLossError
 from pyspark_barnabas.source import BatchReader, RangePartition, StreamReader
@@ -28,14 +30,14 @@ ALL = ReadAllAvailable()
 
 def batch(options: dict[str, str]) -> BatchReader:
     """The reader as the planner makes it."""
-    source = DefaultSource(options)
-    return cast(BatchReader, source.reader(source.schema()))
+    made = DefaultSource(options)
+    return cast(BatchReader, made.reader(made.schema()))
 
 
 def stream(options: dict[str, str]) -> StreamReader:
     """The same for a stream."""
-    source = DefaultSource(options)
-    return cast(StreamReader, source.streamReader(source.schema()))
+    made = DefaultSource(options)
+    return cast(StreamReader, made.streamReader(made.schema()))
 
 
 def rows(reader: BatchReader | StreamReader, partitions: list[Any]) -> list[dict]:
@@ -155,11 +157,31 @@ def test_an_unknown_topic_is_named_with_the_servers_and_the_fix(topics: Topics, 
 
 
 def test_a_wrong_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TRY_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(client, "PATIENCE_S", 0.2)
-    reader = batch({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
-    with pytest.raises(SourceError, match=r"no broker of kafka\.bootstrap\.servers=127\.0\.0\.1:1 gave its topics"):
+    monkeypatch.setattr(client, "REACH_TIMEOUT_S", 0.2)
+    reader = batch({"kafka.bootstrap.servers": "127.0.0.1:1,127.0.0.1:2", "subscribe": "t"})
+    told = r"=127\.0\.0\.1:1,127\.0\.0\.1:2 can be reached for its topics: tried 127\.0\.0\.1:1 \(Conn.*refused\), 127\.0\.0\.1:2 \("
+    with pytest.raises(SourceError, match=told):
         reader.partitions()
+
+
+def test_a_cluster_that_is_down_is_told_within_ten_seconds_though_nothing_refuses() -> None:
+    """Addresses that swallow packets: listeners that never accept, their queues full."""
+    silent = [socket.create_server(("127.0.0.1", 0), backlog=0) for _ in range(3)]
+    fillers = [socket.socket() for _ in range(3 * len(silent))]
+    for at, filler in enumerate(fillers):
+        filler.setblocking(False)
+        filler.connect_ex(silent[at % len(silent)].getsockname())
+    servers = ",".join(f"127.0.0.1:{listener.getsockname()[1]}" for listener in silent)
+    reader = stream({"kafka.bootstrap.servers": servers, "subscribe": "t"})
+    begun = time.monotonic()
+    try:
+        with pytest.raises(SourceError) as raised:
+            reader.initialOffset()
+    finally:
+        for one in (*fillers, *silent):
+            one.close()
+    assert time.monotonic() - begun < 8
+    assert all(f"{server} (timed out)" in str(raised.value) for server in servers.split(","))
 
 
 def test_a_stream_is_cut_into_micro_batches_that_miss_nothing(topics: Topics, options: Options) -> None:
@@ -267,6 +289,78 @@ def test_a_deleted_topic_is_loss_and_otherwise_ends_quietly(topics: Topics, opti
         reader.latestOffset(at, ALL)
     tolerant = stream(options(subscribe=f"{kept},{gone}", failOnDataLoss="false"))
     assert between(tolerant, at, tolerant.latestOffset(at, ALL)) == numbered(2)
+
+
+def test_a_micro_batch_that_is_planned_again_says_what_is_gone_by_then(topics: Topics, options: Options) -> None:
+    topic = topics.create(2)
+    topics.fill(topic, numbered(10), partition=0)
+    topics.fill(topic, numbered(10, 100), partition=1)
+    asked = options(subscribe=topic, startingOffsets="earliest")
+    reader = stream(asked)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    topics.delete_records(topic, before=4, partition=1)
+    with pytest.raises(DataLossError, match=rf"{topic}-1 begins at 4, offsets from 0 on were removed\. Begin with"):
+        stream(asked).partitions(start, end)
+    tolerant = stream(asked | {"failOnDataLoss": "false"})
+    assert between(tolerant, start, end) == numbered(10) + numbered(6, 104)
+
+
+def test_a_new_partition_begins_again_where_its_micro_batch_began(topics: Topics, options: Options) -> None:
+    """Where it begins is in no earlier offset: asked for anew, what is gone meanwhile would be passed over without a word."""
+    topic, other = topics.create(1), topics.create(1)
+    topics.fill(other, numbered(9))
+    topics.delete_records(other, before=3)
+    asked = options(subscribe=f"{topic},{other}", startingOffsets="earliest")
+    start = stream(options(subscribe=topic, startingOffsets="earliest")).initialOffset()
+    end = stream(asked).latestOffset(start, ALL)
+    assert between(stream(asked), start, end) == numbered(6, 3), (
+        "a topic that is new to the query begins where it begins"
+    )
+    topics.delete_records(other, before=5)
+    with pytest.raises(DataLossError, match=f"{other}-0 begins at 5, offsets from 3 on were removed"):
+        stream(asked).partitions(start, end)
+    without = {name: {key: at for key, at in parts.items() if key != "from"} for name, parts in end.items()}
+    assert between(stream(asked), start, without) == numbered(4, 5), "the form of Spark's own source does not know"
+    assert stream(asked).latestOffset(end, ALL) == end, "nothing new is no new micro-batch"
+
+
+def test_starting_offsets_that_are_gone_stop_only_a_query_that_begins_there(topics: Topics, options: Options) -> None:
+    """Spark asks for the initial offset of a query that has a checkpoint, too."""
+    topic = topics.create()
+    topics.fill(topic, numbered(10))
+    topics.delete_records(topic, before=4)
+    reader = stream(options(subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":1}}}}'))
+    initial = reader.initialOffset()
+    assert between(reader, {topic: {"0": 7}}, reader.latestOffset({topic: {"0": 7}}, ALL)) == numbered(3, 7)
+    with pytest.raises(OptionError, match=r"startingOffsets asks for 1 of .*, whose log holds offsets 4 to 10"):
+        reader.latestOffset(initial, ALL)
+
+
+def test_an_end_that_went_back_for_a_moment_is_no_loss(
+    topics: Topics, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that was just elected may answer with an end that lies before what was read already."""
+    topic = topics.create()
+    topics.fill(topic, numbered(5))
+    reader = stream(options(subscribe=topic))
+    real, asked = client.SourceClient.list_offsets, []
+
+    def lagging(self: client.SourceClient, wanted: dict[SourcePartition, int]) -> Offsets:
+        found = real(self, wanted)
+        if set(wanted.values()) == {-1}:
+            asked.append(wanted)
+            if len(asked) < 3:
+                return dict.fromkeys(found, 3)
+        return found
+
+    monkeypatch.setattr(client.SourceClient, "list_offsets", lagging)
+    at: OffsetsJson = {topic: {"0": 5}}
+    assert from_json(reader.latestOffset(at, ALL)).offsets == {SourcePartition(topic, 0): 5}
+    assert len(asked) == 3
+    monkeypatch.setattr(source, "SHRUNK_PATIENCE_S", 0.3)
+    with pytest.raises(DataLossError, match=f"{topic}-0 ends at 5, the query is at 6"):
+        reader.latestOffset({topic: {"0": 6}}, ALL)
 
 
 def test_a_checkpoint_of_sparks_kafka_source_goes_on(topics: Topics, options: Options) -> None:

@@ -162,6 +162,10 @@ class BlockingConnection:
                 return frame
 
 
+class NoBrokerReachable(ConnectionError):
+    """No address took a connection; the message lists each one that was tried, with its reason."""
+
+
 class BlockingCluster:
     """The cluster behind a bootstrap list: finds leaders, retries what may be retried until a deadline.
 
@@ -175,13 +179,18 @@ class BlockingCluster:
         *,
         client_id: str = "barnabas",
         timeout_s: float = REQUEST_TIMEOUT_S,
+        reach_timeout_s: float | None = None,
         security: ClientSecurity = PLAINTEXT,
     ) -> None:
-        """Nothing is connected before the first call. timeout_s bounds each call, retries included."""
+        """Nothing is connected before the first call. timeout_s bounds each call, retries included.
+
+        reach_timeout_s: a call that cannot connect to any broker for so long raises NoBrokerReachable (None: timeout_s).
+        """
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
         self._security = security
         self._timeout_s = timeout_s
+        self._reach_timeout_s = timeout_s if reach_timeout_s is None else reach_timeout_s
         self._view = ClusterView()
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
         self._process_id = os.getpid()
@@ -357,11 +366,14 @@ class BlockingCluster:
 
     def _retry(self, attempt: Callable[[RetrySchedule], Answer], *, topics: Iterable[str] = ()) -> Answer:
         self._leave_parent()
-        schedule = RetrySchedule(now_s=time.monotonic(), timeout_s=self._timeout_s)
+        begun_s = time.monotonic()
+        schedule = RetrySchedule(now_s=begun_s, timeout_s=self._timeout_s)
         while True:
             try:
                 return attempt(schedule)
             except (KafkaError, OSError) as error:
+                if isinstance(error, NoBrokerReachable) and time.monotonic() - begun_s >= self._reach_timeout_s:
+                    raise
                 if not isinstance(error, KafkaError) or error.code in STALE_LEADER_CODES:
                     self._view = self._view.without(topics)
                 time.sleep(schedule.next_delay_s(error, time.monotonic()))
@@ -392,20 +404,23 @@ class BlockingCluster:
     def _any_connection(self, schedule: RetrySchedule) -> BlockingConnection:
         for connection in self._connections.values():
             return connection
-        addresses = [(broker.host, broker.port) for broker in self._view.brokers.values()]
-        failure: OSError | None = None
-        for host, port in dict.fromkeys([*addresses, *self._bootstrap]):
+        known = [(broker.host, broker.port) for broker in self._view.brokers.values()]
+        addresses = list(dict.fromkeys([*known, *self._bootstrap]))
+        failures = []
+        for host, port in addresses:
             try:
-                return self._open(host, port, schedule)
+                return self._open(host, port, schedule, timeout_s=self._reach_timeout_s / len(addresses))
             except OSError as error:
-                failure = error
-        raise failure if failure is not None else ConnectionError("no broker to connect to")
+                failures.append(f"{host}:{port} ({error.strerror or str(error) or type(error).__name__})")
+        raise NoBrokerReachable(f"tried {', '.join(failures)}")
 
     def _connect(self, broker: Broker, schedule: RetrySchedule) -> BlockingConnection:
         return self._connections.get((broker.host, broker.port)) or self._open(broker.host, broker.port, schedule)
 
-    def _open(self, host: str, port: int, schedule: RetrySchedule) -> BlockingConnection:
-        timeout_s = min(schedule.remaining_s(time.monotonic()), CONNECT_TIMEOUT_S)
+    def _open(
+        self, host: str, port: int, schedule: RetrySchedule, *, timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> BlockingConnection:
+        timeout_s = min(schedule.remaining_s(time.monotonic()), CONNECT_TIMEOUT_S, timeout_s)
         connection = BlockingConnection(
             host, port, client_id=self._client_id, timeout_s=timeout_s, security=self._security
         )
