@@ -49,15 +49,20 @@ class FakeProducers:
     def __init__(self) -> None:
         self.open: set[int] = set()
         self.is_void = False
+        self.guards: dict[int, object] = {}
 
     def needs_verification(self, producer_id: int, epoch: int) -> bool:
         return producer_id not in self.open
 
     def begin_verification(self, producer_id: int, epoch: int) -> object:
-        return object()
+        return self.guards.setdefault(producer_id, object())
 
     def confirm(self, producer_id: int, guard: object) -> bool:
-        return not self.is_void
+        return not self.is_void and self.guards.get(producer_id) is guard
+
+    def mark(self, producer_id: int) -> None:
+        """A marker comes."""
+        self.guards.pop(producer_id, None)
 
 
 class FakeReplicas:
@@ -244,7 +249,42 @@ def test_a_fast_producer_waits_a_little_for_the_end_of_its_last_transaction() ->
     run(main)
 
 
-def test_a_marker_that_came_meanwhile_keeps_the_batch_out() -> None:
+def test_a_fast_producer_is_not_refused_for_the_marker_of_its_last_transaction() -> None:
+    async def main(bench: Bench) -> None:
+        left = [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS]
+
+        def answer(key: TopicPartition) -> int:
+            if not left:
+                return ErrorCode.NONE
+            bench.replicas.producers[KEY].mark(
+                7
+            )  # it comes after the question, and before the last transaction is over
+            return left.pop()
+
+        bench.brokers.code = answer
+        assert await bench.produce(entry()) == [ErrorCode.NONE]
+        assert len(bench.replicas.appended) == 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_the_coordinator_is_asked_again_after_a_marker_that_came_with_its_answer(version: WriteVersion) -> None:
+    async def main(bench: Bench) -> None:
+        def answer(key: TopicPartition) -> int:
+            if len(bench.brokers.requests) == 1:
+                bench.replicas.producers[KEY].mark(7)
+            return ErrorCode.NONE
+
+        bench.brokers.code = answer
+        assert await bench.produce(entry(), entry(OTHER), version=version) == [ErrorCode.NONE, ErrorCode.NONE]
+        asked = [[len(topic.partitions) for topic in each.transactions[0].topics] for _, each in bench.brokers.requests]
+        assert asked == [[2], [1]], "only of the partition that the marker came to"
+
+    run(main)
+
+
+def test_no_batch_gets_in_while_markers_come() -> None:
     async def main(bench: Bench) -> None:
         bench.replicas.producers[KEY].is_void = True
         assert await bench.produce(entry()) == [ErrorCode.INVALID_TXN_STATE]

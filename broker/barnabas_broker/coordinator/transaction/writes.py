@@ -143,28 +143,7 @@ class TransactionalWrites:
             del self._waiting[producer_id]
 
     async def _verify_and_append(self, request: _Waiting) -> None:
-        unverified = {
-            TopicPartition(topic, number): entry
-            for entry in request.entries
-            if self._is_unverified(entry, request.version)
-            for topic, number, _ in (entry,)
-        }
-        refused: dict[TopicPartition, KafkaError] = {}
-        if unverified:
-            producer = _producer_of(next(iter(unverified.values())))
-            assert producer is not None, "only a batch of a producer is unverified"
-            guards = {
-                key: self._replicas.leader_partition(key).log.producers.begin_verification(*producer)
-                for key in unverified
-            }
-            codes = await self._ask(
-                request.transactional_id, producer, frozenset(unverified), is_add=request.version.adds_partitions
-            )
-            for key, code in codes.items():
-                if code != ErrorCode.NONE:
-                    refused[key] = _refusal(ErrorCode(code), request.version)
-                elif not self._confirm(key, producer, guards[key]):
-                    refused[key] = _refusal(ErrorCode.INVALID_TXN_STATE, request.version)
+        refused = await self._verify(request)
         admitted = [entry for entry in request.entries if TopicPartition(*entry[:2]) not in refused]
 
         def respond(outcomes: list[AppendOutcome]) -> None:
@@ -185,10 +164,56 @@ class TransactionalWrites:
             admitted, required_acks=request.required_acks, timeout_ms=request.timeout_ms, respond=respond
         )
 
+    async def _verify(self, request: _Waiting) -> dict[TopicPartition, KafkaError]:
+        """Ask until each partition is known to be in the transaction, or refused; those that are refused.
+
+        While the last transaction is being ended the next cannot begin: a producer that is so fast waits here, and a little. Its
+        last transaction's marker comes meanwhile and makes the guard void, so each question has guards of its own.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._config.add_partitions_retry_backoff_max_ms / 1000
+        refused: dict[TopicPartition, KafkaError] = {}
+        confirmed: set[TopicPartition] = set()
+        """Asked of no more; should a marker come yet, the log refuses the batch."""
+        while True:
+            unverified: dict[TopicPartition, Producer] = {}
+            for entry in request.entries:
+                key, producer = TopicPartition(*entry[:2]), _producer_of(entry)
+                if producer is None or key in refused or key in confirmed:
+                    continue
+                if self._is_unverified(entry, request.version):
+                    unverified[key] = producer
+            if not unverified:
+                return refused
+            producer = next(iter(unverified.values()))
+            guards = {
+                key: self._replicas.leader_partition(key).log.producers.begin_verification(*producer)
+                for key in unverified
+            }
+            is_add = request.version.adds_partitions
+            codes = await self._verification.ask(
+                request.transactional_id, producer, frozenset(unverified), is_add=is_add
+            )
+            is_last = loop.time() >= until
+            waits = False
+            for key, code in codes.items():
+                if code == ErrorCode.NONE:
+                    if self._confirm(key, producer, guards[key]):
+                        confirmed.add(key)
+                        continue
+                    code, is_passing = ErrorCode.INVALID_TXN_STATE, True
+                else:
+                    is_passing = is_add and code == ErrorCode.CONCURRENT_TRANSACTIONS
+                    waits = waits or is_passing
+                if is_last or not is_passing:
+                    refused[key] = _refusal(ErrorCode(code), request.version)
+            if waits and not is_last:
+                await asyncio.sleep(self._config.add_partitions_retry_backoff_ms / 1000)
+
     async def _ask(
         self, transactional_id: str, producer: Producer, partitions: frozenset[TopicPartition], *, is_add: bool
     ) -> Codes:
-        """While the last transaction is being ended the next cannot begin: a producer that is so fast waits here, and a little."""
+        """Ask of partitions that have no guard here, and wait as `_verify` does."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._config.add_partitions_retry_backoff_max_ms / 1000
         while True:
