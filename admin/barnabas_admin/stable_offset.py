@@ -7,6 +7,7 @@ Read next:  hanging_transactions.py; commands/explain.py.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,8 +22,8 @@ SHOWN_MAX = 5
 """Open transactions of a partition that are named: the first of them is what readers wait for."""
 
 
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-"""Of a transactional id whose transaction its coordinator will end."""
+OPEN_STATES = ("Ongoing", "Prepared", "PrepareCommit", "PrepareAbort")
+"""Of a transactional id whose transaction its coordinator will end, or somebody who is known decides on."""
 
 
 class Owner(NamedTuple):
@@ -72,7 +73,16 @@ def describe(
                 ("see whether it hangs, then end it", f"barnabas txn find-hanging; barnabas txn abort {place}")
             )
         else:
-            steps.append(("see what its transaction waits for", f"barnabas txn describe {owner.transactional_id}"))
+            steps.append(
+                ("see what its transaction waits for", f"barnabas txn describe {shlex.quote(owner.transactional_id)}")
+            )
+            if owner.state == "Prepared":  # no time-out ends it
+                steps.append(
+                    (
+                        "if whoever decides on it (a Spark driver) will never run again, end it: its records are lost",
+                        f"barnabas txn abort {shlex.quote(owner.transactional_id)}",
+                    )
+                )
     if len(found) > SHOWN_MAX:
         facts.append(f"{len(found) - SHOWN_MAX} more are open")
     return StableOffset(facts, steps)

@@ -22,6 +22,7 @@ from barnabas_wire.kafka.messages.add_offsets_to_txn import AddOffsetsToTxnReque
 from barnabas_wire.kafka.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 from barnabas_wire.kafka.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from barnabas_wire.kafka.messages.prepare_txn import PrepareTxnRequest
 from barnabas_wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -169,6 +170,46 @@ def test_what_hangs_is_found_and_ended_and_what_is_open_stays(cluster: LocalClus
     while with_client(cluster, look) != (2, 2):
         assert time.monotonic() < deadline, with_client(cluster, look)
     assert run("txn", "describe", "honest")["state"] in ("CompleteAbort", "Empty")
+
+
+def test_what_is_prepared_does_not_hang_and_is_ended_by_name(cluster: LocalCluster, run: Callable[..., Any]) -> None:
+    partition = TopicPartition("prepared", 0)
+    run("topic", "create", partition.topic, "--partitions", "1")
+
+    async def prepare(client: ClusterClient) -> None:
+        producer = await init(client, "two phases")
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id="two phases",
+            v3_and_below_producer_id=producer[0],
+            v3_and_below_producer_epoch=producer[1],
+            v3_and_below_topics=[AddPartitionsToTxnTopic(partition.topic, [0])],
+        )
+        await _call_in(client, "two phases", asked, version=3)
+        await write(client, partition, producer)
+        request = PrepareTxnRequest(transactional_id="two phases", producer_id=producer[0], producer_epoch=producer[1])
+        for _ in range(2):
+            assert not (await client.call_coordinator("two phases", request, key_type=TXN)).error_code
+        request.producer_epoch += 1
+        refused = await client.call_coordinator("two phases", request, key_type=TXN)
+        assert refused.error_code == ErrorCode.PRODUCER_FENCED and refused.error_message
+        taking = InitProducerIdRequest(transactional_id="two phases", transaction_timeout_ms=1000)
+        taken = await client.call_coordinator("two phases", taking, key_type=TXN)
+        assert taken.error_code == ErrorCode.INVALID_TXN_STATE
+
+    with_client(cluster, prepare)
+    assert run("txn", "describe", "two phases")["state"] == "Prepared"
+    assert [each["transactional_id"] for each in run("txn", "list", "--state", "Prepared")["transactions"]] == [
+        "two phases"
+    ]
+    assert run("txn", "find-hanging", "--topic", partition.topic)["hanging"] == []
+    why = run("explain", "partition", partition.topic, "0")
+    assert "of 'two phases', which is Prepared" in "\n".join(why["facts"])
+    assert why["next"][-1]["command"] == "barnabas txn abort 'two phases'"
+    run("txn", "abort", "two phases", "--yes")
+    deadline = time.monotonic() + 10
+    while with_client(cluster, lambda client: last_stable(client, partition)) != 2:
+        assert time.monotonic() < deadline
+    assert run("txn", "describe", "two phases")["state"] in ("CompleteAbort", "Empty")
 
 
 @pytest.mark.parametrize(

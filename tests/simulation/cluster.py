@@ -90,6 +90,7 @@ class Figures:
     transactions: int = 0
     """That were committed."""
     zombies_fenced: int = 0
+    prepared_transactions: int = 0
     hashes_compared: int = 0
     acknowledged: int = 0
     elections: int = 0
@@ -120,10 +121,12 @@ class Cluster:
         outcomes_only: bool = False,
         fault_list: FaultList | None = None,
         transacts: bool = False,
+        prepares: bool = True,
     ) -> None:
-        """transacts: with transactions, whatever the seed says."""
+        """transacts: with transactions, whatever the seed says. prepares: some of them in two phases; False for seeds from before."""
         self.seed = seed
         self._transacts = transacts
+        self.prepares = prepares
         self.fault_list = fault_list or FaultList(only_count=True)
         self.random = Random(seed)
         self.rot = Random(seed ^ ROT_SEED)

@@ -168,6 +168,41 @@ def _new_owner_has_the_epoch_of_the_former(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rules, "initialize", initialize)
 
 
+def _prepared_transactions_time_out(patch: pytest.MonkeyPatch) -> None:
+    original = rules.fence
+    patch.setattr(
+        rules.TransactionState,
+        "is_timed_out",
+        lambda self, *, now_ms: self.status in rules.OPEN and self.start_ms + self.timeout_ms < now_ms,
+    )
+    patch.setattr(
+        rules, "fence", lambda state, **rest: original(replace(state, status=TransactionStatus.ONGOING), **rest)
+    )
+
+
+def _new_owner_takes_what_is_prepared(patch: pytest.MonkeyPatch) -> None:
+    original = rules.initialize
+
+    def initialize(state: Any, **rest: Any) -> Any:
+        if state is not None and state.status is TransactionStatus.PREPARED:
+            state = replace(state, status=TransactionStatus.ONGOING)
+        return original(state, **rest)
+
+    patch.setattr(rules, "initialize", initialize)
+
+
+def _new_coordinator_forgets_that_one_is_prepared(patch: pytest.MonkeyPatch) -> None:
+    original = TransactionShard.on_loaded
+
+    def on_loaded(self: TransactionShard, *, now_ms: int) -> Any:
+        for name, state in self.states.items():
+            if state.status is TransactionStatus.PREPARED:
+                self.states[name] = replace(state, status=TransactionStatus.ONGOING)
+        return original(self, now_ms=now_ms)
+
+    patch.setattr(TransactionShard, "on_loaded", on_loaded)
+
+
 def _former_owners_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rules, "_of", lambda state, producer: state)
 
@@ -301,6 +336,9 @@ TRANSACTION_BUGS: tuple[tuple[str, Plant], ...] = (
     ("txn: a new owner leaves the open transaction", _new_owner_leaves_the_open_transaction),
     ("txn: a new owner has the former's epoch", _new_owner_has_the_epoch_of_the_former),
     ("txn: former owners are not fenced", _former_owners_are_not_fenced),
+    ("txn: prepared transactions time out", _prepared_transactions_time_out),
+    ("txn: a new owner takes what is prepared", _new_owner_takes_what_is_prepared),
+    ("txn: a new coordinator forgets one is prepared", _new_coordinator_forgets_that_one_is_prepared),
     ("txn: verification is skipped", _verification_is_skipped),
     ("txn: another epoch's batch counts as verified", _open_transaction_of_another_epoch_counts_as_verified),
     ("txn: the LSO passes open transactions", _stable_offset_passes_open_transactions),

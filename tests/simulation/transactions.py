@@ -7,7 +7,8 @@ Read next:  tests/checker/transaction_model.py, which judges; broker/barnabas_br
 
 A copier reads the numbers from where its group stands, writes one value for each, and commits values and offsets together. Nobody
 writes the numbers: the offset is the number. So a lost or doubled commit of offsets shows as a number that is copied never or twice.
-Now and then a copier is taken for dead: another takes its transactional id while it goes on, as a zombie.
+Now and then a copier is taken for dead: another takes its transactional id while it goes on, as a zombie. Some transactions are prepared
+first, as those of Spark's sink, and wait for their decision longer than their time-out.
 
 Clients speak transaction.version 2 alone: under version 1 a late copy of a request may end the next transaction (see the model), and
 this network makes such copies.
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.nodes import SimulatedNode
 
+TAKEN_SHARE = 0.5
+"""Of the prepared ones, how many another producer tries to take the transactional id from."""
 OUTPUT_TOPIC = "copied"
 OUTPUTS = 2
 """Partitions that copiers write to."""
@@ -62,6 +65,8 @@ GROUP = "copiers"
 TRIES_MAX = 60
 """A copier that is refused so often in a row begins anew, under a new epoch."""
 COMMIT_SHARE = 0.8
+PREPARE_SHARE = 0.3
+"""Of the transactions: prepared first, and decided on some time later, perhaps beyond their time-out."""
 ZOMBIE_SHARE = 0.1
 """Of the transactions, after how many another takes the transactional id while the former owner goes on."""
 TIMEOUT_MS = 2_000
@@ -269,6 +274,8 @@ class Copier(_Caller):
             sequences[partition] += 1
         await self._commit_offsets(producer, attempt.end)
         is_commit = random.random() < COMMIT_SHARE
+        if self._cluster.prepares and random.random() < PREPARE_SHARE:
+            return await self._end_in_two_phases(producer, attempt, first, is_commit=is_commit)
         attempt.ended_at = loop.time()
         if is_commit:
             attempt.outcome = Outcome.UNKNOWN
@@ -283,6 +290,67 @@ class Copier(_Caller):
             attempt.outcome = Outcome.COMMITTED
             self._cluster.figures.transactions += 1
         return goes_on, attempt.end if is_commit else first
+
+    async def _end_in_two_phases(
+        self, producer: Producer, attempt: Attempt, first: int, *, is_commit: bool
+    ) -> tuple[Producer, int]:
+        """Prepare, wait, decide: what is prepared ends in no other way, however long that takes and whoever asks. Raises Refused."""
+        loop = self._cluster.loop
+        key = TopicPartition(TRANSACTION_TOPIC, 0)
+
+        async def prepare(node: SimulatedNode) -> bool:
+            await node.transactions.prepare(self.name, producer)
+            return True
+
+        try:
+            await self._insist("PrepareTxn", key, prepare)
+        except Refused:
+            # Whether it is prepared is not known, and nobody else would ever end it.
+            await self._decide(producer, is_commit=False, is_prepared=False)
+            raise
+        await asyncio.sleep(
+            self._cluster.random.random() ** 3 * 2 * TIMEOUT_MS / 1000
+        )  # one in five beyond its time-out
+        if self._cluster.random.random() < TAKEN_SHARE:
+            taken = await self._asked(
+                "InitProducerId",
+                key,
+                lambda node: node.transactions.initialize(self.name, timeout_ms=TIMEOUT_MS, expected=None),
+            )
+            if isinstance(taken, Producer):
+                raise LawBroken(
+                    "what is prepared keeps its transactional id", f"{self.name} {producer}: {taken} took it"
+                )
+        attempt.ended_at = loop.time()
+        if is_commit:
+            attempt.outcome = Outcome.UNKNOWN
+        goes_on = await self._decide(producer, is_commit=is_commit, is_prepared=True)
+        assert goes_on is not None
+        self._cluster.figures.prepared_transactions += 1
+        if is_commit:
+            attempt.outcome = Outcome.COMMITTED
+            self._cluster.figures.transactions += 1
+        return goes_on, attempt.end if is_commit else first
+
+    async def _decide(self, producer: Producer, *, is_commit: bool, is_prepared: bool) -> Producer | None:
+        """EndTxn until it is answered; None where it was not prepared, and another has ended it."""
+        while True:
+            answer = await self._asked(
+                "EndTxn",
+                TopicPartition(TRANSACTION_TOPIC, 0),
+                lambda node: node.transactions.end(
+                    self.name, producer, is_commit=is_commit, client_version=EPOCH_PER_TRANSACTION
+                ),
+            )
+            if isinstance(answer, Producer):
+                return answer
+            if isinstance(answer, KafkaError) and not answer.is_retriable:
+                if is_prepared:
+                    raise LawBroken(
+                        "what is prepared ends by its decision alone", f"{self.name} {producer}: {answer!r}"
+                    )
+                return None
+            await asyncio.sleep(RETRY_S * (0.5 + self._cluster.random.random()) * 2)
 
     async def _write_value(self, producer: Producer, partition: int, number: int, value: int, *, sequence: int) -> None:
         """One value, until it is acknowledged. Raises Refused."""

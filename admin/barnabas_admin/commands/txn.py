@@ -23,6 +23,8 @@ TRANSACTION_KEY_TYPE = 1
 TIMEOUT_MAX_MINUTES = 15.0
 """transaction.max.timeout.ms of a broker that does not set it."""
 RETRY_S = 0.1
+PREPARED = "Prepared"
+"""State of a transaction that is written whole and waits for its decision."""
 
 
 @click.command("list")
@@ -51,7 +53,7 @@ def list_transactions(invocation: Invocation, states: tuple[str, ...], open_for:
                 raise AdminError(
                     f"there is no state {', '.join(answer.unknown_state_filters)}",
                     code=ErrorCode.INVALID_REQUEST,
-                    hint="Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit and CompleteAbort are those that there are",
+                    hint="Empty, Ongoing, Prepared, PrepareCommit, PrepareAbort, CompleteCommit and CompleteAbort are those that there are",
                 )
             found += [
                 {
@@ -214,7 +216,11 @@ def abort(
             hint="barnabas txn abort ID, or barnabas txn abort -t TOPIC -p N --start-offset OFFSET as find-hanging shows them",
         )
     if transactional_id is not None:
-        confirm(f"fence the producer of {transactional_id} and abort its transaction", typed=transactional_id, yes=yes)
+        confirm(
+            f"fence the producer of {transactional_id} and abort its transaction, a prepared one too",
+            typed=transactional_id,
+            yes=yes,
+        )
         _take_over(invocation, transactional_id)
         done = {"transactional_id": transactional_id, "is_aborted": True}
     else:
@@ -230,11 +236,15 @@ def abort(
 
 
 def _take_over(invocation: Invocation, transactional_id: str) -> None:
-    """As a new producer of the id would: the coordinator fences the one that there is, and aborts what it has open."""
+    """As a new producer of the id would: the coordinator fences the one that there is, and aborts what it has open.
+
+    A prepared transaction keeps its id from new producers, and ends by an end with its own epoch.
+    """
     from barnabas_admin.kafka import run_with_cluster
     from barnabas_wire.client.cluster import ClusterClient
     from barnabas_wire.client.metadata import known_code
     from barnabas_wire.kafka.messages.describe_transactions import DescribeTransactionsRequest
+    from barnabas_wire.kafka.messages.end_txn import EndTxnRequest
     from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest
 
     async def work(client: ClusterClient) -> None:
@@ -246,9 +256,22 @@ def _take_over(invocation: Invocation, transactional_id: str) -> None:
                 code=known_code(answer.transaction_states[0].error_code),
                 hint="`barnabas txn list` shows those that there are",
             )
+        found = answer.transaction_states[0]
+        if found.transaction_state == PREPARED:
+            end = EndTxnRequest(
+                transactional_id=transactional_id,
+                producer_id=found.producer_id,
+                producer_epoch=found.producer_epoch,
+                committed=False,
+            )
+            ended = await client.call_coordinator(transactional_id, end, key_type=TRANSACTION_KEY_TYPE)
+            if ended.error_code:
+                raise KafkaError.of(
+                    known_code(ended.error_code), f"aborting the prepared transaction of {transactional_id}"
+                )
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
-            transaction_timeout_ms=answer.transaction_states[0].transaction_timeout_ms,
+            transaction_timeout_ms=found.transaction_timeout_ms,
         )
         deadline_s = time.monotonic() + invocation.timeout_s
         while True:

@@ -1,7 +1,7 @@
 """ApiVersions v0-4: what this broker serves, and the finalized features of the cluster.
 
 May touch:  the registry's table, the metadata image.    Must not touch: everything else.
-Invariants: the answer is the table itself; the response header is v0 in every version (KIP-511).
+Invariants: the answer is the table itself but for what waits for a feature level; the response header is v0 in every version (KIP-511).
 Read next:  registry.py.
 
 Behaviour: a version above ours is answered with error UNSUPPORTED_VERSION in the v0 layout and the range of ApiVersions
@@ -15,7 +15,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.kafka_levels import to_kafka
 from barnabas_broker.api.registry import APIS, Api, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_quorum.image.features import SUPPORTED_FEATURES
+from barnabas_quorum.image.features import SUPPORTED_FEATURES, FeaturesImage
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import (
@@ -35,7 +35,7 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
     """The table of this broker and the features of the cluster."""
     image = services.metadata.image
     return ApiVersionsResponse(
-        api_keys=[_range(api) for _, api in sorted(APIS.items())],
+        api_keys=[_range(api) for key, api in sorted(APIS.items()) if _is_offered(key, image.features)],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=to_kafka(name, lowest), max_version=to_kafka(name, highest))
             for name, lowest, highest in SUPPORTED_FEATURES
@@ -52,6 +52,11 @@ def api_versions(services: BrokerServices, context: RequestContext, request: Api
 def unsupported_version() -> ApiVersionsResponse:
     """The answer, in v0 layout, to an ApiVersions version that we do not know."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(APIS[ApiKey.API_VERSIONS])])
+
+
+def _is_offered(key: int, features: FeaturesImage) -> bool:
+    """Our own API is offered once its answer is not UNSUPPORTED_VERSION in any case."""
+    return key != ApiKey.PREPARE_TXN or features.has_prepared_transactions
 
 
 def _range(api: Api) -> ApiVersion:

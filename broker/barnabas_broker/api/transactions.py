@@ -1,4 +1,5 @@
-"""AddPartitionsToTxn v0-5, AddOffsetsToTxn v0-4, EndTxn v0-5, TxnOffsetCommit v0-5, DescribeTransactions v0, ListTransactions v0-1.
+"""AddPartitionsToTxn v0-5, AddOffsetsToTxn v0-4, EndTxn v0-5, TxnOffsetCommit v0-5, DescribeTransactions v0, ListTransactions v0-1,
+PrepareTxn v0 (our own).
 
 May touch:  the transaction coordinator, the group coordinator, the image (which topics exist).    Must not touch: their state, logs.
 Invariants: every topic and partition of a request is answered once, in its order; an answer to EndTxn leaves once the end is decided
@@ -48,6 +49,7 @@ from barnabas_wire.kafka.messages.describe_transactions import TransactionState 
 from barnabas_wire.kafka.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas_wire.kafka.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from barnabas_wire.kafka.messages.list_transactions import TransactionState as ListedTransaction
+from barnabas_wire.kafka.messages.prepare_txn import PrepareTxnRequest, PrepareTxnResponse
 from barnabas_wire.kafka.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -215,6 +217,18 @@ async def end_txn(services: BrokerServices, context: RequestContext, request: En
     except KafkaError as error:
         return EndTxnResponse(error_code=_for_old_clients(error.code, context.api_version))
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
+
+
+# ---- PrepareTxn ------------------------------------------------------------------------------------------------------
+
+
+@handles(ApiKey.PREPARE_TXN, versions=(0, 0))
+async def prepare_txn(
+    services: BrokerServices, context: RequestContext, request: PrepareTxnRequest
+) -> PrepareTxnResponse:
+    """A transaction that waits for its decision from now on."""
+    await services.transactions.prepare(request.transactional_id, Producer(request.producer_id, request.producer_epoch))
+    return PrepareTxnResponse()
 
 
 # ---- TxnOffsetCommit -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from barnabas_broker.coordinator.transaction.state import TransactionStatus
+from barnabas_broker.coordinator.transaction.state import OPEN, TransactionStatus
 from barnabas_broker.metrics.families import copied, counter, gauge
 from barnabas_broker.metrics.sources import NodeSources
 
@@ -36,7 +36,7 @@ def transaction_families(sources: NodeSources) -> Iterator[Metric]:
         [({"state": status.title}, counts[status]) for status in TransactionStatus],
     )
     now_ms = sources.clock_ms()
-    began_ms = min((state.start_ms for state in states if state.status is TransactionStatus.ONGOING), default=now_ms)
+    began_ms = min((state.start_ms for state in states if state.status in OPEN), default=now_ms)
     yield gauge(
         "transaction_oldest_open_seconds",
         "How long the oldest open transaction of this coordinator has been open.",

@@ -30,6 +30,7 @@ from barnabas_quorum.image.features import (
     METADATA_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
+    TWO_PHASE_VERSION,
 )
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.records import ConfigRecord, ConfigResourceType, FeatureLevelRecord, FeatureRange, Record
@@ -214,6 +215,11 @@ def _check_downgrade(name: str, level: int) -> None:
     elif name == TRANSACTION_VERSION and level == 0:
         reason = (
             "logs may contain transactions, which nodes of level 0 would show to every reader; go back to 1 at most"
+        )
+    elif name == TWO_PHASE_VERSION:
+        reason = (
+            "__transaction_state may contain prepared transactions, which nodes of level 0 cannot read: they would not "
+            "coordinate any transaction of that partition"
         )
     if reason is not None:
         raise KafkaError.of(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go back to {level}: {reason}")

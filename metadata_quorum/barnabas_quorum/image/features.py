@@ -37,8 +37,11 @@ TRANSACTION_VERSION = "transaction.version"
 transaction with an epoch of its own, and add partitions by writing to them (KIP-890)."""
 TRANSACTION_VERSION_LATEST = 2
 GROUP_VERSION = "group.version"
+TWO_PHASE_VERSION = "barnabas.two.phase.version"
+"""1: a transaction may be prepared, which __transaction_state then says with a status that nodes of level 0 do not know."""
 
 SUPPORTED_FEATURES: tuple[FeatureRange, ...] = (
+    FeatureRange(TWO_PHASE_VERSION, 0, 1),
     FeatureRange(ELR_VERSION, 0, 1),
     FeatureRange(GROUP_VERSION, 0, 0),
     FeatureRange(KRAFT_VERSION, 0, 1),
@@ -53,6 +56,7 @@ BOOTSTRAP_LEVELS: Mapping[str, int] = {
     KRAFT_VERSION: 1,
     ELR_VERSION: 1,
     TRANSACTION_VERSION: TRANSACTION_VERSION_LATEST,
+    TWO_PHASE_VERSION: 1,
 }
 """What a new cluster begins with: as Kafka, the latest of everything; format has written voter sets of kraft.version 1."""
 
@@ -97,6 +101,11 @@ class FeaturesImage:
     def is_elr_enabled(self) -> bool:
         """Whether partitions keep eligible leader replicas."""
         return self.levels.get(ELR_VERSION, 0) >= 1
+
+    @property
+    def has_prepared_transactions(self) -> bool:
+        """Whether every node knows the state of a prepared transaction."""
+        return self.levels.get(TWO_PHASE_VERSION, 0) >= 1
 
     def to_records(self) -> Iterator[Record]:
         """Records that replay to this image, canonical order."""

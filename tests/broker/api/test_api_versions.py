@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 from barnabas_broker.api import registry
+from barnabas_broker.metadata.cache import MetadataCache
+from barnabas_quorum.image.features import TWO_PHASE_VERSION, FeaturesImage
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -83,12 +86,26 @@ async def test_every_version_is_answered_with_the_whole_table() -> None:
         for version in range(5):
             answer = await client.call(ApiVersionsRequest(), version)
             ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
-            assert ranges == {key: (api.min_version, api.max_version) for key, api in registry.APIS.items()}
+            assert ranges == {
+                key: (api.min_version, api.max_version)
+                for key, api in registry.APIS.items()
+                if key != ApiKey.PREPARE_TXN
+            }
             assert answer.error_code == 0
             if version >= 3:
                 assert answer.finalized_features_epoch == 10
                 lowest = [feature.min_version for feature in answer.supported_features]
                 assert all(lowest) if version == 3 else not all(lowest)  # KAFKA-17011
+
+
+async def test_prepare_txn_is_offered_from_its_feature_level_on() -> None:
+    services = make_services()
+    for levels in ({}, {TWO_PHASE_VERSION: 1}):
+        image = replace(services.metadata.image, features=FeaturesImage(levels=levels))
+        async with running_server(make_services(metadata=MetadataCache(image))) as server:
+            client = await RawClient.connect(server)
+            answer = await client.call(ApiVersionsRequest(), 4)
+            assert (ApiKey.PREPARE_TXN in {entry.api_key for entry in answer.api_keys}) is bool(levels)
 
 
 async def test_a_version_of_the_future_is_answered_in_version_0_with_error_35_and_the_range_to_retry_in() -> None:

@@ -75,7 +75,7 @@ def test_a_value_cut_at_any_byte_is_corrupt(value: bytes) -> None:
 
 
 def test_a_status_or_a_version_that_is_not_known_is_corrupt() -> None:
-    for broken in (PLAIN[:16] + b"\x08" + PLAIN[17:], b"\0\2" + FLEXIBLE[2:]):
+    for broken in (PLAIN[:16] + b"\x09" + PLAIN[17:], b"\0\2" + FLEXIBLE[2:]):
         with pytest.raises(CorruptRecord):
             decode(KEY, broken)
 

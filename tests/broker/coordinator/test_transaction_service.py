@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from barnabas_broker.coordinator.runtime import ShardState
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.coordinator.transaction.service import TRANSACTION_TOPIC, TransactionCoordinator
 from barnabas_broker.coordinator.transaction.state import Producer, TransactionStatus
+from barnabas_quorum.image.features import TRANSACTION_VERSION, TWO_PHASE_VERSION, FeaturesImage
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, TopicPartition
@@ -78,6 +80,11 @@ class FakeBrokers:
                 topics.append(WritableTxnMarkerTopicResult(topic.name, partitions))
             results.append(WritableTxnMarkerResult(marker.producer_id, topics))
         return WriteTxnMarkersResponse(results)
+
+
+TWO_PHASE = replace(
+    make_image(topics=TOPICS), features=FeaturesImage(levels={TRANSACTION_VERSION: 2, TWO_PHASE_VERSION: 1})
+)
 
 
 class FakeProducerIds:
@@ -348,6 +355,47 @@ def test_an_end_that_was_lost_with_its_coordinator_never_was() -> None:
             assert after.status() is TransactionStatus.ONGOING
             assert after.brokers.requests == []
             assert await after.commit(producer) == Producer(100, 1)
+
+    run(main)
+
+
+def test_a_prepared_transaction_waits_for_its_decision_whatever_becomes_of_producers_and_coordinators() -> None:
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log, image=TWO_PHASE) as it:
+            await it.lead()
+            producer = await it.init(timeout_ms=5_000)
+            await it.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
+            for _ in range(2):
+                await it.coordinator.prepare("id", producer)
+            assert it.status() is TransactionStatus.PREPARED
+        async with bench(log.successor(), image=TWO_PHASE) as after:
+            await after.lead(epoch=2)
+            await asyncio.sleep(30)  # its time-out is 5 s
+            assert after.status() is TransactionStatus.PREPARED
+            assert after.coordinator.describe("id").partitions == {ONE}
+            with pytest.raises(KafkaError, match=r"prepared and waits for its decision; use another") as refused:
+                await after.init()
+            assert refused.value.code is ErrorCode.INVALID_TXN_STATE
+            assert not refused.value.is_retriable
+            assert await after.commit(producer) == Producer(100, 1)
+            await after.until(TransactionStatus.COMPLETE_COMMIT)
+            assert after.brokers.written == [(1, ONE, Producer(100, 1), True, 2)]
+            assert await after.commit(producer) == Producer(100, 1), "whoever decides may ask again"
+            assert await after.init() == Producer(100, 2)
+
+    run(main)
+
+
+def test_nothing_is_prepared_below_its_feature_level() -> None:
+    async def main() -> None:
+        async with bench() as it:
+            await it.lead()
+            producer = await it.begin(ONE)
+            with pytest.raises(KafkaError, match=r"features upgrade --feature barnabas.two.phase.version=1") as refused:
+                await it.coordinator.prepare("id", producer)
+            assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+            assert it.status() is TransactionStatus.ONGOING
 
     run(main)
 

@@ -70,15 +70,17 @@ def test_every_status_says_what_it_may_follow_as_kafka_does() -> None:
     assert {status: set(before) for status, before in LEGAL.items()} == {
         S.EMPTY: rest,
         S.ONGOING: rest | {S.ONGOING},
-        S.PREPARE_COMMIT: {S.ONGOING},
-        S.PREPARE_ABORT: rest | {S.ONGOING, S.PREPARE_EPOCH_FENCE},
+        S.PREPARE_COMMIT: {S.ONGOING, S.PREPARED},
+        S.PREPARE_ABORT: rest | {S.ONGOING, S.PREPARED, S.PREPARE_EPOCH_FENCE},
         S.COMPLETE_COMMIT: {S.PREPARE_COMMIT},
         S.COMPLETE_ABORT: {S.PREPARE_ABORT},
         S.DEAD: rest,
         S.PREPARE_EPOCH_FENCE: {S.ONGOING},
+        S.PREPARED: {S.ONGOING},
     }
     assert [status.title for status in S] == [
-        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"
+        "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence",
+        "Prepared",
     ]  # fmt: skip
 
 
@@ -93,6 +95,7 @@ EPOCHS = {
     S.PREPARE_ABORT: (WAIT, FENCED, WRONG, FENCED),
     S.COMPLETE_COMMIT: (WRONG, (S.PREPARE_ABORT, BUMPED), (None, CURRENT), WRONG),
     S.COMPLETE_ABORT: ((None, CURRENT), (S.PREPARE_ABORT, BUMPED), WRONG, WRONG),
+    S.PREPARED: (FENCED, (S.PREPARE_ABORT, BUMPED), FENCED, (S.PREPARE_COMMIT, BUMPED)),
 }
 CLASSIC = {
     # status: (abort, commit); the epoch before is fenced in each
@@ -102,6 +105,7 @@ CLASSIC = {
     S.PREPARE_ABORT: (WAIT, WRONG),
     S.COMPLETE_COMMIT: (WRONG, (None, CURRENT)),
     S.COMPLETE_ABORT: ((None, CURRENT), WRONG),
+    S.PREPARED: ((S.PREPARE_ABORT, CURRENT), (S.PREPARE_COMMIT, CURRENT)),
 }
 
 
@@ -149,6 +153,9 @@ def test_partitions_are_added_by_the_current_producer_when_nothing_is_being_ende
     if status in ENDING:
         assert add(CURRENT) == verify(CURRENT) == WAIT
         return
+    if status is S.PREPARED:
+        assert add(CURRENT) == add(CURRENT, PARTITION) == verify(CURRENT) == WRONG
+        return
     after = add(CURRENT)
     assert isinstance(after, TransactionState)
     assert (after.status, after.start_ms) == (S.ONGOING, 100 if status is S.ONGOING else 200)
@@ -180,6 +187,9 @@ def test_initialization_raises_the_epoch_of_a_transactional_id_at_rest_and_abort
     if status in ENDING:
         assert after == WAIT
         return
+    if status is S.PREPARED:
+        assert after == initialized(made(status), CURRENT) == WRONG, "another producer takes another transactional id"
+        return
     assert isinstance(after, TransactionState)
     assert after.producer == Producer(7, 6)
     assert after.status is (S.PREPARE_ABORT if status is S.ONGOING else S.EMPTY)
@@ -191,6 +201,24 @@ def test_initialization_raises_the_epoch_of_a_transactional_id_at_rest_and_abort
         assert isinstance(repeated, TransactionState)
         assert repeated.producer == CURRENT
         assert initialized(made(status), Producer(7, 3)) == FENCED
+
+
+@pytest.mark.parametrize("status", EVERY)
+def test_only_what_is_ongoing_is_prepared_by_its_own_producer(status: TransactionStatus) -> None:
+    def prepare(producer: Producer) -> TransactionState | ErrorCode | None:
+        try:
+            return rules.prepare(made(status), producer, now_ms=200)
+        except KafkaError as error:
+            return error.code
+
+    assert prepare(OTHER) == MAPPING
+    assert prepare(BEFORE) == prepare(Producer(7, 6)) == FENCED
+    after = prepare(CURRENT)
+    if status is S.ONGOING:
+        assert isinstance(after, TransactionState)
+        assert after == replace(made(status), status=S.PREPARED, update_ms=200), "nothing else changes"
+    else:
+        assert after == {S.PREPARED: None, S.PREPARE_COMMIT: WAIT, S.PREPARE_ABORT: WAIT}.get(status, WRONG)
 
 
 def test_a_new_id_and_a_used_up_one_need_a_producer_id() -> None:

@@ -11,6 +11,7 @@ Value: null = tombstone (the id expired). Otherwise int16 version 0 or 1, then
     partitions: null while the status is EMPTY, else an array of: string topic, array of int32
 Version 1 is flexible (KIP-482: compact strings and arrays, tagged fields): tag 0 previous producer id (int64), 1 next producer id
 (int64), 2 the client's transaction version (int16), each left out at its default -1, -1, 0; other tags are skipped.
+Status 8, PREPARED, is ours: Kafka's tools stop at it. It is written from barnabas.two.phase.version 1 on, which never goes back.
 Written: version 1 once the cluster's transaction.version is 1 or more, else 0. The last producer epoch is in neither.
 A crash may leave nothing here that the batch's CRC does not catch.
 """

@@ -31,7 +31,7 @@ from barnabas_broker.coordinator.transaction.state import (
     TransactionState,
 )
 from barnabas_quorum.controller.request import ActiveController
-from barnabas_quorum.image.features import TRANSACTION_VERSION
+from barnabas_quorum.image.features import TRANSACTION_VERSION, TWO_PHASE_VERSION
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, TopicPartition
 
@@ -207,6 +207,21 @@ class TransactionCoordinator:
             lambda shard, ticket, now_ms: shard.verify_partitions(transactional_id, producer, partitions, ticket),
         )
         return codes
+
+    async def prepare(self, transactional_id: str, producer: Producer) -> None:
+        """PrepareTxn: from now on the transaction waits for its decision. Raises KafkaError; see state.prepare, and UNSUPPORTED_VERSION
+        below barnabas.two.phase.version 1."""
+        _check_id(transactional_id)
+        if not self._metadata.image.features.has_prepared_transactions:
+            raise KafkaError.of(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"transactions are prepared from {TWO_PHASE_VERSION}=1 on; once every node runs this version, "
+                f"`barnabas cluster features upgrade --feature {TWO_PHASE_VERSION}=1`",
+            )
+        await self._runtime.write(
+            self.partition_for(transactional_id),
+            lambda shard, ticket, now_ms: shard.prepare(transactional_id, producer, ticket, now_ms=now_ms),
+        )
 
     async def end(self, transactional_id: str, producer: Producer, *, is_commit: bool, client_version: int) -> Producer:
         """EndTxn: how the producer goes on, once the end is decided for good. Raises KafkaError; see state.end."""

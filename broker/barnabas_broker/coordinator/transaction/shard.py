@@ -131,6 +131,15 @@ class TransactionShard:
         result.reply(ticket, rules.verify_partitions(self.states.get(transactional_id), producer, partitions))
         return result
 
+    def prepare(self, transactional_id: str, producer: Producer, ticket: Ticket, *, now_ms: int) -> CoordinatorResult:
+        """PrepareTxn; the reply is None, once the state is committed. Raises as state.prepare."""
+        after = rules.prepare(self.states.get(transactional_id), producer, now_ms=now_ms)
+        result = CoordinatorResult()
+        if after is not None:
+            result.records.append(TransactionRecord(transactional_id, after))
+        result.reply(ticket, None)
+        return result
+
     def end(
         self,
         transactional_id: str,

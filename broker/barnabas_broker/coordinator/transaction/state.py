@@ -7,7 +7,12 @@ Read next:  shard.py, which keeps these states and writes each change; records.p
 
     EMPTY ──add──► ONGOING ──end──► PREPARE_COMMIT ──all markers──► COMPLETE_COMMIT ──add──► ONGOING …
                       │  └───end──► PREPARE_ABORT  ──all markers──► COMPLETE_ABORT
-                      └─fence─► PREPARE_EPOCH_FENCE ─► PREPARE_ABORT      (time-out, or another producer took the id)
+                      ├─fence─► PREPARE_EPOCH_FENCE ─► PREPARE_ABORT      (time-out, or another producer took the id)
+                      └─prepare─► PREPARED ──end──► PREPARE_COMMIT or PREPARE_ABORT, and nothing else
+
+PREPARED is ours, not Kafka's (KIP-939 keeps no such state): the producer has written all and leaves the outcome to another, whatever
+becomes of itself. A prepared transaction has no time-out, takes no more partitions and keeps its transactional id from every other
+producer; it ends by an end with its own epoch alone.
 
 PREPARE is the commit point: what it says happens, whoever coordinates. PREPARE_EPOCH_FENCE is never written: it is the half step in
 which the epoch rises before an abort that no producer asked for.
@@ -60,6 +65,7 @@ class TransactionStatus(IntEnum):
     COMPLETE_ABORT = 5
     DEAD = 6
     PREPARE_EPOCH_FENCE = 7
+    PREPARED = 8
 
     @property
     def title(self) -> str:
@@ -75,18 +81,21 @@ AT_REST: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
 """No transaction is open."""
 ENDING: Final = frozenset({_S.PREPARE_COMMIT, _S.PREPARE_ABORT})
 """The outcome is decided, and markers are on their way."""
+OPEN: Final = frozenset({_S.ONGOING, _S.PREPARED})
+"""Records are written, and nobody has decided what becomes of them."""
 
 LEGAL: Final[Mapping[TransactionStatus, frozenset[TransactionStatus]]] = MappingProxyType(
     {
         _S.EMPTY: AT_REST,
         _S.ONGOING: AT_REST | {_S.ONGOING},
-        _S.PREPARE_COMMIT: frozenset({_S.ONGOING}),
+        _S.PREPARE_COMMIT: OPEN,
         # from rest: an abort of transaction.version 2, which may come before anything was written
-        _S.PREPARE_ABORT: AT_REST | {_S.ONGOING, _S.PREPARE_EPOCH_FENCE},
+        _S.PREPARE_ABORT: AT_REST | OPEN | {_S.PREPARE_EPOCH_FENCE},
         _S.COMPLETE_COMMIT: frozenset({_S.PREPARE_COMMIT}),
         _S.COMPLETE_ABORT: frozenset({_S.PREPARE_ABORT}),
         _S.DEAD: AT_REST,
         _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
+        _S.PREPARED: frozenset({_S.ONGOING}),
     }
 )
 """Status -> those it may follow."""
@@ -140,7 +149,7 @@ class TransactionState:
         return self.status is _S.PREPARE_COMMIT
 
     def is_timed_out(self, *, now_ms: int) -> bool:
-        """Whether the transaction has been open longer than its producer asked for."""
+        """Whether the transaction has been open longer than its producer asked for; a prepared one waits for its decision."""
         return self.status is _S.ONGOING and self.start_ms + self.timeout_ms < now_ms
 
     def is_expired(self, *, now_ms: int, expiration_ms: int) -> bool:
@@ -177,7 +186,7 @@ def initialize(
         fresh_producer_id: one never given out, None at the first try.
         server_version: the cluster's transaction.version.
 
-    Raises PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, ProducerIdNeeded.
+    Raises PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (it is prepared), ProducerIdNeeded.
     """
     if state is None:
         if fresh_producer_id is None:
@@ -193,6 +202,8 @@ def initialize(
         raise ProducerFenced(f"another producer has this transactional id; {expected} is not {state.producer}")
     if state.status in ENDING:
         raise ConcurrentTransactions("the last transaction of this transactional id is still being ended; try again")
+    if state.status is _S.PREPARED:
+        raise _is_prepared(state)
     if state.status is _S.ONGOING:
         return fence(state, server_version=server_version, now_ms=now_ms)
     rest = {
@@ -214,6 +225,13 @@ def initialize(
         return state._to(_S.EMPTY, now_ms=now_ms, last_producer_epoch=last_epoch, **fresh, **rest)
     return state._to(
         _S.EMPTY, now_ms=now_ms, producer_epoch=state.producer_epoch + 1, last_producer_epoch=last_epoch, **rest
+    )
+
+
+def _is_prepared(state: TransactionState) -> InvalidTransactionState:
+    return InvalidTransactionState(
+        f"the transaction of producer {state.producer_id} epoch {state.producer_epoch} is prepared and waits for its decision; use another "
+        "transactional id, or end it with `barnabas txn abort`"
     )
 
 
@@ -257,11 +275,13 @@ def add_partitions(
 ) -> TransactionState | None:
     """The state with the partitions in the transaction, which this may begin; None when all of them are in it already.
 
-    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS.
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (it is prepared).
     """
     state = _of(state, producer)
     if state.status in ENDING:
         raise ConcurrentTransactions("the last transaction is still being ended; try again")
+    if state.status is _S.PREPARED:
+        raise _is_prepared(state)
     if state.status is _S.ONGOING and state.partitions.issuperset(partitions):
         return None
     start_ms = state.start_ms if state.status is _S.ONGOING else now_ms
@@ -284,6 +304,8 @@ def verify_partitions(
     state = _of(state, producer)
     if state.status in ENDING:
         raise ConcurrentTransactions("the last transaction is still being ended; try again")
+    if state.status is _S.PREPARED:  # what its producer wrote is acknowledged: this batch is late, or a copy
+        raise _is_prepared(state)
     return {
         partition: ErrorCode.NONE if partition in state.partitions else ErrorCode.TRANSACTION_ABORTABLE
         for partition in partitions
@@ -300,6 +322,26 @@ def _of(state: TransactionState | None, producer: Producer) -> TransactionState:
     if state.producer_epoch != producer.epoch:
         raise ProducerFenced(f"epoch {producer.epoch} is fenced, the current one is {state.producer_epoch}")
     return state
+
+
+# ---- PrepareTxn ------------------------------------------------------------------------------------------------------
+
+
+def prepare(state: TransactionState | None, producer: Producer, *, now_ms: int) -> TransactionState | None:
+    """The state in which the transaction waits for its decision; None when it is in it already.
+
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE (nothing was written).
+    """
+    state = _of(state, producer)
+    if state.status in ENDING:
+        raise ConcurrentTransactions("the last transaction is still being ended; try again")
+    if state.status is _S.PREPARED:
+        return None
+    if state.status is not _S.ONGOING:
+        raise InvalidTransactionState(
+            f"a transaction in {state.status.title} cannot be prepared: nothing was written in it"
+        )
+    return state._to(_S.PREPARED, now_ms=now_ms)
 
 
 # ---- EndTxn ----------------------------------------------------------------------------------------------------------
@@ -345,7 +387,7 @@ def end(
         if (state.status is _S.COMPLETE_COMMIT) is not is_commit:
             raise _not_that_way(state, is_commit=is_commit)
         return End(None, state.producer)
-    if is_commit and state.status is not _S.ONGOING:
+    if is_commit and state.status not in OPEN:
         raise _not_that_way(state, is_commit=is_commit)
     next_producer_id = NO_PRODUCER_ID
     if state.is_exhausted:
@@ -358,7 +400,7 @@ def end(
         producer_epoch=min(state.producer_epoch + 1, EPOCH_MAX),
         last_producer_epoch=state.producer_epoch,
         next_producer_id=next_producer_id,
-        start_ms=state.start_ms if state.status is _S.ONGOING else now_ms,
+        start_ms=state.start_ms if state.status in OPEN else now_ms,
         client_version=client_version,
     )
     return End(ending, complete(ending, now_ms=now_ms).producer)
@@ -376,7 +418,7 @@ def _is_repeated_end(state: TransactionState, producer: Producer) -> bool:
 
 
 def _end_classic(state: TransactionState, *, is_commit: bool, now_ms: int) -> End:
-    if state.status is _S.ONGOING:
+    if state.status in OPEN:
         status = _S.PREPARE_COMMIT if is_commit else _S.PREPARE_ABORT
         ending = state._to(status, now_ms=now_ms, next_producer_id=NO_PRODUCER_ID, client_version=CLASSIC)
         return End(ending, ending.producer)

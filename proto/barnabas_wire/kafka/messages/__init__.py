@@ -109,3 +109,6 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+
+    PREPARE_TXN = 10_000
+    """Ours, as all from 10,000 on: far from what Kafka will number."""
