@@ -1,4 +1,5 @@
-"""Writes docs/generated: the command line from its click tree, configuration keys from their declarations, APIs from the handlers.
+"""Writes docs/generated: the command line from its click tree, configuration keys from their declarations, APIs from the handlers,
+what a transaction promises from the model that tests judge by.
 
 python -m docs.generate [--check]      with --check nothing is written; exit status 1 when a page is stale
 """
@@ -22,6 +23,7 @@ from barnabas_broker.api.registry import APIS, load_handlers
 from barnabas_broker.config.server import known_keys
 from barnabas_wire.kafka.messages import ApiKey
 from pyspark_barnabas.sink_options import SINK_OPTIONS
+from tests.checker.transaction_examples import page as transactions_page
 
 OVER_GRPC = {
     ApiKey.VOTE,
@@ -167,6 +169,7 @@ def stale_pages(*, is_check: bool) -> list[str]:
         ("config.md", config_page()),
         ("apis.md", api_page()),
         ("spark-sink.md", sink_page()),
+        ("transactions.md", NOTE + transactions_page()),
     ):
         path = DIRECTORY / name
         if not path.exists() or path.read_text() != made:

@@ -2,19 +2,11 @@
 
 May touch:  its arguments.            Must not touch: clocks, randomness, the code under test.
 Invariants: the model never breaks a law of version 2; a history that breaks one is one that no order of these steps explains.
-Read next:  test_transaction_model.py (histories that break each law; the real rules beside the model).
+Read next:  transaction_examples.py, the model at work; test_transaction_model.py, bad histories, and the real rules beside it.
 
-The promise, in words:
-- *all or nothing*: what was written under one transaction is read, all of it, by those who read committed data, or none of it;
-- *decided once*: a commit that was acknowledged is read, an abort that was acknowledged is not; one without an answer is either;
-- *once and in order*: a value is read once, and those of one producer in one partition in the order in which they were written;
-- *offsets and output together*: what a transaction says it has consumed counts if and only if what it wrote is read;
-- *one owner*: when a producer has taken a transactional id, nothing that an earlier one began or ended afterwards is read;
-- *no late message joins the next transaction* (version 2): each request means one transaction, however late a copy of it comes.
-
-Version 1 keeps all but the last. Its producer has one epoch for all its transactions, so a copy of a request that was late by one
-transaction means the next one: a late commit commits it half-written, a late abort undoes it. That is Kafka's own hole before
-KIP-890, and no broker can close it for clients that do not speak version 2.
+This is the executable specification: the simulator, the checker of real histories and the page of the documentation
+(docs/generated/transactions.md) are made from it. PROMISES says in words what the laws of `judge` demand of a history and the model
+keeps. Version 1 is its second variant.
 """
 
 from __future__ import annotations
@@ -24,6 +16,62 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
+
+
+class Promise(NamedTuple):
+    """One thing that a transaction promises."""
+
+    name: str
+    words: str
+    laws: tuple[str, ...]
+    """Those of `judge` that find a history in which it was broken."""
+    since: int = 1
+    """The first transaction.version that keeps it."""
+
+
+PROMISES = (
+    Promise(
+        "all or nothing",
+        "what was written under one transaction is read, all of it, by those who read committed data, or none of it",
+        ("E8",),
+    ),
+    Promise(
+        "decided once",
+        "a commit that was acknowledged is read, an abort that was acknowledged is not; one without an answer is either",
+        ("E1", "E4"),
+    ),
+    Promise(
+        "once and in order",
+        "a value is read once, and those of one producer in one partition in the order in which they were written",
+        ("E2", "E7"),
+    ),
+    Promise(
+        "offsets and output together",
+        "what a transaction says it has consumed counts if and only if what it wrote is read",
+        ("E9",),
+    ),
+    Promise(
+        "one owner",
+        "when a producer has taken a transactional id, nothing that an earlier one began or ended afterwards is read",
+        ("E15",),
+    ),
+    Promise(
+        "made from the past",
+        "no transaction is made from what, in the end, was made from it",
+        ("E11",),
+    ),
+    Promise(
+        "no late message joins the next transaction",
+        "each request means one transaction, however late a copy of it comes",
+        ("E4", "E8"),
+        since=2,
+    ),
+)
+KNOWN_HOLE = (
+    "A producer of version 1 has one epoch for all its transactions, so a copy of a request that was late by one transaction means the "
+    "next one: a late commit commits it half-written, a late abort undoes it. That is Kafka's own hole before KIP-890, and no broker "
+    "can close it for clients that do not speak version 2."
+)
 
 
 class Outcome(Enum):
