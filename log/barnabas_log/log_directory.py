@@ -18,11 +18,13 @@ from barnabas_log import checkpoints
 from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.disk import Disk
 from barnabas_log.flush import FlushRounds
+from barnabas_log.log_listener import LogListener
+from barnabas_log.opening import open_partition_log
 from barnabas_log.removals import DELETE_SUFFIX
 from barnabas_log.room import Reserve, RoomMarks
 from barnabas_log.saved_offsets import SavedOffsets
 from barnabas_log.scrubber import Scrubber
-from barnabas_log.unified_log import LogListener, UnifiedLog
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import METADATA_TOPIC, ZERO_UUID, Offset, TopicPartition, Uuid
 
 logger = logging.getLogger(__name__)
@@ -79,12 +81,12 @@ class LogDirectory:
         return f"{self.path}/{name}"
 
     async def open_logs(
-        self, *, config: LogConfig, clock_ms: Callable[[], int], listener: LogListener
+        self, *, config: LogConfig, clock_ms: Callable[[], int], listener: LogListener[UnifiedLog]
     ) -> tuple[list[UnifiedLog], int | None]:
         """Open every log below the path, in the disk's threads, and finish deletions that a stop cut short.
 
         Returns the logs, which the caller adds to `logs`, and the broker epoch at the last stop: -1 if that was clean and knew none,
-        None if it was not clean. Raises OSError, and what UnifiedLog.open raises.
+        None if it was not clean. Raises OSError, and what open_partition_log raises.
         """
         clean_file = self.file(checkpoints.CLEAN_SHUTDOWN_FILE)
         broker_epoch = checkpoints.read_clean_shutdown(self._disk, clean_file)
@@ -104,7 +106,7 @@ class LogDirectory:
             if topic_partition is None or topic_partition.topic == METADATA_TOPIC:
                 continue
             open_log = partial(
-                UnifiedLog.open,
+                open_partition_log,
                 disk=self._disk,
                 directory=path,
                 topic_partition=topic_partition,

@@ -33,6 +33,7 @@ from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, NoRoom, OutOfDescriptors, StorageFailed
 from barnabas_log.flush import FlushStats
 from barnabas_log.log_directory import LogDirectory
+from barnabas_log.opening import open_partition_log
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.recovery import load_producers
 from barnabas_log.removals import DELETE_SUFFIX, Removals
@@ -305,7 +306,7 @@ class LogManager:
         try:
             if topic_partition in directory.saved.deleted:
                 directory.saved.forget_deleted()
-            log = UnifiedLog.open(
+            log = open_partition_log(
                 disk=self._disk,
                 directory=path,
                 topic_partition=topic_partition,

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from barnabas_log.aborted_transactions import AbortedTransaction
-from barnabas_log.disk import Disk
+from barnabas_log.disk import Disk, File
 from barnabas_log.errors import (
     CorruptCheckpoint,
     InvalidProducerEpoch,
@@ -454,3 +454,25 @@ def load_newest_snapshot(disk: Disk, directory: str, *, at_or_before: Offset) ->
         except CorruptCheckpoint:
             disk.remove(path)
     return ProducerState()
+
+
+def write_snapshot(disk: Disk, directory: str, state: ProducerState) -> File:
+    """Write the state at its end; returns the file, which the caller flushes and closes. A crash before that may tear it: the CRC
+    shows it. Raises OSError, and leaves no file then."""
+    path = snapshot_path(directory, state.end_offset)
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.append([state.encode()])
+    except OSError:
+        file.close()
+        disk.remove(path)
+        raise
+    return file
+
+
+def remove_snapshots_after(disk: Disk, directory: str, offset: Offset) -> None:
+    """Remove the snapshots taken above that offset."""
+    for snapshot_offset in list_snapshots(disk, directory):
+        if snapshot_offset > offset:
+            disk.remove(snapshot_path(directory, snapshot_offset))

@@ -3,7 +3,7 @@
 May touch:  the Disk and the parts of a log.   Must not touch: clocks, peers, the loop (it runs in a disk thread).
 Invariants: what comes out is a prefix of what was appended, at least up to the recovery point unless the disk itself lost
             bytes; every batch from the recovery point on is proved by its CRC; doing it twice gives the same.
-Read next:  unified_log.py open.
+Read next:  opening.py, the one caller.
 
 After an unclean stop, from the segment that ends at or after the recovery point:
   1. every batch: length, magic, CRC, offset rising, epoch not falling; the first that fails ends the log there

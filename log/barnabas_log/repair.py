@@ -1,4 +1,4 @@
-"""What a check and a repair do to a log beside its appends: hand out segments, replace damaged ranges, take producers anew.
+"""What a check and a repair do to a log beside its appends: hand out segments, say what is damaged, replace it, take producers anew.
 
 May touch:  the log it is given, on the loop that owns it.      Must not touch: asyncio, peers, what judges the bytes.
 Invariants: a segment that changed since it was handed out is not judged; only a known damage of a sealed segment is replaced,
@@ -8,11 +8,12 @@ Read next:  scrub.py, which judges; scrubber.py and manager.py, which call this.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas_log.disk import File
 from barnabas_log.errors import NoRoom
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.producer_state import ProducerState, remove_snapshots_after
 from barnabas_log.recovery import replay_producers
 from barnabas_log.scrub import CheckFacts, DamagedRange
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
@@ -60,6 +61,29 @@ def is_unchanged(log: UnifiedLog, checked: CheckableSegment) -> bool:
     if log.is_failed or log.is_closed or log.durability.cuts != checked.cuts:
         return False
     return log.segments.floor(checked.facts.base_offset) is checked.segment
+
+
+def set_damage(log: UnifiedLog, base_offset: int, damages: Sequence[DamagedRange]) -> bool:
+    """Say what is damaged in one segment, and nothing else in it; returns whether that is news."""
+    segment = log.segments.floor(Offset(base_offset))
+    if segment.base_offset != base_offset:
+        return False
+    before = log.damage
+    others = [damage for damage in before if damage.segment != base_offset]
+    found = [damage for damage in damages if damage.end_offset > log.log_start_offset]
+    if found:
+        doubt_producers(log, found[0].first_offset)
+    log.damage = tuple(sorted([*others, *found]))
+    segment.damaged = tuple(found)
+    segment.boundaries.clear()
+    if found and segment.early_end is not None and found[-1].end_offset > segment.early_end:
+        segment.early_end = None  # the damage is known from before the indexes were made again
+    return log.damage != before
+
+
+def doubt_producers(log: UnifiedLog, offset: Offset) -> None:
+    """Batches from `offset` on may have been damaged when the producer state was read from them."""
+    log.doubted_from = offset if log.doubted_from == NO_OFFSET else min(log.doubted_from, offset)
 
 
 def seal(log: UnifiedLog, base_offset: int) -> None:
@@ -120,7 +144,7 @@ def adopt_producers(log: UnifiedLog, state: ProducerState, *, cuts: int) -> bool
         if state.unread:
             return False
         log.aborted.correct(state.begin_offset, state.aborted, log.base_offsets)
-        log.remove_snapshots_after(log.doubted_from)
+        remove_snapshots_after(log.disk, log.directory, log.doubted_from)
     except OSError as error:
         raise log.failed_by(error) from error
     state.date_by_records()

@@ -3,7 +3,7 @@
 May touch:  its arguments.            Must not touch: files, clocks, the log.
 Invariants: only a prefix of the segments goes, and none that reaches past the high watermark: what is not yet on every
             in-sync replica is never retired.
-Read next:  unified_log.py apply_retention, which obeys.
+Read next:  retiring.py, which obeys.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset
+from barnabas_wire.kafka.ids import NO_EPOCH, Epoch, Offset, TopicPartition
 from barnabas_wire.records.batch import (
     BASE_OFFSET_FIELD,
     BATCH_LENGTH_FIELD,
@@ -32,6 +32,7 @@ from barnabas_wire.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_FIELD,
+    CorruptBatch,
     HeaderFields,
 )
 from barnabas_wire.records.crc32c import crc32c, extend_crc32c
@@ -70,6 +71,19 @@ class DamagedRange(NamedTuple):
 
     def __str__(self) -> str:
         return f"offsets {self.first_offset} to {self.end_offset - 1} ({self.reason})"
+
+
+def end_before_damage(damages: Sequence[DamagedRange], offset: Offset, end: Offset, *, of: TopicPartition) -> Offset:
+    """Where a read from `offset` ends at the latest, `end` without damage before it. Raises CorruptBatch within damage.
+
+    damages: rising.
+    """
+    for damage in damages:
+        if offset < damage.first_offset:
+            return min(end, damage.first_offset)
+        if offset < damage.end_offset:
+            raise CorruptBatch(f"{of}: {damage} cannot be read here")
+    return end
 
 
 class CheckFacts(NamedTuple):

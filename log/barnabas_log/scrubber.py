@@ -146,7 +146,7 @@ class Scrubber:
 
     async def _take_in(self, log: UnifiedLog, checkable: CheckableSegment, job: _Job) -> None:
         known = set(log.damage)
-        if log.set_damage(checkable.facts.base_offset, job.damages):
+        if repair.set_damage(log, checkable.facts.base_offset, job.damages):
             news = [damage for damage in log.damage if damage not in known]
             self.stats.ranges_found += len(news)
             for damage in news:
@@ -275,7 +275,7 @@ class Scrubber:
             return
         known = [each for each in log.damage if each.segment == damage.segment]
         if all(each.stop <= damage.position for each in known) and damage.end_offset <= checkable.facts.end_offset:
-            log.set_damage(damage.segment, [*known, damage])
+            repair.set_damage(log, damage.segment, [*known, damage])
         self.request(log, damage.segment)
 
     def _encode(self) -> bytes:

@@ -1,14 +1,15 @@
-"""One partition's log on this disk: append, read, truncate, retire.
+"""One partition's log on this disk: append, read, roll, flush.
 
 May touch:  the parts of a log, disk.py.       Must not touch: asyncio, clocks, peers, other logs.
 Invariants: log start <= high watermark <= log end; flushed end <= written end <= log end; a segment's batches end where the
             next one begins; offsets have no gap but where compaction left one; what is appended is exactly what any replica
             holds at these offsets, byte for byte, until it is compacted.
-Read next:  segment.py; durability.py and flush.py for when bytes become durable; recovery.py for how it opens.
+Read next:  segment.py; durability.py and flush.py for when bytes become durable; opening.py, truncating.py and retiring.py for
+            how it begins and what goes.
 
-One loop owns a log: every method is called there, except `open` and `close`, which may run in a disk thread while nobody
-else has it. Appending assigns offsets and queues bytes; `write_pending`, once per loop iteration, writes them with one
-system call; a flush round makes them durable.
+One loop owns a log: every method is called there, except `close`, which may run in a disk thread while nobody else has it.
+Appending assigns offsets and queues bytes; `write_pending`, once per loop iteration, writes them with one system call; a
+flush round makes them durable.
 
 Hot path (append_as_leader, append_as_follower, read): flat on purpose. One copy per batch, bytes(view[21:]), which both
 the CRC (its C function takes bytes only) and the write use; the 21 bytes before it are made new with offset and epoch.
@@ -32,11 +33,10 @@ import contextlib
 import logging
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.batch_run import BatchRun, read_run
-from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata, read_partition_metadata
+from barnabas_log.checkpoints import PARTITION_METADATA_FILE, encode_partition_metadata
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig, TimestampType
 from barnabas_log.descriptors import is_out_of_descriptors
@@ -44,29 +44,25 @@ from barnabas_log.disk import Disk, File, FileRange
 from barnabas_log.durability import Durability
 from barnabas_log.errors import (
     BatchPassesSegment,
-    CorruptCheckpoint,
-    InconsistentTopicId,
     InvalidBatch,
     NoRoom,
     OffsetOutOfRange,
     OutOfDescriptors,
     StorageFailed,
 )
-from barnabas_log.producer_state import ProducerState, list_snapshots, snapshot_path
+from barnabas_log.log_listener import LogListener
+from barnabas_log.producer_state import ProducerState, snapshot_path, write_snapshot
 from barnabas_log.recovery import (
     RecoveredLog,
     RecoveryReport,
-    load_producers,
     note_producer,
-    rebuild_segment,
-    recover_log,
 )
 from barnabas_log.room import is_no_room
-from barnabas_log.scrub import DamagedRange
-from barnabas_log.segment import BatchPlace, LogSegment
-from barnabas_log.validator import check_is_one_batch, check_producer_batch, refuse_keyless
+from barnabas_log.scrub import DamagedRange, end_before_damage
+from barnabas_log.segment import LogSegment
+from barnabas_log.validator import check_internal_batches, check_is_one_batch, check_producer_batch, refuse_keyless
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
-from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import (
     BASE_OFFSET_FIELD,
     BATCH_LENGTH_FIELD,
@@ -133,68 +129,8 @@ class LogRead(NamedTuple):
     """Where to read on: the offset after the last batch, or the asked offset when there is nothing."""
 
 
-class LogListener(Protocol):
-    """What a log reports to its manager; calls come on the loop that owns the log."""
-
-    def may_write(self, log: UnifiedLog) -> bool:
-        """Whether a write may go to the file now, or a flush that takes long stands in its way."""
-        ...
-
-    def on_log_start_moved(self, log: UnifiedLog) -> None:
-        """The log begins later: by retention, or because records were deleted."""
-        ...
-
-    def on_segment_rolled(self, log: UnifiedLog) -> None:
-        """A full segment waits to be flushed, whatever the flush mode."""
-        ...
-
-    def begin_flush(self, log: UnifiedLog) -> bool:
-        """Have the log flushed while its loop goes on; False where nobody does that."""
-        ...
-
-    def on_recovery_point_lowered(self, log: UnifiedLog) -> None:
-        """The log was truncated below what was flushed: a recovery point on disk that is higher would be wrong."""
-        ...
-
-    def on_gap(self, log: UnifiedLog) -> None:
-        """The log is about to get its first batch that does not continue the offsets: that must be on disk before, or recovery takes
-        the gap for the log's end. Raises StorageFailed, NoRoom or OutOfDescriptors: then nothing is appended."""
-        ...
-
-    def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None:
-        """A write failed; the log takes nothing more."""
-        ...
-
-    def on_no_room(self, log: UnifiedLog, error: OSError) -> bool:
-        """A write found no room. Returns whether the log may wait for room with what is queued; else it has failed."""
-        ...
-
-
-class _NoListener:
-    """For a log without a manager."""
-
-    def may_write(self, log: UnifiedLog) -> bool:
-        return True
-
-    def on_log_start_moved(self, log: UnifiedLog) -> None: ...
-
-    def on_segment_rolled(self, log: UnifiedLog) -> None: ...
-
-    def begin_flush(self, log: UnifiedLog) -> bool:
-        return False
-
-    def on_recovery_point_lowered(self, log: UnifiedLog) -> None: ...
-
-    def on_gap(self, log: UnifiedLog) -> None: ...
-
-    def on_storage_failed(self, log: UnifiedLog, error: OSError) -> None: ...
-
-    def on_no_room(self, log: UnifiedLog, error: OSError) -> bool:
-        return True
-
-
 class UnifiedLog:
-    """The log of one partition. Get one with `open`."""
+    """The log of one partition. Get one with opening.py."""
 
     def __init__(
         self,
@@ -207,7 +143,7 @@ class UnifiedLog:
         recovered: RecoveredLog,
         high_watermark: Offset,
         now_ms: int,
-        listener: LogListener,
+        listener: LogListener[UnifiedLog],
         is_new: bool,
     ) -> None:
         self.directory = directory
@@ -251,78 +187,10 @@ class UnifiedLog:
         self.is_retention_owed = False
         """Whether the next flush lets go of more than the last retention could."""
         self.damage: tuple[DamagedRange, ...] = ()
-        """What is known to be damaged, rising; see set_damage."""
+        """What is known to be damaged, rising; see repair.py."""
         self.doubted_from = NO_OFFSET
         """Where the first damage began since the producer state was last read from an undamaged log; NO_OFFSET without one."""
         self.producers.note_high_watermark(self.high_watermark)
-        for base_offset in {damage.segment for damage in recovered.damage}:
-            self.set_damage(base_offset, [damage for damage in recovered.damage if damage.segment == base_offset])
-
-    @classmethod
-    def open(
-        cls,
-        *,
-        disk: Disk,
-        directory: str,
-        topic_partition: TopicPartition,
-        topic_id: Uuid,
-        config: LogConfig,
-        now_ms: int,
-        recovery_point: Offset = _OFFSET_ZERO,
-        log_start_offset: Offset = _OFFSET_ZERO,
-        high_watermark: Offset = _OFFSET_ZERO,
-        is_clean_shutdown: bool = False,
-        keeps_damage: bool = True,
-        may_have_gaps: bool = False,
-        listener: LogListener | None = None,
-    ) -> UnifiedLog:
-        """Open the partition directory, making it if it is not there; see recovery.py for what that and `keeps_damage` do.
-
-        topic_id: ZERO_UUID takes the one on disk. Raises InconsistentTopicId when both are known and differ, OSError.
-        """
-        disk.ensure_descriptors(STEP_DESCRIPTORS, directory)
-        is_new = not disk.exists(directory)
-        metadata_path = f"{directory}/{PARTITION_METADATA_FILE}"
-        known_id = None if is_new else read_partition_metadata(disk, metadata_path)
-        if known_id is not None and topic_id not in (ZERO_UUID, known_id):
-            raise InconsistentTopicId(f"{directory} holds topic id {known_id}, not {topic_id}")
-        disk.make_directory(directory)
-        recovered = recover_log(
-            disk,
-            directory,
-            config,
-            now_ms=now_ms,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            high_watermark=high_watermark,
-            is_clean_shutdown=is_clean_shutdown,
-            keeps_damage=keeps_damage,
-            may_have_gaps=may_have_gaps,
-        )
-        log = cls(
-            disk=disk,
-            directory=directory,
-            topic_partition=topic_partition,
-            topic_id=known_id or topic_id,
-            config=config,
-            recovered=recovered,
-            high_watermark=high_watermark,
-            now_ms=now_ms,
-            listener=listener or _NoListener(),
-            is_new=is_new,
-        )
-        log.has_gaps = may_have_gaps
-        if known_id is None and topic_id != ZERO_UUID:
-            log.set_topic_id(topic_id)
-        elif known_id is not None and not is_clean_shutdown:
-            # Perhaps only in the page cache, of a process that was killed. What was recovered counts as durable from here on,
-            # and is nothing without its topic id.
-            metadata = disk.open(metadata_path)
-            metadata.sync()
-            metadata.close()
-        for segment in recovered.segments:
-            segment.rest()
-        return log
 
     # -- append ----------------------------------------------------------------------------------------------------
 
@@ -395,7 +263,7 @@ class UnifiedLog:
                 self._note_gap(view, position)
                 raise
             if run.epoch != self._latest_epoch:
-                self._forget_empty_epochs()
+                self.forget_empty_epochs()
                 if not self._latest_epoch <= run.epoch <= leader_epoch:
                     raise InvalidBatch(
                         f"{self.directory}: a batch of epoch {run.epoch} after {self._latest_epoch} from leader epoch "
@@ -474,8 +342,7 @@ class UnifiedLog:
             return
         if not is_forced and self._pending_bytes < HELD_BYTES_MAX and not self.listener.may_write(self):
             return
-        if self._failure is not None:
-            raise StorageFailed(f"{self.directory}: {self._failure}")
+        self.refuse_if_failed()
         try:
             self._write(pending)
         except OutOfDescriptors:
@@ -484,6 +351,10 @@ class UnifiedLog:
             return
         self._pending = []
         self._pending_bytes = 0
+
+    def drop_unwritten(self) -> None:
+        """Forget what is queued: the log is about to end before it."""
+        self._pending, self._pending_bytes = [], 0
 
     def _write(self, parts: Sequence[Buffer]) -> None:
         """Write all that is not written yet. Raises StorageFailed; OutOfDescriptors before anything is written, NoRoom with
@@ -501,18 +372,9 @@ class UnifiedLog:
 
     def _append_internal(self, batches: Buffer, leader_epoch: Epoch, now_ms: int) -> AppendResult:
         """Batches that the broker made: control records may be among them, sequences are not judged."""
-        view = memoryview(batches)
-        position, record_count, size_bytes = 0, 0, 0
+        record_count, size_bytes = 0, 0
         first_offset, greatest_ms, append_time_ms = self.log_end_offset, -1, -1
-        whole: list[tuple[BatchHeader, bytes]] = []
-        while position < len(view):
-            header = read_header(view, position)
-            body = bytes(view[position + CRC_START : position + header.size_bytes])
-            if len(body) != header.size_bytes - CRC_START or crc32c(body) != header.crc:
-                raise CorruptBatch(f"the internal batch at byte {position} is cut off or its checksum is wrong")
-            whole.append((header, body))
-            position += header.size_bytes
-        for header, body in whole:
+        for header, body in check_internal_batches(batches):
             result = self._assign(header, body, leader_epoch, now_ms)
             record_count += result.record_count
             size_bytes += result.size_bytes
@@ -602,7 +464,8 @@ class UnifiedLog:
                 durability.sync_names()
             # In this order: each of the first three may find no room, and is then done again by the next try.
             old.finish()
-            self._write_producer_snapshot()
+            self.producers.end_offset = self.log_end_offset
+            durability.add_file(write_snapshot(self.disk, self.directory, self.producers))
             active = LogSegment.create(self.disk, self.directory, self.log_end_offset, self.config, now_ms=now_ms)
             old.become_inactive()
         except OSError as error:
@@ -613,20 +476,6 @@ class UnifiedLog:
         durability.add_segment(old)
         self.listener.on_segment_rolled(self)
         return active
-
-    def _write_producer_snapshot(self) -> None:
-        """Producer state at the log end; durable with the next flush, torn by a crash before it (the CRC shows it)."""
-        self.producers.end_offset = self.log_end_offset
-        path = snapshot_path(self.directory, self.log_end_offset)
-        file = self.disk.open(path, create=True)
-        try:
-            file.truncate(0)
-            file.append([self.producers.encode()])
-        except OSError:
-            file.close()
-            self.disk.remove(path)
-            raise
-        self.durability.add_file(file)
 
     def _refuse(self, error: OSError) -> KafkaError:
         """For what can be tried again as it is: want of room is no failure there."""
@@ -664,7 +513,7 @@ class UnifiedLog:
         if offset >= end:
             return LogRead((), 0, offset, offset)
         if self.damage:
-            end = self._end_before_damage(offset, end)
+            end = end_before_damage(self.damage, offset, end, of=self.topic_partition)
         try:
             segment = self.active
             if offset < segment.base_offset:
@@ -700,14 +549,6 @@ class UnifiedLog:
         except OSError as error:
             raise self.failed_by(error) from error
 
-    def _end_before_damage(self, offset: Offset, end: Offset) -> Offset:
-        for damage in self.damage:
-            if offset < damage.first_offset:
-                return min(end, damage.first_offset)
-            if offset < damage.end_offset:
-                raise CorruptBatch(f"{self.topic_partition}: {damage} cannot be read here")
-        return end
-
     # -- epochs ----------------------------------------------------------------------------------------------------
 
     @property
@@ -740,125 +581,6 @@ class UnifiedLog:
             return self.high_watermark
         first = producers.first_unstable_offset
         return self.high_watermark if first is None else min(self.high_watermark, max(first, self.log_start_offset))
-
-    def truncate_to(self, offset: Offset) -> None:
-        """Drop every batch that holds `offset` or a later one; the log then ends at that batch's base offset.
-
-        Nothing happens at or past the log end. Below the log start, the log becomes empty at `offset`; within the batch of the
-        log start, empty there.
-        Raises StorageFailed.
-        """
-        if offset >= self.log_end_offset:
-            # An epoch that began here and wrote nothing must go all the same: it may contradict the new leader's.
-            self._forget_empty_epochs()
-            return
-        if offset < self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
-            return
-        for damage in self.damage:
-            if damage.first_offset < offset < damage.end_offset:
-                offset = damage.first_offset  # where its batches begin is not known any more
-        try:
-            self.write_pending(is_forced=True)
-        except NoRoom:
-            # Of what was never in the file, nothing was promised: the log may as well end before it.
-            self._pending, self._pending_bytes = [], 0
-            if offset >= self.written_end_offset:
-                self._cut_unwritten()
-                return
-        lowered = offset < self.flushed_end_offset
-        try:
-            self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
-            self.end_swap()
-            for segment in self.segments.take_from(offset):
-                self.retire(segment)
-            active = self.segments.active
-            if active is not self.active:
-                self.active = active
-                self.durability.forget_segment(active)
-                self._load_indexes(active)
-            place = active.find(offset)
-            if place.base_offset > offset:  # compaction left nothing there
-                place = BatchPlace(place.position, active.end_before(place))
-            if place.base_offset < self.log_start_offset:
-                self.truncate_fully_and_start_at(self.log_start_offset)
-                return
-            active.truncate_to(place)
-            self.durability.note_cut()
-            self._end_at(place.base_offset)
-            self.remove_snapshots_after(place.base_offset)
-            self._cut_aborted(place.base_offset)
-            self._cut_producers(place.base_offset)
-        except OSError as error:
-            raise self.failed_by(error) from error
-        if lowered:
-            self.listener.on_recovery_point_lowered(self)
-
-    def _cut_unwritten(self) -> None:
-        """End where the file ends: what was queued is dropped."""
-        active, end = self.active, self.written_end_offset
-        try:
-            active.truncate_to(BatchPlace(active.file.size_bytes, end))
-            self._cut_aborted(end)
-            self._cut_producers(end)
-        except OSError as error:
-            raise self.failed_by(error) from error
-        self.durability.note_cut()
-        self._end_at(end)
-
-    def _cut_producers(self, end: Offset) -> None:
-        if not self.producers.truncate_to(end):
-            self.producers = load_producers(
-                self.disk,
-                self.directory,
-                list(self.segments),
-                end_offset=end,
-                high_watermark=min(self.high_watermark, end),
-            )
-            self.producers.note_high_watermark(self.high_watermark)
-
-    def _cut_aborted(self, offset: Offset) -> None:
-        file = self.aborted.truncate_to(offset, self.active.base_offset)
-        if file is not None:
-            self.durability.add_file(file)
-
-    def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Drop everything; the log is then empty and starts at `offset`, durably, unless its directory was made since and not
-        flushed: that it begins there counts only with the first flush then. Blocks for two flushes. Raises StorageFailed."""
-        if offset < 0:
-            raise InvariantViolated(f"{self.directory}: no log starts at {offset}")
-        if self._failure is not None:
-            raise StorageFailed(f"{self.directory}: {self._failure}")
-        try:
-            self.disk.ensure_descriptors(STEP_DESCRIPTORS, self.directory)
-        except OSError as error:
-            raise self.failed_by(error) from error
-        self._pending = []
-        self._pending_bytes = 0
-        try:
-            self.end_swap()
-            for segment in self.segments:
-                self.retire(segment)
-            self.remove_snapshots_after(NO_OFFSET)
-            active = LogSegment.create(self.disk, self.directory, offset, self.config, now_ms=self.now_ms)
-            self.leader_epochs.clear()
-            # Before anything is appended: beside a higher epoch in the file, opening takes a lower one for a torn end.
-            self.leader_epochs.save()
-            # A power cut that kept the old names' going and lost the new one would make a log that begins at 0.
-            self.disk.sync_directory(self.directory)
-        except OSError as error:
-            raise self.failed_by(error) from error
-        self.segments.replace_all(active)
-        self.active = active
-        self.log_start_offset = offset
-        self.damage = ()
-        self.doubted_from = NO_OFFSET
-        self.producers.clear(offset)
-        self.aborted = AbortedTransactions(self.disk, self.directory)
-        self._end_at(offset)
-        self.durability.start_over_at(offset)
-        self.high_watermark = offset
-        self.listener.on_recovery_point_lowered(self)
 
     def delete_records_before(self, offset: Offset) -> None:
         """Move the log start up to `offset`; the segments before it go at the next retention.
@@ -905,27 +627,8 @@ class UnifiedLog:
         self.durability.forget_segment(segment)
         self.durability.note_names()
 
-    def _load_indexes(self, segment: LogSegment) -> None:
-        try:
-            segment.become_active()
-        except (CorruptCheckpoint, FileNotFoundError) as error:
-            logger.warning("%s; making the indexes of %s again", error, segment.file.path)
-            rebuild_segment(segment, None, flushed_end=self.flushed_end_offset, may_have_gaps=self.may_have_gaps)
-
-    def _end_at(self, offset: Offset) -> None:
-        """The log ends at `offset` now: no end, epoch or flush under way may say more."""
-        self.log_end_offset = offset
-        self.clean_offset = min(self.clean_offset, offset)
-        self.durability.end_at(offset)
-        self.high_watermark = min(self.high_watermark, offset)
-        if self.doubted_from >= offset:
-            self.doubted_from = NO_OFFSET
-        if self.damage:
-            self.damage = tuple(damage for damage in self.damage if damage.first_offset < offset)
-            self.active.damaged = tuple(damage for damage in self.active.damaged if damage.first_offset < offset)
-        self._forget_empty_epochs()
-
-    def _forget_empty_epochs(self) -> None:
+    def forget_empty_epochs(self) -> None:
+        """Forget the epochs that began at the log end and wrote nothing."""
         self.leader_epochs.truncate_from_end(self.log_end_offset)
         self._latest_epoch = self.leader_epochs.latest
 
@@ -944,35 +647,6 @@ class UnifiedLog:
             swap.abandon()
             swap.settle_now()
             self.pending_swap = None
-
-    # -- damage ----------------------------------------------------------------------------------------------------
-
-    def set_damage(self, base_offset: int, damages: Sequence[DamagedRange]) -> bool:
-        """Say what is damaged in one segment, and nothing else in it; returns whether that is news."""
-        segment = self.segments.floor(Offset(base_offset))
-        if segment.base_offset != base_offset:
-            return False
-        before = self.damage
-        others = [damage for damage in before if damage.segment != base_offset]
-        found = [damage for damage in damages if damage.end_offset > self.log_start_offset]
-        if found:
-            self.doubt_producers(found[0].first_offset)
-        self.damage = tuple(sorted([*others, *found]))
-        segment.damaged = tuple(found)
-        segment.boundaries.clear()
-        if found and segment.early_end is not None and found[-1].end_offset > segment.early_end:
-            segment.early_end = None  # the damage is known from before the indexes were made again
-        return self.damage != before
-
-    def doubt_producers(self, offset: Offset) -> None:
-        """Batches from `offset` on may have been damaged when the producer state was read from them."""
-        self.doubted_from = offset if self.doubted_from == NO_OFFSET else min(self.doubted_from, offset)
-
-    def remove_snapshots_after(self, offset: Offset) -> None:
-        """Remove the producer snapshots taken above that offset."""
-        for snapshot_offset in list_snapshots(self.disk, self.directory):
-            if snapshot_offset > offset:
-                self.disk.remove(snapshot_path(self.directory, snapshot_offset))
 
     # -- durability ------------------------------------------------------------------------------------------------
 
@@ -1017,6 +691,11 @@ class UnifiedLog:
         self.active.is_outgrowing = False
         self.durability.end_round(offset)
 
+    def refuse_if_failed(self) -> None:
+        """Raises StorageFailed once the disk under the log has failed."""
+        if self._failure is not None:
+            raise StorageFailed(f"{self.directory}: {self._failure}")
+
     def fail(self, error: OSError) -> None:
         """Take nothing more: the disk failed. What was not flushed must be taken for lost; a second flush that succeeds
         would lie, since the failed pages may be gone from memory."""
@@ -1038,9 +717,9 @@ class UnifiedLog:
                 self.active.finish()
                 for file in (*self.dirty_files(), self.active.offset_index.file, self.active.time_index.file):
                     file.sync()
-                self.disk.write_file_atomically(
-                    snapshot_path(self.directory, self.log_end_offset), self._final_producer_snapshot()
-                )
+                self.producers.end_offset = self.log_end_offset
+                path = snapshot_path(self.directory, self.log_end_offset)
+                self.disk.write_file_atomically(path, self.producers.encode())
                 self.leader_epochs.save()
                 self.mark_flushed(self.written_end_offset)
         finally:
@@ -1072,7 +751,3 @@ class UnifiedLog:
     def base_offsets(self) -> list[Offset]:
         """Base offsets of the segments, rising."""
         return [segment.base_offset for segment in self.segments]
-
-    def _final_producer_snapshot(self) -> bytes:
-        self.producers.end_offset = self.log_end_offset
-        return self.producers.encode()

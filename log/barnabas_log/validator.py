@@ -25,6 +25,7 @@ from barnabas_wire.records.batch import (
     BATCH_LENGTH_FIELD,
     COMPRESSION_MASK,
     CONTROL_FLAG,
+    CRC_START,
     HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME_FLAG,
@@ -38,6 +39,7 @@ from barnabas_wire.records.batch import (
     read_header,
     records_section,
 )
+from barnabas_wire.records.crc32c import crc32c
 from barnabas_wire.tuples import new_tuple
 
 _MAGIC_POSITION = 16
@@ -140,3 +142,17 @@ def refuse_keyless(batch: Buffer, header: HeaderFields) -> None:
         raise InvalidBatch(
             f"{keyless} of {named.record_count} records have no key, and the topic is compacted: give every record a key"
         )
+
+
+def check_internal_batches(batches: Buffer) -> list[tuple[BatchHeader, bytes]]:
+    """Header and checksummed part of each batch that the broker itself made. Raises CorruptBatch."""
+    view, position = memoryview(batches), 0
+    whole: list[tuple[BatchHeader, bytes]] = []
+    while position < len(view):
+        header = read_header(view, position)
+        body = bytes(view[position + CRC_START : position + header.size_bytes])
+        if len(body) != header.size_bytes - CRC_START or crc32c(body) != header.crc:
+            raise CorruptBatch(f"the internal batch at byte {position} is cut off or its checksum is wrong")
+        whole.append((header, body))
+        position += header.size_bytes
+    return whole

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+from barnabas_log import truncating
 from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication import follower_log
@@ -372,7 +373,7 @@ class FollowedPartitions:
             )
             follower_log.restart_at(partition, fetched.log_start_offset)
         elif meaning is Meaning.FORGET_EPOCH:
-            log.truncate_to(log.log_end_offset)
+            truncating.truncate_to(log, log.log_end_offset)
         elif meaning is Meaning.WAIT:
             self._pause(followed, now_ms)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from barnabas_log import truncating
 from barnabas_replication.partition import Partition
 from barnabas_replication.requests import Buffer
 from barnabas_replication.truncation import EpochEnd, truncation_offset
@@ -52,7 +53,7 @@ def _begin_where_its_first_batch_does(partition: Partition, batches: Buffer) -> 
     log = partition.log
     first = read_header(batches)
     if first.base_offset < log.log_end_offset <= first.last_offset:
-        log.truncate_fully_and_start_at(first.base_offset)
+        truncating.truncate_fully_and_start_at(log, first.base_offset)
         partition.set_high_watermark(first.base_offset)
 
 
@@ -60,7 +61,7 @@ def truncate_for(partition: Partition, leader: EpochEnd) -> TruncationStep:
     """Cut to where our history parts from the leader's; another round may cut further (KIP-279)."""
     log = partition.log
     local = EpochEnd(*log.end_offset_for_epoch(leader.epoch))
-    log.truncate_to(truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset))
+    truncating.truncate_to(log, truncation_offset(leader=leader, local=local, log_end_offset=log.log_end_offset))
     end = log.log_end_offset
     is_below = end < partition.high_watermark
     if is_below:
@@ -72,11 +73,11 @@ def truncate_for(partition: Partition, leader: EpochEnd) -> TruncationStep:
 
 def cut_before_damage(partition: Partition, offset: Offset) -> None:
     """End the log at `offset`, below which all is sound: for a replica that nobody counts on. Raises StorageFailed."""
-    partition.log.truncate_to(offset)
+    truncating.truncate_to(partition.log, offset)
     partition.set_high_watermark(min(partition.high_watermark, partition.log.log_end_offset))
 
 
 def restart_at(partition: Partition, offset: Offset) -> None:
     """Our whole log lies outside the leader's: drop it and begin at the leader's start."""
-    partition.log.truncate_fully_and_start_at(offset)
+    truncating.truncate_fully_and_start_at(partition.log, offset)
     partition.set_high_watermark(offset)

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from barnabas_log import repair
 from barnabas_log import repair as log_repair
 from barnabas_log.errors import OutOfDescriptors, StorageFailed
 from barnabas_log.manager import LogManager
@@ -243,8 +244,8 @@ class Repairs:
         elif step is RepairStep.PROVE:
             if not patient.is_proving:
                 patient.is_proving = True
-                log.doubt_producers(
-                    log.log_start_offset
+                repair.doubt_producers(
+                    log, log.log_start_offset
                 )  # what was repaired before the restart may have been read damaged
                 logger.warning("%s: taken for corrupt since before the restart, reading all of it", name)
                 self._logs.request_check(log)

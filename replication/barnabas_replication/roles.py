@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 
+from barnabas_log import truncating
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_replication.isr import IsrState
 from barnabas_replication.partition import Partition
@@ -74,7 +75,7 @@ def follow(partition: Partition, registration: PartitionRegistration) -> bool:
         partition.dismiss(partition.not_leader())
         # An epoch that we began to lead and wrote nothing in must go from the epoch cache: the new leader knows
         # nothing of it, and its older records would not fit behind it.
-        partition.log.truncate_to(partition.log.log_end_offset)
+        truncating.truncate_to(partition.log, partition.log.log_end_offset)
     return is_new
 
 

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
 
+from barnabas_log import truncating
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE, RECOVERY_POINTS_FILE, read_offsets
 from barnabas_log.config import LogManagerConfig
 from barnabas_log.errors import CorruptCheckpoint
@@ -173,7 +174,7 @@ class _Author:
         bases = [base for base in sorted(self.batches) if base > log.log_start_offset][-3:]
         if bases:
             offset = self.random.choice(bases)
-            log.truncate_to(Offset(offset))
+            truncating.truncate_to(log, Offset(offset))
             flush(log)
             self.batches = {base: each for base, each in self.batches.items() if base < offset}
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from barnabas_log import truncating
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.recovery import note_producer
@@ -102,14 +103,14 @@ class Ordeal:
         if self.written:
             offset = self.random.choice(self.written[-6:]).base_offset + self.random.choice([0, 0, 1])
             self.is_beginning_durable &= offset > self.log.log_start_offset + 2
-            self.log.truncate_to(Offset(offset))
+            truncating.truncate_to(self.log, Offset(offset))
             assert self.log.log_end_offset <= max(offset, self.log.log_start_offset)
             self.written = [each for each in self.written if each.next_offset <= self.log.log_end_offset]
 
     def begin_anew(self) -> None:
         log = self.log
         offset = self.random.choice([0, log.log_start_offset, log.log_end_offset, log.log_end_offset + 50])
-        log.truncate_fully_and_start_at(Offset(offset))
+        truncating.truncate_fully_and_start_at(log, Offset(offset))
         self.written = []
         self.is_beginning_durable = False
 

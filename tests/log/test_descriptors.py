@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from barnabas_log import flush as flush_rounds
-from barnabas_log import retiring
+from barnabas_log import retiring, truncating
 from barnabas_log.descriptors import SPARE_DESCRIPTORS, is_out_of_descriptors
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import OutOfDescriptors
@@ -211,13 +211,13 @@ def draw_operation(random: Random, control: UnifiedLog) -> Callable[[UnifiedLog]
             case "flush":
                 flush(log)
             case "truncate" if is_rare:
-                log.truncate_to(offset)
+                truncating.truncate_to(log, offset)
             case "retention":
                 log.update_high_watermark(offset)
                 log.delete_records_before(max(offset, log.log_start_offset))
                 retiring.apply_retention(log, NOW_MS)
             case "restart" if is_rare:
-                log.truncate_fully_and_start_at(Offset(1000))
+                truncating.truncate_fully_and_start_at(log, Offset(1000))
             case _:
                 log.write_pending(is_forced=True)
                 return first_at(log, NOW_MS + int(offset))

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from barnabas_log import checkpoints
+from barnabas_log import checkpoints, truncating
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, StorageFailed
 from barnabas_log.log_directory import parse_directory_name
@@ -243,7 +243,7 @@ async def test_a_roll_after_a_cut_that_is_not_flushed_waits_for_the_disk(monkeyp
         disk.hold_flushes()
         blocking: list[str] = []
         monkeypatch.setattr(disk, "sync_directory", blocking.append)
-        log.truncate_to(Offset(2))
+        truncating.truncate_to(log, Offset(2))
         while log.segment_count == 1:
             append(log, make_batch(2))
             await turns()
@@ -412,9 +412,9 @@ async def test_a_truncation_below_the_saved_recovery_point_lowers_it_at_once(dis
         append(log)
     flush(log)
     await broker.manager.write_checkpoints()
-    log.truncate_to(Offset(12))
+    truncating.truncate_to(log, Offset(12))
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 10}
-    log.truncate_to(Offset(4))
+    truncating.truncate_to(log, Offset(4))
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 4}
 
 
@@ -441,7 +441,7 @@ async def test_a_log_that_starts_over_lower_is_not_cut_by_its_former_start(
     """As where a leader was elected uncleanly. What it took in since is flushed, and counted on."""
     broker = await loaded(disk)
     log = broker.log()
-    log.truncate_fully_and_start_at(Offset(500))
+    truncating.truncate_fully_and_start_at(log, Offset(500))
     append(log, epoch=3)
     log.update_high_watermark(Offset(501))
     flush(log)
@@ -450,7 +450,7 @@ async def test_a_log_that_starts_over_lower_is_not_cut_by_its_former_start(
         await asyncio.sleep(0)
     else:
         await writing
-    log.truncate_fully_and_start_at(Offset(0))
+    truncating.truncate_fully_and_start_at(log, Offset(0))
     await writing
     append(log, make_batch(20), epoch=5)
     flush(log)
@@ -466,7 +466,7 @@ async def test_a_checkpoint_begun_before_a_truncation_does_not_undo_it(disk: Mem
     flush(log)
     writing = asyncio.create_task(broker.manager.write_checkpoints())
     await asyncio.sleep(0)
-    log.truncate_to(Offset(4))
+    truncating.truncate_to(log, Offset(4))
     await writing
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 4}
 
@@ -482,7 +482,7 @@ async def test_a_checkpoint_covers_nothing_whose_epochs_came_after_their_file(di
 
     def refill(operation: str, path: str) -> bool:
         if (operation, path) == ("write", "one/b-1/leader-epoch-checkpoint") and log.latest_epoch == 3:
-            log.truncate_to(Offset(0))
+            truncating.truncate_to(log, Offset(0))
             append(log, make_batch(10), epoch=4)
             flush(log)
         return False

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from barnabas_log import truncating
 from barnabas_log.checkpoints import write_epochs
 from barnabas_log.producer_state import ProducerState, list_snapshots
 from barnabas_log.unified_log import UnifiedLog
@@ -357,7 +358,9 @@ def test_a_power_cut_loses_nothing_that_was_flushed(seed: int) -> None:
             elif action < 0.85:
                 flush(log)
             elif action < 0.93 and log.log_end_offset:
-                log.truncate_to(Offset(random.randint(max(0, log.flushed_end_offset - 2), log.log_end_offset)))
+                truncating.truncate_to(
+                    log, Offset(random.randint(max(0, log.flushed_end_offset - 2), log.log_end_offset))
+                )
                 epoch += 1
                 recovery_point = min(recovery_point, log.flushed_end_offset)  # the manager writes it at once
             else:
@@ -396,7 +399,7 @@ def test_producers_are_silent_since_their_records_after_a_start_and_since_now_af
     log = open_log(disk)
     for sequence in range(20):
         append(log, make_batch(timestamp_ms=1000, producer_id=4, producer_epoch=0, base_sequence=sequence))
-    log.truncate_to(Offset(5))
+    truncating.truncate_to(log, Offset(5))
     assert log.expire_producers(now_ms=NOW_MS, expiration_ms=1000) == 0
     log.close()
     again = open_log(disk, is_clean_shutdown=True)

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from barnabas_log import truncating
 from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.disk import File
 from barnabas_log.errors import NoRoom
 from barnabas_log.log_directory import RESERVE_FILE
 from barnabas_log.manager import LogManager, LogManagerListener
+from barnabas_log.opening import open_partition_log
 from barnabas_log.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
@@ -81,7 +83,7 @@ class FullFile(MemoryFile):
 
 def open_log(disk: MemoryDisk, **more: Any) -> UnifiedLog:
     disk.make_directory("d")
-    return UnifiedLog.open(
+    return open_partition_log(
         disk=disk,
         directory="d/t-0",
         topic_partition=TP,
@@ -146,7 +148,7 @@ def test_a_follower_without_room_keeps_what_came_and_may_cut_it_again() -> None:
         with pytest.raises(NoRoom):
             log.append_as_follower(batch(4, base_offset=3, leader_epoch=1), leader_epoch=Epoch(1))
         assert (log.written_end_offset, log.log_end_offset) == (3, 7)
-        log.truncate_to(Offset(cut))
+        truncating.truncate_to(log, Offset(cut))
         end = min(cut, 3)
         assert (log.written_end_offset, log.log_end_offset) == (end, end), "of the unwritten nothing was promised"
         disk.left = 1 << 20

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from barnabas_log import repair
+from barnabas_log import repair, truncating
 from barnabas_log.scrub import (
     CHUNK_BYTES,
     CheckFacts,
@@ -169,7 +169,7 @@ def damaged_log(disk: MemoryDisk) -> tuple[UnifiedLog, DamagedRange, bytes]:
     data[at + 5] ^= 64  # of its base offset, which no checksum covers
     (damage,) = check(log, 0).damages
     assert damage.first_offset == hit.base_offset
-    assert log.set_damage(0, [damage]) and not log.set_damage(0, [damage])
+    assert repair.set_damage(log, 0, [damage]) and not repair.set_damage(log, 0, [damage])
     return log, damage, whole
 
 
@@ -200,13 +200,13 @@ def test_a_repair_puts_back_every_byte_and_a_wrong_size_is_refused() -> None:
         repair.replace_damaged(log, damage, good + good)
     repair.replace_damaged(log, damage, good)
     assert not check(log, 0).damages
-    log.set_damage(0, [])
+    repair.set_damage(log, 0, [])
     assert content(log) == whole
 
 
 def test_truncation_into_damage_ends_the_log_before_it_and_forgets_it() -> None:
     log, damage, _ = damaged_log(MemoryDisk())
-    log.truncate_to(Offset(damage.end_offset - 1))
+    truncating.truncate_to(log, Offset(damage.end_offset - 1))
     assert log.log_end_offset == damage.first_offset and not log.damage
     append(log, make_batch(5), epoch=50)
     read = log.read(damage.first_offset, bytes_max=1 << 20, end=log.log_end_offset, at_least_one_batch=True)
@@ -218,7 +218,7 @@ def test_a_check_that_began_before_a_truncation_counts_for_nothing() -> None:
     log = filled(disk, batches=60)
     checked = [repair.checkable(log, base) for base in log.base_offsets]
     assert all(each is not None and repair.is_unchanged(log, each) for each in checked)
-    log.truncate_to(Offset(log.log_end_offset - 1))
+    truncating.truncate_to(log, Offset(log.log_end_offset - 1))
     assert not any(each is not None and repair.is_unchanged(log, each) for each in checked)
 
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from barnabas_log import repair
 from barnabas_log.scrubber import SCRUB_FILE, Scrubber
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.records.batch import iterate_batches
@@ -95,7 +96,7 @@ async def test_place_and_damage_outlive_a_restart() -> None:
     damage = bench.log.damage
     bench.scrubber._checked = (*ORDERS, bench.log.base_offsets[2])
     await bench.scrubber.save()
-    bench.log.set_damage(bench.log.base_offsets[1], [])
+    repair.set_damage(bench.log, bench.log.base_offsets[1], [])
     bench.scrubber = bench.make()
     bench.scrubber.load()
     assert bench.log.damage == damage != ()

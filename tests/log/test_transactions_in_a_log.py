@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_log import retiring
+from barnabas_log import retiring, truncating
 from barnabas_log.aborted_transactions import AbortedTransaction, AbortedTransactions
 from barnabas_log.errors import InvalidProducerEpoch, InvalidTransactionState, TransactionCoordinatorFenced
 from barnabas_log.unified_log import UnifiedLog
@@ -209,7 +209,7 @@ def test_a_log_knows_its_transactions_whatever_happens(actions: list[tuple[str, 
         elif action == "high":
             log.update_high_watermark(max(log.high_watermark, Offset(share)))
         elif action == "cut":
-            log.truncate_to(max(Offset(share), log.high_watermark))
+            truncating.truncate_to(log, max(Offset(share), log.high_watermark))
         elif action == "start":
             log.delete_records_before(min(Offset(share), log.high_watermark))
         elif action == "retain":
@@ -222,7 +222,7 @@ def test_a_log_knows_its_transactions_whatever_happens(actions: list[tuple[str, 
             data = content(log)
             if data:
                 first = next(iterate_batches(data))[1].base_offset
-                follower.truncate_fully_and_start_at(first)
+                truncating.truncate_fully_and_start_at(follower, first)
                 follower.append_as_follower(data, leader_epoch=Epoch(0))
                 assert follower.producers.open_transactions.keys() <= log.producers.open_transactions.keys()
             continue

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas_log import retiring
+from barnabas_log import retiring, truncating
 from barnabas_log.config import TimestampType
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import (
@@ -418,7 +418,7 @@ class TestTruncation:
             append(log, make_batch(2), epoch=n // 10)
         flush(log)
         whole, segments = content(log), log.base_offsets
-        log.truncate_to(Offset(target))
+        truncating.truncate_to(log, Offset(target))
         kept = target // 2 * 2
         assert log.log_end_offset == log.written_end_offset == kept
         assert log.flushed_end_offset == kept
@@ -431,13 +431,13 @@ class TestTruncation:
     def test_the_time_index_holds_the_greatest_time_again(self, disk: MemoryDisk) -> None:
         log = open_log(disk, config=make_config(index_interval_bytes=0))
         append(log, make_batch(2, timestamp_ms=10))
-        log.truncate_to(append(log, make_batch(2, timestamp_ms=20)))
+        truncating.truncate_to(log, append(log, make_batch(2, timestamp_ms=20)))
         append(log, make_batch(2, timestamp_ms=5))
         assert log.active.time_index.greatest() == log.active.max_timestamp == (11, 1)
 
     def test_a_truncated_log_opens_as_one_that_was_never_longer(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 60)
-        log.truncate_to(Offset(33))
+        truncating.truncate_to(log, Offset(33))
         append(log, epoch=1)
         log.close()
         again = open_log(disk, is_clean_shutdown=True)
@@ -450,7 +450,7 @@ class TestTruncation:
         batches = [make_batch(2, timestamp_ms=NOW_MS + n) for n in range(50)]
         for batch in batches:
             append(log, batch)
-        log.truncate_to(Offset(target))
+        truncating.truncate_to(log, Offset(target))
         for n, batch in enumerate([*batches[: target // 2], *batches[10:25]]):
             append(shorter, batch)
             if n >= target // 2:
@@ -465,7 +465,7 @@ class TestTruncation:
     def test_a_truncation_is_itself_flushed(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 10)
         flush(log)
-        log.truncate_to(Offset(6))
+        truncating.truncate_to(log, Offset(6))
         assert log.is_dirty
         flush(log)
         inode = disk.durable_names[f"{DIRECTORY}/{0:020d}.log"]
@@ -473,13 +473,13 @@ class TestTruncation:
 
     def test_a_segment_active_again_is_not_flushed_as_a_rolled_one(self, log: UnifiedLog) -> None:
         fill(log, 60)
-        log.truncate_to(Offset(10))
+        truncating.truncate_to(log, Offset(10))
         assert not [file.path for file in log.dirty_files() if file.path.endswith("index")]
 
     def test_a_flush_begun_before_a_truncation_does_not_count_past_it(self, log: UnifiedLog) -> None:
         fill(log, 10)
         files, end = log.dirty_files(), log.written_end_offset
-        log.truncate_to(Offset(6))
+        truncating.truncate_to(log, Offset(6))
         fill(log, 10, epoch=1)
         for file in files:
             file.sync()
@@ -491,7 +491,7 @@ class TestTruncation:
     def test_a_segment_active_again_is_flushed_again(self, log: UnifiedLog) -> None:
         fill(log, 60)
         files, end = log.dirty_files(), log.written_end_offset
-        log.truncate_to(Offset(10))
+        truncating.truncate_to(log, Offset(10))
         fill(log, 60, epoch=1)
         for file in files:
             file.sync()
@@ -503,12 +503,12 @@ class TestTruncation:
     def test_an_empty_epoch_goes_even_when_nothing_else_does(self, log: UnifiedLog) -> None:
         append(log, epoch=1)
         log.assign_epoch_start(Epoch(3), Offset(1))
-        log.truncate_to(Offset(1))
+        truncating.truncate_to(log, Offset(1))
         assert log.latest_epoch == 1
 
     def test_starting_over_leaves_an_empty_log_at_the_offset(self, disk: MemoryDisk, log: UnifiedLog) -> None:
         fill(log, 60)
-        log.truncate_fully_and_start_at(Offset(500))
+        truncating.truncate_fully_and_start_at(log, Offset(500))
         assert (log.log_start_offset, log.log_end_offset, log.written_end_offset, log.high_watermark) == (500,) * 4
         assert (log.size_bytes, log.segment_count, log.latest_epoch) == (0, 1, -1)
         append(log, epoch=2)
@@ -519,7 +519,7 @@ class TestTruncation:
     def test_starting_over_counts_as_durable_only_once_it_is_flushed(self, log: UnifiedLog) -> None:
         """A follower that told before what it begins with joined an ISR, and after a power cut it began at 0."""
         fill(log, 3)
-        log.truncate_fully_and_start_at(Offset(2))
+        truncating.truncate_fully_and_start_at(log, Offset(2))
         assert (log.flushed_end_offset, log.is_dirty) == (0, True), "its directory is new"
         flush(log)
         assert (log.flushed_end_offset, log.is_dirty) == (2, False)
@@ -530,7 +530,7 @@ class TestTruncation:
         """Who is to lead if need be has promised to hold what was committed: its end may not fall below that on the way."""
         fill(log, 3)
         flush(log)
-        log.truncate_fully_and_start_at(Offset(2))
+        truncating.truncate_fully_and_start_at(log, Offset(2))
         assert log.flushed_end_offset == 2
         again = open_log(disk.crash(Random(1)), recovery_point=Offset(2))
         assert (again.log_start_offset, again.log_end_offset) == (2, 2)
@@ -542,7 +542,7 @@ class TestTruncation:
         append(log)
         log.update_high_watermark(Offset(4))
         log.delete_records_before(Offset(1))
-        log.truncate_to(Offset(offset))
+        truncating.truncate_to(log, Offset(offset))
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes) == (1, 1, 1, 0)
         assert append(log) == 1
 
@@ -551,7 +551,7 @@ class TestTruncation:
         fill(log, 3, epoch=18)
         flush(log)
         log.leader_epochs.save()
-        log.truncate_fully_and_start_at(Offset(500))
+        truncating.truncate_fully_and_start_at(log, Offset(500))
         fill(log, 3, epoch=15)
         flush(log)
         again = open_log(disk.crash(Random(1)), log_start_offset=Offset(500))
@@ -562,7 +562,7 @@ class TestTruncation:
         fill(log, 3, epoch=18)
         flush(log)
         log.leader_epochs.save()
-        log.truncate_to(Offset(6))
+        truncating.truncate_to(log, Offset(6))
         fill(log, 3, epoch=15)
         flush(log)
         again = open_log(disk.crash(Random(1)), recovery_point=Offset(6))
@@ -573,11 +573,11 @@ class TestTruncation:
         for batch in batches:
             append(log, batch)
         for target, sequence in ((57, 57), (20, 20)):  # within the last five, and far before them
-            log.truncate_to(Offset(target))
+            truncating.truncate_to(log, Offset(target))
             with pytest.raises(OutOfOrderSequence):
                 append(log, batches[sequence + 1])
             assert append(log, batches[sequence]) == target
-            log.truncate_to(Offset(target))
+            truncating.truncate_to(log, Offset(target))
 
 
 class TestTimestamps:
@@ -763,7 +763,7 @@ class TestDurability:
             if round_number == 2:
                 log.delete_records_before(Offset(100))
                 retiring.apply_retention(log, NOW_MS)
-                log.truncate_to(Offset(log.log_end_offset - 50))
+                truncating.truncate_to(log, Offset(log.log_end_offset - 50))
         assert sum(file.holders for file in opened) <= 3 * log.segment_count
         log.close()
         assert [file.path for file in opened if file.holders] == []

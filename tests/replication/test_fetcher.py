@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from barnabas_log.errors import StorageFailed
-from barnabas_log.unified_log import UnifiedLog, _NoListener
+from barnabas_log.log_listener import NoListener
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_replication.config import ReplicationConfig
 from barnabas_replication.fetcher import Fetcher
 from barnabas_replication.followed import FetcherParts
@@ -48,12 +49,12 @@ class ScriptedPeer:
         self.closed += 1
 
 
-class SlowFlush(_NoListener):
+class SlowFlush(NoListener):
     """A flush of the log takes long."""
 
     is_slow = True
 
-    def may_write(self, log: UnifiedLog) -> bool:
+    def may_write(self, log: object) -> bool:
         return not self.is_slow
 
 

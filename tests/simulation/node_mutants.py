@@ -39,7 +39,7 @@ import pytest
 
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
-from barnabas_log import batch_run, checkpoints, flush, recovery, retention, retiring, unified_log
+from barnabas_log import batch_run, checkpoints, flush, recovery, repair, retention, retiring, truncating, unified_log
 from barnabas_log import manager as log_manager
 from barnabas_log.cleaner import key_scan, survival
 from barnabas_log.cleaner.key_scan import keep_last
@@ -181,7 +181,7 @@ def _follower_truncates_to_its_high_watermark(patch: pytest.MonkeyPatch) -> None
     def follow(partition: Partition, registration: Any) -> bool:
         is_new = original(partition, registration)
         if is_new:
-            partition.log.truncate_to(partition.high_watermark)
+            truncating.truncate_to(partition.log, partition.high_watermark)
         return is_new
 
     patch.setattr(roles, "follow", follow)
@@ -192,7 +192,7 @@ def _follower_does_not_truncate(patch: pytest.MonkeyPatch) -> None:
 
 
 def _epochs_stay_when_the_log_is_cut(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UnifiedLog, "_forget_empty_epochs", lambda self: None)
+    patch.setattr(UnifiedLog, "forget_empty_epochs", lambda self: None)
 
 
 def _producers_stay_when_the_log_is_cut(patch: pytest.MonkeyPatch) -> None:
@@ -499,13 +499,13 @@ def _log_that_begins_within_a_batch_refuses_it(patch: pytest.MonkeyPatch) -> Non
 
 
 def _log_begun_anew_counts_before_its_flush(patch: pytest.MonkeyPatch) -> None:
-    original = UnifiedLog.truncate_fully_and_start_at
+    original = truncating.truncate_fully_and_start_at
 
-    def start_at(self: UnifiedLog, offset: Any) -> None:
-        original(self, offset)
-        self.durability.flushed_end_offset = offset
+    def start_at(log: UnifiedLog, offset: Any) -> None:
+        original(log, offset)
+        log.durability.flushed_end_offset = offset
 
-    patch.setattr(UnifiedLog, "truncate_fully_and_start_at", start_at)
+    patch.setattr(truncating, "truncate_fully_and_start_at", start_at)
 
 
 def _retention_goes_by_the_oldest_record(patch: pytest.MonkeyPatch) -> None:
@@ -544,7 +544,7 @@ def _follower_takes_what_its_leader_sends_unproved(patch: pytest.MonkeyPatch) ->
 
 def _damage_is_cleared_and_not_repaired(patch: pytest.MonkeyPatch) -> None:
     async def replace_damaged(self: LogManager, log: UnifiedLog, damage: Any, batches: bytes) -> bool:
-        log.set_damage(damage.segment, [])
+        repair.set_damage(log, damage.segment, [])
         return True
 
     patch.setattr(LogManager, "replace_damaged", replace_damaged)
@@ -561,7 +561,7 @@ def _corrupt_leader_goes_on_leading(patch: pytest.MonkeyPatch) -> None:
 
 
 def _what_a_scrub_finds_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UnifiedLog, "set_damage", lambda self, base_offset, damages: False)
+    patch.setattr(repair, "set_damage", lambda log, base_offset, damages: False)
 
 
 def _repaired_replica_keeps_the_producers_it_had_read(patch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
+from barnabas_log.opening import open_partition_log
 from barnabas_log.time_search import search_by_time
 from barnabas_log.unified_log import LogRead, UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Epoch, Offset, TopicPartition
@@ -25,7 +26,7 @@ def make_config(**overrides: Any) -> LogConfig:
 def open_log(disk: Disk, *, directory: str = DIRECTORY, config: LogConfig | None = None, **kwargs: Any) -> UnifiedLog:
     """A log on the disk, opened as after an unclean stop unless told otherwise."""
     settings: dict[str, Any] = {"topic_partition": ORDERS, "topic_id": ZERO_UUID, "now_ms": NOW_MS}
-    return UnifiedLog.open(disk=disk, directory=directory, config=config or make_config(), **{**settings, **kwargs})
+    return open_partition_log(disk=disk, directory=directory, config=config or make_config(), **{**settings, **kwargs})
 
 
 def make_batch(

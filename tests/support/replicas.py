@@ -11,7 +11,7 @@ from random import Random
 from barnabas_log.config import FlushOnAcks, LogConfig
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
-from barnabas_log.unified_log import UnifiedLog
+from barnabas_log.opening import open_partition_log
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
 from barnabas_quorum.records import (
@@ -133,7 +133,7 @@ class PartitionBench:
 
     def open(self) -> None:
         """Open log and partition (again): what a start of the broker does."""
-        self.log = UnifiedLog.open(
+        self.log = open_partition_log(
             disk=self.disk,
             directory=str(self.directory / str(TP)),
             topic_partition=TP,

@@ -48,10 +48,11 @@ from barnabas_broker.node.metadata_log_opening import (
 )
 from barnabas_broker.node.quorum_state import QUORUM_STATE_FILE, decode_hard_state, encode_hard_state
 from barnabas_broker.node.snapshot_files import SnapshotFiles
-from barnabas_log import retiring
+from barnabas_log import retiring, truncating
 from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk, File
 from barnabas_log.errors import NoRoom
+from barnabas_log.opening import open_partition_log
 from barnabas_log.room import Reserve, is_no_room
 from barnabas_log.segment import LOG_SUFFIX, segment_path
 from barnabas_log.unified_log import UnifiedLog
@@ -176,7 +177,7 @@ class MetadataLog:
         look_for_damage(
             disk, directory, marks.last, snapshots=snapshots, head=head, replica=replica, voters=formatted_voters
         )
-        log = UnifiedLog.open(
+        log = open_partition_log(
             disk=disk,
             directory=directory,
             topic_partition=TopicPartition(METADATA_TOPIC, 0),
@@ -342,7 +343,7 @@ class MetadataLog:
     async def truncate_to(self, offset: Offset) -> None:
         """See RaftLog.truncate_to."""
         await self._mark_cut(FlushMark(offset, self._end_at(offset), self._lost_end))
-        self._log.truncate_to(offset)
+        truncating.truncate_to(self._log, offset)
         assert self._log.log_end_offset == offset, f"{offset} lies inside a batch"
         cut = self._disk.open(segment_path(self._log.directory, self._log.base_offsets[-1], LOG_SUFFIX))
         try:
@@ -454,7 +455,7 @@ class MetadataLog:
         if self._marks.is_begun:
             end = LogEnd(snapshot_id.epoch, snapshot_id.end_offset)
             await self._mark_cut(FlushMark(Offset(0), end, self._lost_end))
-        self._log.truncate_fully_and_start_at(snapshot_id.end_offset)
+        truncating.truncate_fully_and_start_at(self._log, snapshot_id.end_offset)
         await self._begin_epochs(snapshot_id)
         await self.flush()
         self._is_cutting = False

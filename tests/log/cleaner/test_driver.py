@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_log import truncating
 from barnabas_log.cleaner.process import CleaningFailed, WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result
 from barnabas_log.cleaner.sealed import sealed_segments
@@ -261,7 +262,7 @@ async def test_a_run_over_a_log_that_changes_meanwhile_is_dropped(tmp_path: Path
         def meanwhile() -> None:
             transform.meanwhile = lambda: None
             if change == "truncate":
-                log.truncate_to(Offset(100))
+                truncating.truncate_to(log, Offset(100))
             else:
                 broker.manager.delete(CHANGES)
 

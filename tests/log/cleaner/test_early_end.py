@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas_log import repair
+from barnabas_log import repair, truncating
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.scrub import DamagedRange, SegmentCheck
 from barnabas_log.segment import LogSegment
@@ -183,7 +183,7 @@ def test_it_may_be_cut_at_any_offset(offset: int) -> None:
     disk = MemoryDisk()
     kafkas_files(disk)
     log = opened(disk, may_have_gaps=True)
-    log.truncate_to(Offset(offset))
+    truncating.truncate_to(log, Offset(offset))
     kept = [each for each in rows_of(b"".join(KAFKAS.values())) if each.offset < log.log_end_offset]
     assert log.log_end_offset <= offset and rows_of(content(log)) == kept
     log.update_high_watermark(Offset(0))

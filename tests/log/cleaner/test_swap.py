@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from barnabas_log import truncating
 from barnabas_log.cleaner.rewrite import Result, rewrite
 from barnabas_log.cleaner.sealed import SealedSegments, is_unchanged, last_batches, replace_segments, sealed_segments
 from barnabas_log.cleaner.swap import CLEANING_DIRECTORY, OutputCheck, PendingSwap, UnsoundOutput
@@ -193,12 +194,12 @@ def test_a_power_cut_at_any_step_leaves_each_segment_old_or_new(seed: int) -> No
 
 
 def truncated(log: UnifiedLog, end: Offset) -> Offset:
-    log.truncate_to(Offset(20))
+    truncating.truncate_to(log, Offset(20))
     return log.log_end_offset
 
 
 def begun_anew(log: UnifiedLog, end: Offset) -> Offset:
-    log.truncate_fully_and_start_at(Offset(200))
+    truncating.truncate_fully_and_start_at(log, Offset(200))
     return Offset(200)
 
 
@@ -243,7 +244,7 @@ def test_a_truncation_into_a_gap_ends_the_log_before_it() -> None:
     rows = rows_of(content(log))
     bases = [row.offset for row in rows]
     gap = next(offset for offset in range(bases[0] + 1, 150) if not {offset, offset - 1} & set(bases))
-    log.truncate_to(Offset(gap))
+    truncating.truncate_to(log, Offset(gap))
     assert log.log_end_offset <= gap
     flush(log)
     assert rows_of(content(log)) == [row for row in rows if row.offset < log.log_end_offset]

@@ -1,0 +1,81 @@
+"""What a log reports while it works, and asks before it writes: the manager answers, or nobody.
+
+May touch:  its arguments.            Must not touch: files, asyncio.
+Invariants: a log calls these on the loop that owns it, and goes on only by what they return or raise.
+Read next:  unified_log.py, which calls; manager.py, which answers for all logs of a broker.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+LogT = TypeVar("LogT", contravariant=True)
+"""The log that reports: a parameter, since unified_log.py imports this file."""
+
+
+class LogListener(Protocol[LogT]):
+    """Whom a log reports to: its manager. Calls come on the loop that owns the log."""
+
+    def may_write(self, log: LogT) -> bool:
+        """Whether a write may go to the file now, or a flush that takes long stands in its way."""
+        ...
+
+    def on_log_start_moved(self, log: LogT) -> None:
+        """The log begins later: by retention, or because records were deleted."""
+        ...
+
+    def on_segment_rolled(self, log: LogT) -> None:
+        """A full segment waits to be flushed, whatever the flush mode."""
+        ...
+
+    def begin_flush(self, log: LogT) -> bool:
+        """Have the log flushed while its loop goes on; False where nobody does that."""
+        ...
+
+    def on_recovery_point_lowered(self, log: LogT) -> None:
+        """The log was truncated below what was flushed: a recovery point on disk that is higher would be wrong."""
+        ...
+
+    def on_gap(self, log: LogT) -> None:
+        """The log is about to get its first batch that does not continue the offsets: that must be on disk before, or recovery takes
+        the gap for the log's end. Raises StorageFailed, NoRoom or OutOfDescriptors: then nothing is appended."""
+        ...
+
+    def on_storage_failed(self, log: LogT, error: OSError) -> None:
+        """A write failed; the log takes nothing more."""
+        ...
+
+    def on_no_room(self, log: LogT, error: OSError) -> bool:
+        """A write found no room. Returns whether the log may wait for room with what is queued; else it has failed."""
+        ...
+
+
+class NoListener:
+    """For a log without a manager."""
+
+    def may_write(self, log: object) -> bool:
+        """Always."""
+        return True
+
+    def on_log_start_moved(self, log: object) -> None:
+        """Nobody keeps it."""
+
+    def on_segment_rolled(self, log: object) -> None:
+        """Nobody flushes it."""
+
+    def begin_flush(self, log: object) -> bool:
+        """Nobody does."""
+        return False
+
+    def on_recovery_point_lowered(self, log: object) -> None:
+        """Nobody keeps one."""
+
+    def on_gap(self, log: object) -> None:
+        """Nobody keeps it."""
+
+    def on_storage_failed(self, log: object, error: OSError) -> None:
+        """The log remembers it by itself."""
+
+    def on_no_room(self, log: object, error: OSError) -> bool:
+        """The log may wait."""
+        return True
