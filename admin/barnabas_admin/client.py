@@ -8,6 +8,8 @@ Read next:  invocation.py, which gives one to each command.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -16,8 +18,18 @@ from typing import Any, TypeVar
 import grpc
 
 from barnabas_admin.errors import AdminError, WrongUsage
+from barnabas_wire.client.properties import AdminSecurity
+from barnabas_wire.client.security import SaslLogin, scram_steps
 from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, explain_pb2, explain_pb2_grpc, inspection_pb2_grpc
+from barnabas_wire.rpc import (
+    admin_pb2,
+    admin_pb2_grpc,
+    explain_pb2,
+    explain_pb2_grpc,
+    inspection_pb2_grpc,
+    login_pb2,
+    login_pb2_grpc,
+)
 from barnabas_wire.rpc.options import VISITOR_OPTIONS
 
 Asked = TypeVar("Asked")
@@ -25,6 +37,8 @@ Answer = TypeVar("Answer")
 Stub = TypeVar("Stub")
 
 ERROR_METADATA_KEY = "barnabas-error-bin"
+TOKEN_USE_SHARE = 0.9
+"""A login is repeated after this share of its token's life."""
 CONNECT_TIMEOUT_S = 3.0
 """How long one address is tried before the next one."""
 CONNECT_TIMEOUT_S_MIN = 0.25
@@ -38,7 +52,11 @@ class AdminClient:
     Every method raises AdminError. `timeout_s` bounds each call, connecting included.
     """
 
-    def __init__(self, addresses: str, *, timeout_s: float) -> None:
+    def __init__(self, addresses: str, *, timeout_s: float, security: AdminSecurity | None = None) -> None:
+        """security: None: the listeners are plain text."""
+        self._security = security
+        self._metadata: tuple[tuple[str, str], ...] = ()
+        self._logged_in_until = math.inf
         self._addresses = parse_addresses(addresses)
         self._timeout_s = timeout_s
         self._channel: grpc.Channel | None = None
@@ -234,10 +252,12 @@ class AdminClient:
     def inspect_stream(self, method: str, request: Any, *, is_endless: bool = False) -> Iterator[Any]:
         """One call of the inspection service that answers in pages; an endless one has no deadline."""
         deadline = time.monotonic() + self._timeout_s
-        channel = self._channel or self._connect(deadline)
+        channel = self._ready_channel(deadline)
         timeout_s = None if is_endless else max(0.001, deadline - time.monotonic())
         try:
-            yield from getattr(inspection_pb2_grpc.InspectionStub(channel), method)(request, timeout=timeout_s)
+            yield from getattr(inspection_pb2_grpc.InspectionStub(channel), method)(
+                request, timeout=timeout_s, metadata=self._metadata
+            )
         except grpc.RpcError as error:
             raise self._translate(error) from error
 
@@ -253,22 +273,72 @@ class AdminClient:
         request: Asked,
     ) -> Answer:
         deadline = time.monotonic() + self._timeout_s
-        channel = self._channel or self._connect(deadline)
+        channel = self._ready_channel(deadline)
         try:
-            return pick(make_stub(channel))(request, timeout=max(0.001, deadline - time.monotonic()))
+            return pick(make_stub(channel))(
+                request, timeout=max(0.001, deadline - time.monotonic()), metadata=self._metadata
+            )
         except grpc.RpcError as error:
             raise self._translate(error) from error
 
+    def _ready_channel(self, deadline: float) -> grpc.Channel:
+        """One on which calls are let in."""
+        channel = self._channel or self._connect(deadline)
+        login = None if self._security is None else self._security.login
+        if login is not None and (not self._metadata or time.monotonic() >= self._logged_in_until):
+            self._log_in(channel, login, deadline)
+        return channel
+
+    def _log_in(self, channel: grpc.Channel, login: SaslLogin, deadline: float) -> None:
+        """SCRAM in two calls; the token of the answer goes with every other call."""
+        stub = login_pb2_grpc.LoginStub(channel)
+        steps = scram_steps(login)
+        try:
+            begun = stub.BeginLogin(
+                login_pb2.BeginLoginRequest(mechanism=login.mechanism, client_first=next(steps)),
+                timeout=max(0.001, deadline - time.monotonic()),
+            )
+            finished = stub.FinishLogin(
+                login_pb2.FinishLoginRequest(exchange=begun.exchange, client_final=steps.send(begun.server_first)),
+                timeout=max(0.001, deadline - time.monotonic()),
+            )
+            with contextlib.suppress(StopIteration):
+                steps.send(finished.server_final)
+        except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise AdminError(
+                    f"{self._addresses[0]} has no logins",
+                    code=ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                    hint="its admin listener takes certificates: admin.security.protocol=SSL in the client config",
+                ) from error
+            raise self._translate(error) from error
+        self._metadata = (("authorization", f"Bearer {finished.token}"),)
+        self._logged_in_until = time.monotonic() + finished.lifetime_ms / 1000 * TOKEN_USE_SHARE
+
+    def _open(self, address: str) -> grpc.Channel:
+        security = self._security
+        if security is None:
+            return grpc.insecure_channel(address, options=VISITOR_OPTIONS)
+        credentials = grpc.ssl_channel_credentials(security.roots, security.own, security.own)
+        return grpc.secure_channel(address, credentials, options=VISITOR_OPTIONS)
+
     def _connect(self, deadline: float) -> grpc.Channel:
         """Open a channel to the first address that answers, and put it first for the next time."""
+        self._metadata = ()
         for index, address in enumerate(self._addresses):
-            channel = grpc.insecure_channel(address, options=VISITOR_OPTIONS)
+            channel = self._open(address)
             left_s = max(CONNECT_TIMEOUT_S_MIN, min(CONNECT_TIMEOUT_S, deadline - time.monotonic()))
             if _is_reachable(channel, left_s):
                 self._channel = channel
                 self._addresses.insert(0, self._addresses.pop(index))
                 return channel
             channel.close()
+        if self._security is not None:
+            raise AdminError(
+                f"no node answers at {', '.join(self._addresses)} over TLS",
+                code=ErrorCode.NETWORK_EXCEPTION,
+                hint="check the addresses, ssl.truststore.location, and ssl.keystore.location where certificates are demanded",
+            )
         raise AdminError(
             f"no node answers at {', '.join(self._addresses)}",
             code=ErrorCode.NETWORK_EXCEPTION,
@@ -285,6 +355,13 @@ class AdminClient:
                 f"{where} did not answer within {self._timeout_s:g} s",
                 code=ErrorCode.REQUEST_TIMED_OUT,
                 hint="try again, or give it longer with --timeout SECONDS",
+            )
+        if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+            self._metadata = ()
+            return AdminError(
+                f"{where} lets nobody in without authentication: {error.details()}",
+                code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+                hint="--client-config FILE with admin.security.protocol=SSL and ssl.keystore.location, or SASL_SSL and a login",
             )
         self.close()
         if error.code() is grpc.StatusCode.UNAVAILABLE:

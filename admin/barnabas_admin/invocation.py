@@ -13,7 +13,7 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,6 +25,7 @@ from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
+    from barnabas_wire.client.properties import AdminSecurity
     from barnabas_wire.client.security import ClientSecurity
 
 DEFAULT_TIMEOUT_S = 10.0
@@ -55,7 +56,9 @@ class Invocation:
         if self._client is None:
             from barnabas_admin.client import AdminClient
 
-            self._client = AdminClient(self._admin_addresses(), timeout_s=self.timeout_s)
+            self._client = AdminClient(
+                self._admin_addresses(), timeout_s=self.timeout_s, security=self.admin_security()
+            )
         return self._client
 
     def every_admin(self, *, timeout_s_max: float = math.inf) -> dict[str, AdminClient]:
@@ -64,8 +67,10 @@ class Invocation:
         from barnabas_admin.client import AdminClient, parse_addresses
 
         timeout_s = min(self.timeout_s, timeout_s_max)
+        security = self.admin_security()
         return {
-            address: AdminClient(address, timeout_s=timeout_s) for address in parse_addresses(self._admin_addresses())
+            address: AdminClient(address, timeout_s=timeout_s, security=security)
+            for address in parse_addresses(self._admin_addresses())
         }
 
     def bootstrap_servers(self) -> str:
@@ -88,12 +93,25 @@ class Invocation:
 
     def client_security(self) -> ClientSecurity:
         """How the Kafka listeners let us in: by --client-config. Raises WrongUsage."""
-        from barnabas_wire.client.properties import client_security, read_client_properties
+        from barnabas_wire.client.properties import client_security
 
-        if not self._client_config:
-            return client_security({})
+        with self._client_properties() as properties:
+            return client_security(properties)
+
+    def admin_security(self) -> AdminSecurity | None:
+        """How the admin listeners let us in: by --client-config; None: they are plain text. Raises WrongUsage."""
+        from barnabas_wire.client.properties import admin_security
+
+        with self._client_properties() as properties:
+            return admin_security(properties)
+
+    @contextlib.contextmanager
+    def _client_properties(self) -> Iterator[Mapping[str, str]]:
+        """Those of --client-config, else of the context. A ValueError in the block is wrong usage."""
+        from barnabas_wire.client.properties import read_client_properties
+
         try:
-            return client_security(read_client_properties(self._client_config))
+            yield read_client_properties(self._client_config) if self._client_config else {}
         except ValueError as error:
             raise WrongUsage(str(error), hint="--client-config takes Kafka's client properties") from None
 

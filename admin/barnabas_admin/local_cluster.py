@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from barnabas_admin.errors import AdminError, LocalClusterError
 from barnabas_admin.local_node import (
@@ -46,11 +46,15 @@ from barnabas_admin.local_node import (
 )
 from barnabas_wire.kafka.ids import Uuid
 
+if TYPE_CHECKING:
+    from barnabas_admin.local_security import LocalSecurity
+
 Roles = Literal["combined", "separate"]
 
 DEFAULT_PORT = 9092
 NODES_MAX = 10
 """A cluster has this many nodes of a kind at most: its ports are blocks of this size."""
+INTERNAL_PORT_OFFSET = 10
 CONTROLLER_PORT_OFFSET = 20
 ADMIN_PORT_OFFSET = 40
 METRICS_PORT_OFFSET = 60
@@ -79,7 +83,8 @@ class LocalCluster:
 
     Args: `nodes` per kind (1…NODES_MAX), None = what the directory holds, else 3; `directory` keeps everything;
     `base_port` is the first Kafka port (see PORTS_SPAN); `roles` "combined" (every node is broker and controller) or
-    "separate" (`nodes` controllers and `nodes` brokers); `overrides` are properties for every node.
+    "separate" (`nodes` controllers and `nodes` brokers); `overrides` are properties for every node; `is_secured`: TLS on every
+    listener but metrics, and nobody without a login or a certificate (local_security.py), None = as the directory has it.
     Methods are for one thread at a time. Raises LocalClusterError with a hint.
     """
 
@@ -91,6 +96,7 @@ class LocalCluster:
         base_port: int = DEFAULT_PORT,
         roles: Roles = "combined",
         overrides: Mapping[str, str] | None = None,
+        is_secured: bool | None = None,
     ) -> None:
         self.directory = Path(directory).absolute()
         self.base_port = base_port
@@ -112,16 +118,26 @@ class LocalCluster:
             )
         identity = self._read_identity()
         if identity is None:
-            identity = _new_identity(nodes=3 if nodes is None else nodes, roles=roles)
+            identity = _new_identity(nodes=3 if nodes is None else nodes, roles=roles, is_secured=bool(is_secured))
         elif (nodes is not None and nodes != identity.nodes) or roles != identity.roles:
             raise LocalClusterError(
                 f"{self.directory} holds a cluster of {identity.nodes} nodes ({identity.roles})",
                 f"start it with {identity.nodes} nodes, or choose another directory for a new cluster",
             )
+        elif is_secured is not None and is_secured != identity.is_secured:
+            raise LocalClusterError(
+                f"{self.directory} holds a cluster {'with' if identity.is_secured else 'without'} security",
+                "start it as it is, or choose another directory for a new cluster",
+            )
         self._identity = identity
         self.cluster_id = identity.cluster_id
         self.roles: Roles = identity.roles
         self.nodes: dict[int, LocalNode] = {node.id: node for node in self._layout()}
+        self.security: LocalSecurity | None = None
+        if identity.is_secured:
+            from barnabas_admin.local_security import LocalSecurity  # loads gRPC and cryptography
+
+            self.security = LocalSecurity(self.directory, self.cluster_id, HOST)
 
     def __enter__(self) -> LocalCluster:
         self.start()
@@ -189,6 +205,9 @@ class LocalCluster:
         self.launch()
         try:
             self.wait_until_healthy(timeout_s=timeout_s)
+            if self.security is not None:
+                internal = ",".join(f"{HOST}:{node.internal_port}" for node in self.brokers)
+                self.security.make_first_user(internal, timeout_s=timeout_s)
         except BaseException:
             self.stop(is_clean=False)
             raise
@@ -248,7 +267,8 @@ class LocalCluster:
                 self._pause_before_next_probe(deadline, f"nodes {[node.id for node in waiting]} are not ready")
         from barnabas_admin.client import AdminClient
 
-        with AdminClient(self.admin_addresses, timeout_s=PROBE_TIMEOUT_S) as admin:
+        security = None if self.security is None else self.security.admin_security()
+        with AdminClient(self.admin_addresses, timeout_s=PROBE_TIMEOUT_S, security=security) as admin:
             while True:
                 try:
                     health = admin.describe_health()
@@ -396,6 +416,7 @@ class LocalCluster:
                 controller_port=self.base_port + CONTROLLER_PORT_OFFSET + index if is_combined else None,
                 admin_port=self.base_port + ADMIN_PORT_OFFSET + index,
                 metrics_port=self.base_port + METRICS_PORT_OFFSET + index,
+                internal_port=self.base_port + INTERNAL_PORT_OFFSET + index if self._identity.is_secured else None,
             )
         if is_combined:
             return
@@ -419,7 +440,9 @@ class LocalCluster:
         node = self.nodes[node_id]
         replicas = min(3, len(self.brokers))
         listeners = []
-        if node.kafka_port is not None:
+        if node.kafka_port is not None and self.security is not None:
+            listeners += self.security.listeners(node)
+        elif node.kafka_port is not None:
             listeners.append(f"PLAINTEXT://{HOST}:{node.kafka_port}")
         advertised = ",".join(listeners)
         if node.controller_port is not None:
@@ -447,12 +470,16 @@ class LocalCluster:
             properties["listeners"] = ",".join(listeners)
         if advertised:
             properties["advertised.listeners"] = advertised
+        if self.security is not None:
+            properties |= self.security.properties(node)
         return properties | self.overrides
 
     def _write_files(self) -> None:
         from barnabas_admin.prometheus import prometheus_config
 
         self._write_identity()
+        if self.security is not None:
+            self.security.write(self.nodes.values())
         for node in self.nodes.values():
             node.directory.mkdir(exist_ok=True)
             lines = [f"{key}={value}\n" for key, value in self.properties(node.id).items()]
@@ -565,6 +592,7 @@ class LocalCluster:
         for node in self.nodes.values():
             for port, what in (
                 (node.kafka_port, "Kafka"),
+                (node.internal_port, "inter-broker"),
                 (node.controller_port, "controller"),
                 (node.admin_port, "admin"),
                 (node.metrics_port, "metrics"),
@@ -595,6 +623,7 @@ class LocalCluster:
                 nodes=found["nodes"],
                 roles=found["roles"],
                 directory_ids=tuple(Uuid.parse(text) for text in found["directory_ids"]),
+                is_secured=found.get("secured", False),
             )
         except FileNotFoundError:
             return None
@@ -612,6 +641,7 @@ class LocalCluster:
             "nodes": self._identity.nodes,
             "roles": self.roles,
             "directory_ids": [str(directory_id) for directory_id in self._identity.directory_ids],
+            "secured": self._identity.is_secured,
         }
         _write_durably(self._identity_file, json.dumps(content, indent=2))
 
@@ -622,9 +652,10 @@ class _Identity:
     nodes: int
     roles: Roles
     directory_ids: tuple[Uuid, ...]
+    is_secured: bool = False
 
 
-def _new_identity(*, nodes: int, roles: Roles) -> _Identity:
+def _new_identity(*, nodes: int, roles: Roles, is_secured: bool) -> _Identity:
     if not 1 <= nodes <= NODES_MAX:
         raise LocalClusterError(f"{nodes} nodes cannot be started on one host", f"use 1 to {NODES_MAX}")
     return _Identity(
@@ -632,6 +663,7 @@ def _new_identity(*, nodes: int, roles: Roles) -> _Identity:
         nodes=nodes,
         roles=roles,
         directory_ids=tuple(random_uuid() for _ in range(nodes)),
+        is_secured=is_secured,
     )
 
 

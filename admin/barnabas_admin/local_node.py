@@ -37,6 +37,8 @@ class LocalNode:
     controller_port: int | None
     admin_port: int
     metrics_port: int
+    internal_port: int | None = None
+    """Where brokers of a secured cluster fetch from each other."""
     server: tuple[str, ...] = ()
     """What runs its `barnabas-server`, as of another version; empty = that of this interpreter."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)

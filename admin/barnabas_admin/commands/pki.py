@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas_admin.errors import AdminError
+from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.invocation import errors_end_the_process, output_option
 from barnabas_admin.output import print_fields, print_json, print_table, talk
 
@@ -53,14 +53,44 @@ def init(directory: Path, days: int | None, output: str) -> None:
     metavar="HOST",
     help="Name or address of a node, repeatable; none: a user's certificate.",
 )
+@click.option(
+    "--node",
+    type=click.IntRange(min=0),
+    metavar="ID",
+    help="The node.id that it is of: the other nodes' gRPC listeners demand it, with --cluster-id.",
+)
+@click.option("--cluster-id", metavar="ID", help="The cluster of the node; from: barnabas storage random-uuid.")
 @directory_option
 @days_option
 @output_option
-def issue(name: str, hosts: tuple[str, ...], directory: Path, days: int | None, output: str) -> None:
+def issue(
+    name: str,
+    hosts: tuple[str, ...],
+    node: int | None,
+    cluster_id: str | None,
+    directory: Path,
+    days: int | None,
+    output: str,
+) -> None:
     """Make a private key and its certificate, in one file."""
     with errors_end_the_process(is_json=output == "json"):
         from barnabas_admin import pki
 
+        if (node is None) != (cluster_id is None):
+            raise WrongUsage(
+                "--node and --cluster-id belong together",
+                hint="a node's name in its certificate says which node of which cluster",
+            )
+        if node is not None and cluster_id is not None:
+            from barnabas_wire.rpc.peers import peer_name
+
+            try:
+                hosts = (*hosts, peer_name(node, cluster_id))
+            except ValueError as error:
+                raise WrongUsage(
+                    f"{cluster_id!r} is no cluster id: {error}",
+                    hint="`barnabas cluster info` shows that of one that runs",
+                ) from None
         with _in_words():
             file = pki.issue(directory, name, hosts=hosts, days=days or pki.CERTIFICATE_DAYS)
         _show(file, output)

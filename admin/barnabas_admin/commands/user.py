@@ -22,6 +22,7 @@ from barnabas_wire.kafka.errors import ErrorCode
 MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 SALT_BYTES = 16
+ITERATIONS = 8192
 mechanism_option = click.option(
     "--mechanism", type=click.Choice(list(MECHANISMS)), default="SCRAM-SHA-512", help="Default SCRAM-SHA-512."
 )
@@ -56,21 +57,11 @@ def list_users(invocation: Invocation) -> None:
 @click.command()
 @click.argument("name", metavar="NAME")
 @mechanism_option
-@click.option("--iterations", type=click.IntRange(4096, 16384), default=8192, help="4096 to 16384; default 8192.")
+@click.option("--iterations", type=click.IntRange(4096, 16384), default=ITERATIONS, help="4096 to 16384; default 8192.")
 @common_options
 def create(invocation: Invocation, name: str, mechanism: str, iterations: int) -> None:
     """Give a user a credential, or replace it; the password is read from standard input."""
-    from barnabas_wire.kafka.messages.alter_user_scram_credentials import (
-        AlterUserScramCredentialsRequest,
-        ScramCredentialUpsertion,
-    )
-
-    salt = os.urandom(SALT_BYTES)
-    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], _password().encode(), salt, iterations)
-    upsertion = ScramCredentialUpsertion(
-        name=name, mechanism=MECHANISMS[mechanism], iterations=iterations, salt=salt, salted_password=salted
-    )
-    _alter(invocation, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+    give_password(invocation, name, _password(), mechanism=mechanism, iterations=iterations)
     _say(invocation, name, mechanism, "created")
 
 
@@ -90,6 +81,23 @@ def delete(invocation: Invocation, name: str, mechanism: str, yes: bool) -> None
     deletion = ScramCredentialDeletion(name=name, mechanism=MECHANISMS[mechanism])
     _alter(invocation, AlterUserScramCredentialsRequest(deletions=[deletion]))
     _say(invocation, name, mechanism, "deleted")
+
+
+def give_password(
+    invocation: Invocation, name: str, password: str, *, mechanism: str, iterations: int = ITERATIONS
+) -> None:
+    """Give a user a credential, or replace it. Raises AdminError, KafkaError."""
+    from barnabas_wire.kafka.messages.alter_user_scram_credentials import (
+        AlterUserScramCredentialsRequest,
+        ScramCredentialUpsertion,
+    )
+
+    salt = os.urandom(SALT_BYTES)
+    salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
+    upsertion = ScramCredentialUpsertion(
+        name=name, mechanism=MECHANISMS[mechanism], iterations=iterations, salt=salt, salted_password=salted
+    )
+    _alter(invocation, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
 
 
 def _password() -> str:

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from barnabas_broker.admin.errors import abort
+from barnabas_broker.security.callers import caller
+from barnabas_quorum.controller.request import ActiveController, Request
 from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import ANONYMOUS, BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,18 @@ class AdminStats:
     """By (method, name of the error code, NONE or CANCELLED)."""
     seconds: dict[str, Histogram] = field(default_factory=dict)
     """By method; without cancelled calls, since a followed log is one that lasts until then."""
+
+
+class CallersController:
+    """The controller as the admin services ask it: in the name of whoever called them."""
+
+    def __init__(self, controller: ActiveController) -> None:
+        self._controller = controller
+
+    async def ask(self, request: Request[R], *, principal: str = ANONYMOUS, timeout_ms: int | None = None) -> R:
+        """See ActiveController; a principal that is named wins."""
+        whose = caller.get() if principal == ANONYMOUS else principal
+        return await self._controller.ask(request, principal=whose, timeout_ms=timeout_ms)
 
 
 class AdminEdge:

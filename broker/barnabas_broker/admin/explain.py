@@ -40,6 +40,7 @@ from barnabas_quorum.raft.voters import Voter, VoterSet
 from barnabas_quorum.records import PartitionRecord
 from barnabas_wire.kafka.ids import BrokerId, Offset
 from barnabas_wire.rpc import explain_pb2, explain_pb2_grpc
+from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
 
 REFUSAL_TIMEOUT_MS = 5_000
 
@@ -79,6 +80,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         bootstrap_servers: Sequence[Address],
         edge: AdminEdge,
         clock_ms: Callable[[], int],
+        dialer: Dialer = PLAIN_DIALER,
     ) -> None:
         """`config`: this node's properties, for settings that no topic and no cluster default states."""
         self._node_id = node_id
@@ -91,6 +93,7 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         self._bootstrap_servers = tuple(bootstrap_servers)
         self._edge = edge
         self._clock_ms = clock_ms
+        self._dialer = dialer
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on an admin server that is not started yet."""
@@ -173,7 +176,9 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
         leader = self._quorum.leader_endpoint
         if leader is None:
             return LiveFacts(now_ms=self._clock_ms())
-        return await ask_sessions(leader.key.id, (leader.host, leader.port), now_ms=self._clock_ms())
+        return await ask_sessions(
+            leader.key.id, (leader.host, leader.port), now_ms=self._clock_ms(), dialer=self._dialer
+        )
 
     async def _ask_controllers(self) -> tuple[list[ControllerReport], list[Silence]]:
         """Every controller that this node knows by its log, its properties or their registration."""
@@ -184,13 +189,15 @@ class ExplainService(explain_pb2_grpc.ExplainerServicer):
             for point in controller.endpoints
         ]
         addresses = list(dict.fromkeys([*voters, *self._bootstrap_servers, *registered]))
-        answers = await asyncio.gather(*(ask_replica(address) for address in addresses), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(ask_replica(address, dialer=self._dialer) for address in addresses), return_exceptions=True
+        )
         reports: dict[tuple[int, bytes], ControllerReport] = {}
         silent: list[Silence] = []
         for address, answer in zip(addresses, answers, strict=True):
             if isinstance(answer, ControllerReport):
                 reports[answer.key.id, bytes(answer.key.directory_id)] = answer
-            elif isinstance(answer, grpc.aio.AioRpcError | ValueError):
+            elif isinstance(answer, grpc.aio.AioRpcError | ValueError | UnknownPeer):
                 if address in voters:
                     silent.append(Silence(voter=voters[address], error=_in_words(answer)))
             elif isinstance(answer, BaseException):
@@ -238,7 +245,9 @@ def _base(history: CommittedHistory, name: PartitionName) -> PartitionRegistrati
     return PartitionRegistration.of(found[-1]) if found else None
 
 
-def _in_words(error: grpc.aio.AioRpcError | ValueError) -> str:
+def _in_words(error: grpc.aio.AioRpcError | ValueError | UnknownPeer) -> str:
+    if isinstance(error, UnknownPeer):
+        return str(error)
     if isinstance(error, ValueError):
         return f"it answers nonsense ({error})"
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -25,6 +25,7 @@ from barnabas_broker.coordinator.transaction.config import TransactionCoordinato
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.security.config import SecurityConfig
+from barnabas_broker.security.doors import ADMIN, Doors, load_doors
 from barnabas_broker.security.listener_security import (
     INTER_BROKER_PROTOCOL,
     PROTOCOL_MAP,
@@ -103,15 +104,16 @@ class ServerConfig:
         default=False,
         metadata=_key(
             "admin.listeners.allow.remote",
-            "Accept an admin listener off loopback although it has no authentication: anyone who reaches it administers the cluster.",
+            "Accept an admin listener off loopback although it has no authentication (ADMIN:SSL or ADMIN:SASL_SSL in "
+            "listener.security.protocol.map): anyone who reaches it administers the cluster.",
         ),
     )
     controller_allow_remote: bool = field(
         default=False,
         metadata=_key(
             "controller.listeners.allow.remote",
-            "Accept a controller listener off loopback although it has no authentication: anyone who reaches it may vote, register "
-            "brokers and change the metadata.",
+            "Accept a controller listener off loopback although it has no authentication (CONTROLLER:SSL in "
+            "listener.security.protocol.map): anyone who reaches it may vote, register brokers and change the metadata.",
         ),
     )
     metrics_listeners: tuple[str, ...] = field(
@@ -169,8 +171,9 @@ class ServerConfig:
         """Name of the listener that followers fetch from."""
         return self.inter_broker_listener_name or self.kafka_endpoints()[0].listener
 
-    def validate(self) -> None:
-        """Raise ConfigError for the first contradiction, naming the keys that mend it."""
+    def validate(self, doors: Doors | None = None) -> None:
+        """Raise ConfigError for the first contradiction, naming the keys that mend it. doors: None: in plain text."""
+        doors = doors or Doors()
         unknown = [role for role in self.process_roles if role not in (BROKER, CONTROLLER)]
         if unknown or not self.process_roles:
             raise ConfigError(
@@ -212,17 +215,24 @@ class ServerConfig:
         for address in self.metrics_listeners:
             split_address(address, "metrics.listeners")
         controller = self.controller_endpoint()
-        if controller is not None and not _is_loopback(controller.host) and not self.controller_allow_remote:
+        if (
+            controller is not None
+            and not _is_loopback(controller.host)
+            and not doors.controller.is_authenticated
+            and not self.controller_allow_remote
+        ):
             raise ConfigError(
                 f"listeners={controller.listener}://{controller.host}:{controller.port} is off loopback and has no authentication: "
-                "bind 127.0.0.1, or set controller.listeners.allow.remote=true if the network keeps strangers out"
+                f"give it certificates ({controller.listener}:SSL in {PROTOCOL_MAP}), bind 127.0.0.1, or set "
+                "controller.listeners.allow.remote=true if the network keeps strangers out"
             )
         for address in self.admin_listeners:
             host, _ = split_address(address, "admin.listeners")
-            if not _is_loopback(host) and not self.admin_allow_remote:
+            if not _is_loopback(host) and not doors.admin.is_authenticated and not self.admin_allow_remote:
                 raise ConfigError(
-                    f"admin.listeners={address} is off loopback and has no authentication: "
-                    "bind 127.0.0.1, or set admin.listeners.allow.remote=true if the network keeps strangers out"
+                    f"admin.listeners={address} is off loopback and has no authentication: give it one ({ADMIN}:SSL or "
+                    f"{ADMIN}:SASL_SSL in {PROTOCOL_MAP}), bind 127.0.0.1, or set admin.listeners.allow.remote=true if the "
+                    "network keeps strangers out"
                 )
 
 
@@ -247,6 +257,8 @@ class NodeConfig:
     """By name of the Kafka listener."""
     client_security: ClientSecurity
     """How this broker connects to others."""
+    doors: Doors
+    """Of the gRPC listeners."""
     static_properties: Mapping[str, str]
 
     def values(self) -> list[tuple[ConfigKey, str]]:
@@ -317,7 +329,8 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
     names = [point.listener for point in server.kafka_endpoints()]
     if server.is_broker and server.inter_broker_listener_name is None:
         server = replace(server, inter_broker_listener_name=inter_broker_listener(names, properties))
-    server.validate()
+    doors = load_doors(server.controller_listener_names[0], properties)
+    server.validate(doors)
     if not server.is_controller and MIN_INSYNC_REPLICAS in properties:
         logger.warning(
             "%s of a node without the controller role does not count: the first active controller wrote its own into the "
@@ -341,6 +354,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         security=load(SecurityConfig, properties),
         listener_security=load_listeners(names, properties),
         client_security=client_security(listener, properties) if server.is_broker else ClientSecurity(),
+        doors=doors,
         static_properties=dict(properties),
     )
 

@@ -41,7 +41,8 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS, NO_BROKER, BrokerId, Offset
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerStub
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
+from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
+from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_wire.rpc.controller_pb2_grpc import ControllerAsyncStub
@@ -68,6 +69,9 @@ REFUSED = "Connection refused"
 
 R = TypeVar("R")
 T = TypeVar("T")
+
+_Place = tuple[str, int, BrokerId]
+"""Host, port and the controller that is demanded there."""
 
 
 class ControllerUnreachable(ConnectionError):
@@ -267,18 +271,26 @@ def may_be_carried_out(failure: Exception) -> bool:
 class GrpcControllerTransport:
     """ControllerTransport over grpc.aio; one channel per controller. Belongs to the control lane."""
 
-    def __init__(self, addresses: Mapping[BrokerId, tuple[str, int]], *, applied: AppliedOffset | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[BrokerId, tuple[str, int]],
+        *,
+        applied: AppliedOffset | None = None,
+        dialer: Dialer = PLAIN_DIALER,
+    ) -> None:
         """`addresses` of each controller's gRPC listener: host, port; they may change. `applied`: how far this node is,
         None for an asker without an image of its own."""
         self._addresses = addresses
         self._applied = applied
-        self._stubs: dict[str, ControllerAsyncStub] = {}
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._dialer = dialer
+        self._generation = dialer.generation
+        self._stubs: dict[_Place, ControllerAsyncStub] = {}
+        self._channels: dict[_Place, grpc.aio.Channel] = {}
 
     async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
         """See ControllerTransport. What somebody else asked for is answered when this node has applied it."""
         verb = VERB_BY_REQUEST[type(request)]
-        method = getattr(self._stub(controller_id), verb.method)
+        method = getattr(await self._stub(controller_id), verb.method)
         call = method(write_call(verb, request, principal=principal), timeout=timeout_ms / 1000)
         try:
             answer = await call
@@ -304,7 +316,7 @@ class GrpcControllerTransport:
 
     async def open_heartbeats(self, controller_id: BrokerId) -> HeartbeatStream:
         """See ControllerTransport."""
-        return GrpcHeartbeatStream(controller_id, self._stub(controller_id).Heartbeats())
+        return GrpcHeartbeatStream(controller_id, (await self._stub(controller_id)).Heartbeats())
 
     async def close(self) -> None:
         """See ControllerTransport."""
@@ -312,21 +324,33 @@ class GrpcControllerTransport:
         for channel in channels.values():
             await channel.close(grace=None)
 
-    def _stub(self, controller_id: BrokerId) -> ControllerAsyncStub:
-        address = self._address(controller_id)
-        stub = self._stubs.get(address)
+    async def _stub(self, controller_id: BrokerId) -> ControllerAsyncStub:
+        """Raises ControllerUnreachable."""
+        if self._generation != self._dialer.generation:
+            # calls under way, heartbeats too, keep their channels; the last one lets them go
+            self._generation = self._dialer.generation
+            self._channels, self._stubs = {}, {}
+        host, port = self._endpoint(controller_id)
+        place = (host, port, controller_id)
+        stub = self._stubs.get(place)
         if stub is None:
-            channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-            self._channels[address] = channel
-            stub = self._stubs[address] = ControllerStub(channel)
+            try:
+                channel = await self._dialer.open(host, port, controller_id)
+            except UnknownPeer as error:
+                raise ControllerUnreachable(f"controller {controller_id}: {error}", is_sent=False) from None
+            stub = ControllerStub(channel)
+            self._channels[place] = channel
+            self._stubs[place] = stub
         return stub
 
-    def _address(self, controller_id: BrokerId) -> str:
+    def _endpoint(self, controller_id: BrokerId) -> tuple[str, int]:
         found = self._addresses.get(controller_id)
         if found is None:
             raise ControllerUnreachable(f"controller {controller_id} votes no more", is_sent=False)
-        host, port = found
-        return address_of(host, port)
+        return found
+
+    def _address(self, controller_id: BrokerId) -> str:
+        return address_of(*self._endpoint(controller_id))
 
 
 class GrpcHeartbeatStream:

@@ -24,7 +24,7 @@ from barnabas_quorum.raft.damage import LogEnd
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import explain_pb2, explain_pb2_grpc
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
+from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
 
 ASK_TIMEOUT_S = 1.0
 
@@ -125,9 +125,9 @@ class ControllerFactsServicer(explain_pb2_grpc.ControllerFactsServicer):
         )
 
 
-async def ask_replica(address: Address) -> ControllerReport:
-    """What the controller at this address says of itself. Raises AioRpcError; ValueError for nonsense."""
-    answer = await _call(address, "DescribeOwnReplica", explain_pb2.DescribeOwnReplicaRequest())
+async def ask_replica(address: Address, *, dialer: Dialer = PLAIN_DIALER) -> ControllerReport:
+    """What the controller at this address says of itself. Raises AioRpcError, UnknownPeer; ValueError for nonsense."""
+    answer = await _call(address, "DescribeOwnReplica", explain_pb2.DescribeOwnReplicaRequest(), dialer=dialer)
     return ControllerReport(
         key=ReplicaKey(BrokerId(answer.id), Uuid.parse(answer.directory_id)),
         role=answer.role,
@@ -145,11 +145,14 @@ async def ask_replica(address: Address) -> ControllerReport:
     )
 
 
-async def ask_sessions(leader_id: BrokerId, address: Address, *, now_ms: int) -> LiveFacts:
+async def ask_sessions(
+    leader_id: BrokerId, address: Address, *, now_ms: int, dialer: Dialer = PLAIN_DIALER
+) -> LiveFacts:
     """What the active controller hears of brokers; empty facts when it does not answer, or is active no longer."""
     try:
-        answer = await _call(address, "DescribeSessions", explain_pb2.DescribeSessionsRequest())
-    except grpc.aio.AioRpcError:
+        request = explain_pb2.DescribeSessionsRequest()
+        answer = await _call(address, "DescribeSessions", request, dialer=dialer, node_id=leader_id)
+    except (grpc.aio.AioRpcError, UnknownPeer):
         return LiveFacts(now_ms=now_ms)
     if not answer.is_active:
         return LiveFacts(now_ms=now_ms)
@@ -173,7 +176,7 @@ async def ask_sessions(leader_id: BrokerId, address: Address, *, now_ms: int) ->
     )
 
 
-async def _call(address: Address, method: str, request: Any) -> Any:
+async def _call(address: Address, method: str, request: Any, *, dialer: Dialer, node_id: BrokerId | None = None) -> Any:
     host, port = address
-    async with grpc.aio.insecure_channel(address_of(host, port), options=CHANNEL_OPTIONS) as channel:
+    async with await dialer.open(host, port, node_id) as channel:
         return await getattr(explain_pb2_grpc.ControllerFactsStub(channel), method)(request, timeout=ASK_TIMEOUT_S)

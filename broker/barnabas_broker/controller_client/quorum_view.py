@@ -24,7 +24,8 @@ from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import ReplicaKey, Voter, VoterSet
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
+from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
+from barnabas_wire.rpc.options import address_of
 
 logger = logging.getLogger(__name__)
 
@@ -69,15 +70,17 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
         quorum: QuorumMember,
         clock_ms: Callable[[], int],
         recovered_beside: Callable[[], Sequence[str]] = tuple,
+        dialer: Dialer = PLAIN_DIALER,
     ) -> None:
         """`recovered_beside`: the other recoveries of the same quorum that this node has met."""
+        self._dialer = dialer
         self._node_id = node_id
         self._cluster_id = cluster_id
         self._quorum = quorum
         self._clock_ms = clock_ms
         self._recovered_beside = recovered_beside
         self._channel: grpc.aio.Channel | None = None
-        self._channel_to = ""
+        self._channel_to: object = None
 
     def add_to(self, server: grpc.aio.Server) -> None:
         """Register on a controller's gRPC server that is not started yet."""
@@ -122,11 +125,13 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
     async def _ask(self, leader: Voter, *, timeout_s: float) -> QuorumDescription | None:
         """What it sees; None when it does not answer, or does not lead."""
         try:
-            message = await self._stub(address_of(leader.host, leader.port)).DescribeOwnQuorum(
-                admin_pb2.DescribeQuorumRequest(), timeout=timeout_s
-            )
+            stub = await self._stub(leader)
+            message = await stub.DescribeOwnQuorum(admin_pb2.DescribeQuorumRequest(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             logger.debug("the quorum's leader %s does not answer: %s", leader, error.details())
+            return None
+        except UnknownPeer as error:
+            logger.debug("the quorum's leader %s cannot be asked: %s", leader, error)
             return None
         found = quorum_from_message(message)
         return found if found.leader_id == leader.key.id else None
@@ -134,11 +139,12 @@ class LeaderView(admin_pb2_grpc.QuorumViewServicer):
     def _own(self) -> QuorumDescription:
         return replace(self._quorum.describe(), recovered_beside=tuple(self._recovered_beside()))
 
-    def _stub(self, address: str) -> Any:
+    async def _stub(self, leader: Voter) -> Any:
         """A stub on the one channel that is kept; a channel to a former leader is dropped when its last call ends."""
-        if self._channel is None or self._channel_to != address:
-            self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-            self._channel_to = address
+        wanted = (leader.host, leader.port, leader.key.id, self._dialer.generation)
+        if self._channel is None or self._channel_to != wanted:
+            self._channel = await self._dialer.open(leader.host, leader.port, leader.key.id)
+            self._channel_to = wanted
         return admin_pb2_grpc.QuorumViewStub(self._channel)
 
 

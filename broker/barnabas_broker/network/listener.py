@@ -239,7 +239,7 @@ class KafkaListener:
         self._server = server
         self._security = security
         self._logins = (
-            Logins(security, lambda: server.services.metadata.image.scram)
+            Logins(security.config, security.passwords, lambda: server.services.metadata.image.scram)
             if security is not None and security.protocol.has_sasl
             else None
         )

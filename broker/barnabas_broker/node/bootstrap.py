@@ -17,7 +17,8 @@ import grpc.aio
 from barnabas_quorum.driver.incarnation import FIRST, Incarnation
 from barnabas_quorum.raft.voters import VoterSet
 from barnabas_wire.rpc import bootstrap_pb2, bootstrap_pb2_grpc
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS
+from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer
+from barnabas_wire.rpc.options import address_of
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +58,10 @@ class BootstrapServicer(bootstrap_pb2_grpc.BootstrapServicer):
         bootstrap_pb2_grpc.add_BootstrapServicer_to_server(self, server)
 
 
-async def discover_quorum(bootstrap_servers: Sequence[str], *, known: Incarnation = FIRST) -> QuorumIdentity:
-    """Ask the given host:port addresses until one answers; says every 5 s that it still waits.
+async def discover_quorum(
+    bootstrap_servers: Sequence[tuple[str, int]], *, known: Incarnation = FIRST, dialer: Dialer = PLAIN_DIALER
+) -> QuorumIdentity:
+    """Ask the given hosts and ports until one answers; says every 5 s that it still waits.
 
     All are asked at once and the highest incarnation is believed: a voter of a quorum that was recovered without it may
     have come back. None below `known`, which this node has followed, is believed at all, and none of two that were recovered
@@ -67,7 +70,9 @@ async def discover_quorum(bootstrap_servers: Sequence[str], *, known: Incarnatio
     loop = asyncio.get_running_loop()
     reported_at = loop.time()
     while True:
-        answers = await asyncio.gather(*(_ask(address) for address in bootstrap_servers), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(_ask(host, port, dialer) for host, port in bootstrap_servers), return_exceptions=True
+        )
         found = [answer for answer in answers if isinstance(answer, QuorumIdentity)]
         chosen = choose_quorum(found, known=known)
         if chosen is not None:
@@ -76,7 +81,7 @@ async def discover_quorum(bootstrap_servers: Sequence[str], *, known: Incarnatio
             reported_at = loop.time()
             logger.warning(
                 "still no controller among %s answers (%s)",
-                ", ".join(bootstrap_servers),
+                ", ".join(address_of(host, port) for host, port in bootstrap_servers),
                 _reason(answers, found, known),
             )
         await asyncio.sleep(RETRY_PAUSE_S)
@@ -102,11 +107,13 @@ def _reason(answers: Sequence[object], found: Sequence[QuorumIdentity], known: I
     if newest is not None:
         return f"those that do belong to incarnation {str(newest.incarnation) or 'first'}, this node to {known}"
     errors = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
-    return f"{errors[0].code().name} {errors[0].details()}" if errors else str(answers)
+    if errors:
+        return f"{errors[0].code().name} {errors[0].details()}"
+    return "; ".join(str(answer) for answer in answers)
 
 
-async def _ask(address: str) -> QuorumIdentity:
-    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+async def _ask(host: str, port: int, dialer: Dialer) -> QuorumIdentity:
+    async with await dialer.open(host, port) as channel:
         stub = bootstrap_pb2_grpc.BootstrapStub(channel)
         answer = await stub.DescribeQuorum(bootstrap_pb2.DescribeQuorumRequest(), timeout=CALL_TIMEOUT_S)
         return QuorumIdentity(answer.cluster_id, VoterSet.parse(answer.voters), Incarnation.parse(answer.incarnation))

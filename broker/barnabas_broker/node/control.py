@@ -13,7 +13,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from barnabas_broker.admin.edge import AdminEdge
+from barnabas_broker.admin.edge import AdminEdge, CallersController
 from barnabas_broker.admin.explain import ExplainService
 from barnabas_broker.admin.inspection import InspectionService
 from barnabas_broker.admin.service import AdminService
@@ -172,7 +172,11 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         on_conflict=logger.error,
         open_disk=context.open_disk,
     )
-    transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=guard)
+    door = config.doors.controller
+    if door.credentials is not None:
+        door.credentials.check_identity(server.node_id, storage.cluster_id)
+    dialer = door.dialer(storage.cluster_id)
+    transport = GrpcTransport(cluster_id=storage.cluster_id, incarnation=guard, dialer=dialer)
     listener = MetadataListener(loader, leader_observers=())
     quorum = QuorumNode(
         config=config.quorum,
@@ -189,7 +193,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     )
     addresses = VoterAddresses(lambda: quorum.voters, lambda: quorum.leader_endpoint)
     client = ControllerClient(
-        GrpcControllerTransport(addresses, applied=applied),
+        GrpcControllerTransport(addresses, applied=applied, dialer=dialer),
         loop=context.control.loop,
         controllers=addresses,
         leader_hint=lambda: quorum.leader_and_epoch.leader_id,
@@ -200,6 +204,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         quorum=quorum,
         clock_ms=wall_ms,
         recovered_beside=lambda: guard.recovered_beside,
+        dialer=dialer,
     )
     facts = NodeFacts(
         config,
@@ -230,16 +235,18 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             image=lambda: loader.image,
         )
     edge = AdminEdge(server.id)
-    admin = AdminService(facts, client, leader_view, edge=edge, clock_ms=wall_ms)
+    callers_controller = CallersController(client)
+    admin = AdminService(facts, callers_controller, leader_view, edge=edge, clock_ms=wall_ms)
     explain = ExplainService(
         node_id=server.id,
         log=metadata_log,
         quorum=quorum,
         image=lambda: loader.image,
         hold=lambda: loader.hold,
-        controller=client,
+        controller=callers_controller,
         config=config.controller,
         bootstrap_servers=bootstrap_servers,
+        dialer=dialer,
         edge=edge,
         clock_ms=wall_ms,
     )
@@ -250,7 +257,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         loader=loader,
         log=metadata_log,
         quorum=quorum,
-        controller=client,
+        controller=callers_controller,
         edge=edge,
     )
     return ControlParts(

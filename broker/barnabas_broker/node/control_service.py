@@ -8,6 +8,7 @@ Read next:  node.py, which says when.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -24,12 +25,21 @@ from barnabas_broker.node.bootstrap import BootstrapServicer, QuorumIdentity
 from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.data import DataParts
+from barnabas_broker.security.callers import AdminCallers
+from barnabas_broker.security.doors import DoorSecurity
 from barnabas_broker.version import COMMIT, VERSION
+from barnabas_quorum.driver.claims import claimed_id
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
+from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.rpc.options import address_of
+from barnabas_wire.rpc.peers import PeerGuard
 from barnabas_wire.rpc.server import new_server
 
+logger = logging.getLogger(__name__)
+
+CERTIFICATES_SCAN_S = 10.0
+"""Between two looks whether a certificate was renewed."""
 SERVER_GRACE_S = 0.2
 """How long a stopping gRPC server waits for calls under way."""
 
@@ -58,7 +68,11 @@ class ControlService:
         await self._start_servers()
         if self._parts.watch is not None:
             await self._parts.watch.look()
-        parts: list[Coroutine[Any, Any, None]] = [self._parts.quorum.run(), self._probe.run()]
+        parts: list[Coroutine[Any, Any, None]] = [
+            self._parts.quorum.run(),
+            self._probe.run(),
+            self._renew_certificates(),
+        ]
         if self._parts.driver is not None:
             parts.append(self._parts.driver.run())
         if self._parts.registrar is not None:
@@ -89,10 +103,13 @@ class ControlService:
     # -- listeners ---------------------------------------------------------------------------------------------------
 
     async def _start_servers(self) -> None:
-        config = self._context.config.server
+        config_of_node = self._context.config
+        config = config_of_node.server
         endpoint = config.controller_endpoint()
         if self._parts.driver is not None and endpoint is not None:
-            server = new_server()
+            door = config_of_node.doors.controller
+            peers = None if door.credentials is None else PeerGuard(self._parts.storage.cluster_id, claimed_id)
+            server = new_server([] if peers is None else [peers])
             QuorumServicer(
                 cluster_id=self._parts.storage.cluster_id,
                 handle=self._parts.quorum.handle,
@@ -100,7 +117,7 @@ class ControlService:
                 change_voters=self._parts.quorum.change_voters,
                 incarnation=self._parts.incarnation,
             ).add_to(server)
-            ControllerService(self._parts.driver).add_to_server(server)
+            ControllerService(self._parts.driver, peers=peers).add_to_server(server)
             BootstrapServicer(
                 lambda: QuorumIdentity(
                     self._parts.storage.cluster_id, self._parts.quorum.voters, self._parts.incarnation.current
@@ -114,13 +131,19 @@ class ControlService:
                 incarnation=self._parts.incarnation,
                 clock_ms=wall_ms,
             ).add_to(server)
-            await self._start(server, endpoint.host, endpoint.port)
+            await self._start(server, endpoint.host, endpoint.port, door)
+        door = config_of_node.doors.admin
+        callers = None
+        if door.credentials is not None:
+            callers = AdminCallers(door, credentials=lambda: self._parts.loader.image.scram, clock_ms=monotonic_ms)
         for address in config.admin_listeners:
-            server = new_server()
+            server = new_server([] if callers is None else [callers])
+            if callers is not None:
+                callers.add_to(server)
             self._parts.admin.add_to(server)
             self._parts.explain.add_to(server)
             self._parts.inspection.add_to(server)
-            await self._start(server, *split_address(address, "admin.listeners"))
+            await self._start(server, *split_address(address, "admin.listeners"), door)
         sources = self._sources()
         self._http = HttpServer(
             addresses=[split_address(address, "metrics.listeners") for address in config.metrics_listeners],
@@ -130,10 +153,38 @@ class ControlService:
         )
         await self._http.start()
 
-    async def _start(self, server: grpc.aio.Server, host: str, port: int) -> None:
-        server.add_insecure_port(address_of(host, port))
+    async def _start(self, server: grpc.aio.Server, host: str, port: int, door: DoorSecurity) -> None:
+        if door.credentials is None:
+            server.add_insecure_port(address_of(host, port))
+        else:
+            # gRPC either demands a certificate or does not ask for one: where operators log in it does not
+            demands = not door.protocol.has_sasl
+            server.add_secure_port(
+                address_of(host, port), door.credentials.server_credentials(demands_certificate=demands)
+            )
         await server.start()
         self._servers.append(server)
+
+    async def _renew_certificates(self) -> None:
+        """Take renewed certificates of the gRPC doors: servers for the handshakes to come, clients by new channels."""
+        doors = self._context.config.doors
+        node_id, cluster_id = self._context.config.server.node_id, self._parts.storage.cluster_id
+        watched = [
+            (name, credentials, check)
+            for name, credentials, check in (
+                ("controller", doors.controller.credentials, lambda new: new.check_identity(node_id, cluster_id)),
+                ("admin", doors.admin.credentials, None),
+            )
+            if credentials is not None
+        ]
+        while watched:
+            await asyncio.sleep(CERTIFICATES_SCAN_S)
+            for name, credentials, check in watched:
+                try:
+                    if credentials.reload_if_changed(check):
+                        logger.info("the %s listener has a new certificate", name)
+                except KafkaError as error:
+                    logger.warning("the %s listener keeps its certificate: %s", name, error.message)
 
     # -- what metrics read -------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from barnabas_broker.config.server import NodeConfig, ServerConfig
+from barnabas_broker.config.server import NodeConfig, ServerConfig, split_address
 from barnabas_broker.node.bootstrap import QuorumIdentity, discover_quorum
 from barnabas_broker.node.context import NodeContext
 from barnabas_broker.node.control import build as build_control
@@ -118,7 +118,14 @@ class Node:
 
     async def _discover(self, known: Incarnation, stop: asyncio.Event) -> QuorumIdentity | None:
         """What a controller answers; None when the node is to stop before any does."""
-        discovery = discover_quorum(self._context.config.server.quorum_bootstrap_servers, known=known)
+        config = self._context.config
+        addresses = [
+            split_address(address, "controller.quorum.bootstrap.servers")
+            for address in config.server.quorum_bootstrap_servers
+        ]
+        door = config.doors.controller
+        dialer = door.dialer("" if door.credentials is None else door.credentials.cluster_of(config.server.node_id))
+        discovery = discover_quorum(addresses, known=known, dialer=dialer)
         asking = asyncio.ensure_future(self._context.control.call(discovery))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait((asking, stopping), return_when=asyncio.FIRST_COMPLETED)

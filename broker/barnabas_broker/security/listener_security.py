@@ -53,7 +53,7 @@ class ListenerSecurity:
 
 def protocol_of(listener: str, properties: Mapping[str, str]) -> SecurityProtocol:
     """What a listener speaks: by the map, else by its name, as in Kafka. Raises ConfigError."""
-    protocols = _protocol_map(properties)
+    protocols = protocols_by_listener(properties)
     name = protocols.get(listener, listener if not protocols else None)
     if name is None:
         raise ConfigError(
@@ -77,7 +77,7 @@ def load_listeners(listeners: Iterable[str], properties: Mapping[str, str]) -> d
 def client_security(listener: str, properties: Mapping[str, str]) -> ClientSecurity:
     """How this broker is let in by the inter-broker listener of the others. Raises ConfigError."""
     protocol = protocol_of(listener, properties)
-    config = _config(listener, properties)
+    config = config_of(listener, properties)
     context: ssl.SSLContext | None = client_context(config) if protocol.has_tls else None
     login = None
     if protocol.has_sasl:
@@ -120,7 +120,8 @@ def _plain(key: str) -> str:
     return key.removeprefix(LISTENER_PREFIX).partition(".")[2] if key.startswith(LISTENER_PREFIX) else key
 
 
-def _protocol_map(properties: Mapping[str, str]) -> dict[str, str]:
+def protocols_by_listener(properties: Mapping[str, str]) -> dict[str, str]:
+    """listener.security.protocol.map as it is written. Raises ConfigError."""
     entries = [entry.strip() for entry in properties.get(PROTOCOL_MAP, "").split(",") if entry.strip()]
     found = {}
     for entry in entries:
@@ -131,7 +132,8 @@ def _protocol_map(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _config(listener: str, properties: Mapping[str, str]) -> SecurityConfig:
+def config_of(listener: str, properties: Mapping[str, str]) -> SecurityConfig:
+    """What counts for one listener: its own keys before those of all. Raises ConfigError."""
     prefix = f"{LISTENER_PREFIX}{listener.lower()}."
     own = {key.removeprefix(prefix): value for key, value in properties.items() if key.startswith(prefix)}
     return load(SecurityConfig, {**properties, **own})
@@ -139,7 +141,7 @@ def _config(listener: str, properties: Mapping[str, str]) -> SecurityConfig:
 
 def _listener(name: str, properties: Mapping[str, str]) -> ListenerSecurity:
     protocol = protocol_of(name, properties)
-    config = _config(name, properties)
+    config = config_of(name, properties)
     passwords: dict[str, str] = {}
     if protocol.has_sasl:
         if not config.sasl_enabled_mechanisms:

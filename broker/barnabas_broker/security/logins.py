@@ -8,11 +8,11 @@ Read next:  sasl/session.py; metadata_quorum/image/scram.py.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas_broker.security.listener_security import ListenerSecurity
+from barnabas_broker.security.config import SecurityConfig
 from barnabas_broker.security.sasl.mechanism import PLAIN, MechanismFactory
 from barnabas_broker.security.sasl.plain import Plain
 from barnabas_broker.security.sasl.session import SaslSession
@@ -28,19 +28,31 @@ SCRAM_MECHANISMS = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-51
 class Logins:
     """Makes sessions."""
 
-    def __init__(self, security: ListenerSecurity, credentials: Callable[[], ScramImage]) -> None:
+    def __init__(
+        self, config: SecurityConfig, passwords: Mapping[str, str], credentials: Callable[[], ScramImage]
+    ) -> None:
+        """passwords: of PLAIN's users; credentials: of SCRAM's users, looked at anew each time."""
         self._credentials = credentials
-        self._lifetime_ms = security.config.connections_max_reauth_ms
+        self._lifetime_ms = config.connections_max_reauth_ms
         unknown_key = secrets.token_bytes(32)
         self._mechanisms: dict[str, MechanismFactory] = {}
-        for name in security.config.sasl_enabled_mechanisms:
+        for name in config.sasl_enabled_mechanisms:
             if name == PLAIN:
-                self._mechanisms[name] = partial(Plain, security.passwords)
+                self._mechanisms[name] = partial(Plain, passwords)
             else:
                 from barnabas_broker.security.sasl.scram import Scram  # its library is loaded where it is needed
 
                 find = partial(self._verifier, SCRAM_MECHANISMS[name])
                 self._mechanisms[name] = partial(Scram, name, find, unknown_key=unknown_key)
+
+    @property
+    def names(self) -> list[str]:
+        """Mechanisms that are taken."""
+        return list(self._mechanisms)
+
+    def factory(self, mechanism: str) -> MechanismFactory | None:
+        """What makes an exchange of a mechanism; None for one that is not taken."""
+        return self._mechanisms.get(mechanism)
 
     def new_session(self) -> SaslSession:
         """For a connection that was just accepted."""

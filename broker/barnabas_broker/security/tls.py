@@ -19,6 +19,7 @@ from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.security.config import ClientAuth, SecurityConfig
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+Stamps = tuple[tuple[int, int, int] | None, ...]
 OTHERS_BITS = stat.S_IRWXG | stat.S_IRWXO
 _VERIFY = {
     ClientAuth.NONE: ssl.CERT_NONE,
@@ -66,20 +67,18 @@ class ServerTls:
         if seen == self._seen:
             return False
         probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _load_keystore(probe, self._config)  # half-written: the next look finds it whole
+        load_keystore(probe, self._config)  # half-written: the next look finds it whole
         self._load()
         self._seen = seen
         return True
 
     def _load(self) -> None:
-        _load_keystore(self.context, self._config)
+        load_keystore(self.context, self._config)
         if self._config.ssl_client_auth is not ClientAuth.NONE:
-            _load_truststore(self.context, self._config)
+            load_truststore(self.context, self._config)
 
-    def _state(self) -> tuple[tuple[int, int, int] | None, ...]:
-        return tuple(
-            _identity(path) for path in (self._config.ssl_keystore_location, self._config.ssl_truststore_location)
-        )
+    def _state(self) -> Stamps:
+        return stamps_of(self._config)
 
 
 def client_context(config: SecurityConfig) -> ssl.SSLContext:
@@ -92,9 +91,9 @@ def client_context(config: SecurityConfig) -> ssl.SSLContext:
             "the inter-broker listener speaks TLS, and no authority is named that its certificates are checked with: set "
             "ssl.truststore.location"
         )
-    _load_truststore(context, config)
+    load_truststore(context, config)
     if _has_keystore(config):
-        _load_keystore(context, config)
+        load_keystore(context, config)
     return context
 
 
@@ -123,7 +122,13 @@ def _set_versions(context: ssl.SSLContext, config: SecurityConfig) -> None:
             raise ConfigError(f"ssl.cipher.suites: OpenSSL takes none of them: {error}") from error
 
 
-def _load_keystore(context: ssl.SSLContext, config: SecurityConfig) -> None:
+def stamps_of(config: SecurityConfig) -> Stamps:
+    """By which it is seen that one of the files was replaced."""
+    return tuple(_identity(path) for path in (config.ssl_keystore_location, config.ssl_truststore_location))
+
+
+def load_keystore(context: ssl.SSLContext, config: SecurityConfig) -> None:
+    """Give a context the private key and certificate of a listener. Raises ConfigError."""
     key = "ssl.keystore.location" if config.ssl_keystore_location else "ssl.keystore.key"
     try:
         with _keystore_file(config) as path:
@@ -145,24 +150,25 @@ def _keystore_file(config: SecurityConfig) -> Iterator[str]:
         yield config.ssl_keystore_location
         return
     with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:  # mode 0600
-        file.write(f"{_unescaped(config.ssl_keystore_key)}\n{_unescaped(config.ssl_keystore_certificate_chain)}\n")
+        file.write(f"{unescaped(config.ssl_keystore_key)}\n{unescaped(config.ssl_keystore_certificate_chain)}\n")
         file.flush()
         yield file.name
 
 
-def _load_truststore(context: ssl.SSLContext, config: SecurityConfig) -> None:
+def load_truststore(context: ssl.SSLContext, config: SecurityConfig) -> None:
+    """Give a context the authorities that a listener trusts. Raises ConfigError."""
     try:
         if config.ssl_truststore_location:
             context.load_verify_locations(config.ssl_truststore_location)
         else:
-            context.load_verify_locations(cadata=_unescaped(config.ssl_truststore_certificates))
+            context.load_verify_locations(cadata=unescaped(config.ssl_truststore_certificates))
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"ssl.truststore: these are not certificates in PEM: {error}") from error
     except OSError as error:
         raise ConfigError(f"ssl.truststore.location={config.ssl_truststore_location}: {error.strerror}") from error
 
 
-def _unescaped(text: str | None) -> str:
+def unescaped(text: str | None) -> str:
     r"""PEM text of one line of a properties file, where \n stands for a new line."""
     return (text or "").replace("\\n", "\n")
 

@@ -29,8 +29,10 @@ from barnabas_quorum.driver.verbs import (
     write_answer,
 )
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
+from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.rpc import controller_pb2 as pb
 from barnabas_wire.rpc.controller_pb2_grpc import ControllerServicer, add_ControllerServicer_to_server
+from barnabas_wire.rpc.peers import PeerGuard
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +45,10 @@ _ENDED = object()
 class ControllerService:
     """The servicer. Its unary methods are made from the table of verbs below the class."""
 
-    def __init__(self, driver: ControllerDriver) -> None:
+    def __init__(self, driver: ControllerDriver, *, peers: PeerGuard | None = None) -> None:
+        """peers: of a door with mutual TLS; each heartbeat stream is checked by it, as every call is before it comes here."""
         self._driver = driver
+        self._peers = peers
 
     def add_to_server(self, server: grpc.aio.Server) -> None:
         """Register with a server that was made with SERVER_OPTIONS."""
@@ -70,7 +74,8 @@ class ControllerService:
 
     async def Heartbeats(self, request_iterator: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """The stream of one broker, until either side ends it."""
-        stream = _HeartbeatServerStream(self._driver, context)
+        caller = None if self._peers is None else self._peers.caller(context)
+        stream = _HeartbeatServerStream(self._driver, context, caller=caller)
         try:
             await stream.serve()
         except* grpc.aio.InternalError as broken:
@@ -84,9 +89,13 @@ class _HeartbeatServerStream:
     """Reads heartbeats as they come, and writes answers as they are committed: two directions that never wait for each
     other, or a stalled quorum would make a living broker look silent."""
 
-    def __init__(self, driver: ControllerDriver, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    def __init__(
+        self, driver: ControllerDriver, context: grpc.aio.ServicerContext[Any, Any], *, caller: BrokerId | None
+    ) -> None:
+        """caller: the node that the connection's certificate names; None on a door without TLS."""
         self._driver = driver
         self._context = context
+        self._caller = caller
         self._connection: HeartbeatConnection | None = None
         self._outgoing: asyncio.Queue[Any] = asyncio.Queue()
         """Replies, one KafkaError at most, then _ENDED. Bounded by HEARTBEATS_PENDING_MAX and the driver's pushes."""
@@ -134,6 +143,11 @@ class _HeartbeatServerStream:
 
     def _take(self, heartbeat: BrokerHeartbeat) -> None:
         connection = self._connection
+        if self._caller is not None and heartbeat.broker_id != self._caller:
+            raise KafkaError.of(
+                ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                f"this is the certificate of node {self._caller}, and the heartbeat is broker {heartbeat.broker_id}'s",
+            )
         if connection is None:
             connection = self._connection = self._driver.connect(
                 heartbeat.broker_id, heartbeat.broker_epoch, self._outgoing.put_nowait

@@ -38,9 +38,13 @@ from barnabas_quorum.raft.messages import (
 from barnabas_quorum.raft.voters import ReplicaKey, Voter
 from barnabas_wire.kafka.ids import NO_BROKER, BrokerId, Epoch, Offset, Uuid
 from barnabas_wire.rpc import quorum_pb2, quorum_pb2_grpc
-from barnabas_wire.rpc.options import CHANNEL_OPTIONS, address_of
+from barnabas_wire.rpc.dialing import PLAIN_DIALER, Dialer, UnknownPeer
 
 ReplyT = TypeVar("ReplyT", bound=Reply)
+
+_NAMELESS = -1
+_Place = tuple[str, int, int]
+"""Host, port and the node that is demanded there."""
 
 
 class ReplicaIdentity(NamedTuple):
@@ -87,11 +91,15 @@ class Transport(Protocol):
 class GrpcTransport:
     """Transport over one grpc.aio channel per voter. Belongs to one event loop."""
 
-    def __init__(self, *, cluster_id: str, incarnation: IncarnationGuard | None = None) -> None:
+    def __init__(
+        self, *, cluster_id: str, incarnation: IncarnationGuard | None = None, dialer: Dialer = PLAIN_DIALER
+    ) -> None:
         self._cluster_id = cluster_id
         self._incarnation = incarnation or IncarnationGuard()
-        self._channels: dict[tuple[str, int], grpc.aio.Channel] = {}
-        self._stubs: dict[tuple[str, int], Any] = {}
+        self._dialer = dialer
+        self._generation = dialer.generation
+        self._channels: dict[_Place, grpc.aio.Channel] = {}
+        self._stubs: dict[_Place, Any] = {}
 
     async def call(self, request: Request, voter: Voter, *, timeout_s: float) -> Reply:
         """See Transport.call."""
@@ -104,7 +112,7 @@ class GrpcTransport:
         return reply
 
     async def _call(self, request: Request, voter: Voter, *, timeout_s: float) -> Reply:
-        stub = self._stub(voter)
+        stub = await self._stub(voter)
         header = _call_header(request, self._cluster_id, str(self._incarnation.current))
         try:
             match request:
@@ -132,8 +140,7 @@ class GrpcTransport:
                     )
                     return EndQuorumEpochReply(**_reply_fields(answer.header, request))
         except grpc.aio.AioRpcError as error:
-            self._hear_refusal(error)
-            raise PeerUnreachable(f"{voter}: {error.code().name} {error.details()}") from None
+            raise self._failed(error, voter) from None
         except ValueError as error:
             raise PeerUnreachable(f"{voter} answered nonsense: {error}") from None
 
@@ -141,12 +148,11 @@ class GrpcTransport:
         """See Transport.describe."""
         call = quorum_pb2.DescribeReplicaCall(cluster_id=self._cluster_id, incarnation=str(self._incarnation.current))
         try:
-            answer = await self._stub(voter).DescribeReplica(call, timeout=timeout_s)
+            answer = await (await self._stub(voter)).DescribeReplica(call, timeout=timeout_s)
             self._incarnation.hear(answer.incarnation)
             key = _replica_from_wire(answer.replica)
         except grpc.aio.AioRpcError as error:
-            self._hear_refusal(error)
-            raise PeerUnreachable(f"{voter}: {error.code().name} {error.details()}") from None
+            raise self._failed(error, voter) from None
         except ValueError as error:
             raise PeerUnreachable(f"{voter} answered nonsense: {error}") from None
         return ReplicaIdentity(key, answer.kraft_version_min, answer.kraft_version_max)
@@ -161,11 +167,10 @@ class GrpcTransport:
             incarnation=str(self._incarnation.current),
         )
         try:
-            answer = await self._stub(leader).ChangeVoters(call, timeout=timeout_s)
+            answer = await (await self._stub(leader)).ChangeVoters(call, timeout=timeout_s)
             return VoterChangeAnswer(ReplyError(answer.error), answer.reason, _voter_from_wire(answer, "leader"))
         except grpc.aio.AioRpcError as error:
-            self._hear_refusal(error)
-            raise PeerUnreachable(f"{leader}: {error.code().name} {error.details()}") from None
+            raise self._failed(error, leader) from None
         except ValueError as error:
             raise PeerUnreachable(f"{leader} answered nonsense: {error}") from None
 
@@ -184,14 +189,38 @@ class GrpcTransport:
                 with contextlib.suppress(ValueError):
                     self._incarnation.hear(value.decode() if isinstance(value, bytes) else value)
 
-    def _stub(self, voter: Voter) -> Any:
-        address = (voter.host, voter.port)
-        stub = self._stubs.get(address)
+    async def _stub(self, voter: Voter) -> Any:
+        """Raises PeerUnreachable when the address shows no node of this cluster."""
+        if self._generation != self._dialer.generation:
+            # calls under way keep their channels; the last one lets them go
+            self._generation = self._dialer.generation
+            self._channels.clear()
+            self._stubs.clear()
+        place = self._place(voter)
+        stub = self._stubs.get(place)
         if stub is None:
-            channel = grpc.aio.insecure_channel(address_of(*address), options=CHANNEL_OPTIONS)
-            self._channels[address] = channel
-            stub = self._stubs[address] = quorum_pb2_grpc.QuorumStub(channel)
+            try:
+                channel = await self._dialer.open(*place)
+            except UnknownPeer as error:
+                raise PeerUnreachable(str(error)) from None
+            stub = quorum_pb2_grpc.QuorumStub(channel)
+            self._channels[place] = channel
+            self._stubs[place] = stub
         return stub
+
+    def _place(self, voter: Voter) -> _Place:
+        node_id = voter.key.id if self._dialer.demands_names else _NAMELESS
+        return voter.host, voter.port, max(node_id, _NAMELESS)
+
+    def _failed(self, error: grpc.aio.AioRpcError, voter: Voter) -> PeerUnreachable:
+        """What a call that failed means; takes in what the answer says besides."""
+        self._hear_refusal(error)
+        place = self._place(voter)
+        if self._dialer.demands_names and place[2] == _NAMELESS:
+            # whoever listens at an address that was asked without an id may be another one the next time
+            self._channels.pop(place, None)
+            self._stubs.pop(place, None)
+        return PeerUnreachable(f"{voter}: {error.code().name} {error.details()}")
 
 
 class QuorumServicer(quorum_pb2_grpc.QuorumServicer):

@@ -9,6 +9,7 @@ Read next:  security.py.
     ssl.keystore.location=alice.pem                   # PEM: private key and certificate, where brokers ask for one
     sasl.mechanism=SCRAM-SHA-512
     sasl.jaas.config=…ScramLoginModule required username="alice" password="…";      # or sasl.username, sasl.password
+    admin.security.protocol=SASL_SSL                  # of the admin listeners, by the same keys: PLAINTEXT, SSL or SASL_SSL
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import os
 import ssl
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from barnabas_wire.client import jaas
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
 
+ADMIN_PROTOCOL = "admin.security.protocol"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SECRET_KEYS = ("sasl.jaas.config", "sasl.password", "ssl.key.password")
@@ -58,6 +61,45 @@ def client_security(properties: Mapping[str, str]) -> ClientSecurity:
     return ClientSecurity(
         tls=_tls(properties) if protocol.endswith("SSL") else None,
         login=_login(properties) if protocol.startswith("SASL") else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminSecurity:
+    """How the admin listeners let us in: PEM, and who logs in."""
+
+    roots: bytes | None
+    """None: the authorities that gRPC trusts by itself."""
+    own: bytes | None = field(default=None, repr=False)
+    """Private key and certificate."""
+    login: SaslLogin | None = None
+
+
+def admin_security(properties: Mapping[str, str]) -> AdminSecurity | None:
+    """What the properties say of admin listeners; None: plain text. Raises ValueError that names the key and the fix."""
+    protocol = properties.get(ADMIN_PROTOCOL, "PLAINTEXT").upper()
+    if protocol not in ("PLAINTEXT", "SSL", "SASL_SSL"):
+        raise ValueError(f"{ADMIN_PROTOCOL}={protocol}: use PLAINTEXT, SSL or SASL_SSL")
+    if protocol == "PLAINTEXT":
+        return None
+    _tls(properties)  # says what is wrong with the files
+    roots = properties.get("ssl.truststore.location") or properties.get("ssl.ca.location")
+    own = properties.get("ssl.keystore.location")
+    if protocol == "SSL" and own is None:
+        raise ValueError(
+            f"{ADMIN_PROTOCOL}=SSL shows a certificate: set ssl.keystore.location to a PEM file with private key and certificate"
+        )
+    if own is not None and properties.get("ssl.key.password"):
+        raise ValueError(
+            f"{ADMIN_PROTOCOL}={protocol} takes a private key without ssl.key.password: chmod 600 keeps it"
+        )
+    login = _login(properties) if protocol == "SASL_SSL" else None
+    if login is not None and not login.mechanism.startswith("SCRAM"):
+        raise ValueError(f"sasl.mechanism={login.mechanism}: admin listeners take SCRAM-SHA-256 and SCRAM-SHA-512")
+    return AdminSecurity(
+        roots=Path(roots).read_bytes() if roots else None,
+        own=Path(own).read_bytes() if own and protocol == "SSL" else None,
+        login=login,
     )
 
 

@@ -54,7 +54,7 @@ def login_steps(login: SaslLogin) -> LoginSteps:
             f"the broker takes {', '.join(handshake.mechanisms) or 'no mechanism'}, not {login.mechanism}",
         )
     lifetime_ms = 0
-    exchange = _scram(login) if login.mechanism.startswith("SCRAM") else _plain(login)
+    exchange = scram_steps(login) if login.mechanism.startswith("SCRAM") else _plain(login)
     answer = b""
     token = next(exchange)
     while True:
@@ -73,7 +73,8 @@ def _plain(login: SaslLogin) -> Generator[bytes, bytes, None]:
     yield f"\0{login.username}\0{login.password}".encode()
 
 
-def _scram(login: SaslLogin) -> Generator[bytes, bytes, None]:
+def scram_steps(login: SaslLogin) -> Generator[bytes, bytes, None]:
+    """Yields the client's messages, is sent the server's; ends when the server has proved itself. Raises KafkaError."""
     from scramp import ScramClient, ScramException  # only who logs in with it needs it
 
     client = ScramClient([login.mechanism], login.username, login.password)

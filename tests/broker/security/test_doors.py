@@ -1,0 +1,386 @@
+"""The gRPC doors: who is let in, in whose name, and how operators log in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from barnabas_admin import pki
+from barnabas_admin.client import AdminClient
+from barnabas_admin.errors import AdminError
+from barnabas_broker.config.keys import ConfigError
+from barnabas_broker.config.server import node_config
+from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
+from barnabas_broker.security.doors import ADMIN, DoorSecurity, load_doors
+from barnabas_quorum.driver.claims import claimed_id
+from barnabas_quorum.driver.verbs import VERBS
+from barnabas_quorum.image.scram import ScramCredential, ScramImage, ScramUser
+from barnabas_quorum.records_security import ScramMechanism
+from barnabas_wire.client.properties import AdminSecurity
+from barnabas_wire.client.security import SaslLogin
+from barnabas_wire.kafka.ids import Uuid
+from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, controller_pb2, quorum_pb2, quorum_pb2_grpc
+from barnabas_wire.rpc.dialing import PemIdentity, TlsDialer, UnknownPeer
+from barnabas_wire.rpc.peers import PeerGuard, nodes_named, peer_name
+from barnabas_wire.rpc.server import new_server
+
+CLUSTER = str(Uuid(bytes(range(16))))
+OTHER_CLUSTER = str(Uuid(bytes(range(1, 17))))
+TIMEOUT_S = 5.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("pki")
+    pki.init(directory)
+    for node in (1, 2):
+        pki.issue(directory, f"node-{node}", hosts=["127.0.0.1", peer_name(node, CLUSTER)])
+    pki.issue(directory, "stranger", hosts=["127.0.0.1", peer_name(1, OTHER_CLUSTER)])
+    pki.issue(directory, "alice")
+    return directory
+
+
+def properties(authority: Path, name: str, **more: str) -> dict[str, str]:
+    """Of a node with TLS on both doors."""
+    return {
+        "listener.security.protocol.map": "CONTROLLER:SSL,ADMIN:SSL",
+        "ssl.keystore.location": str(authority / f"{name}.pem"),
+        "ssl.truststore.location": str(authority / "ca.pem"),
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+    } | {key.replace("_", "."): value for key, value in more.items()}
+
+
+def identity(authority: Path, name: str | None) -> PemIdentity:
+    own = (authority / f"{name}.pem").read_bytes() if name else b""
+    return PemIdentity(key=own, chain=own, roots=(authority / "ca.pem").read_bytes())
+
+
+class Voter(quorum_pb2_grpc.QuorumServicer):
+    """Grants every vote that comes through the door."""
+
+    async def Vote(self, request: Any, context: Any) -> Any:
+        return quorum_pb2.VoteAnswer(is_granted=True)
+
+
+@contextlib.asynccontextmanager
+async def peer_door(authority: Path, node: int = 1) -> AsyncIterator[int]:
+    """A controller listener of a node; its port."""
+    door = load_doors("CONTROLLER", properties(authority, f"node-{node}")).controller
+    assert door.credentials is not None
+    server = new_server([PeerGuard(CLUSTER, claimed_id)])
+    quorum_pb2_grpc.add_QuorumServicer_to_server(Voter(), server)  # type: ignore[abstract]  # one method is enough
+    port = server.add_secure_port("127.0.0.1:0", door.credentials.server_credentials(demands_certificate=True))
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+async def vote(channel: grpc.aio.Channel, source: int) -> bool:
+    header = quorum_pb2.CallHeader(cluster_id=CLUSTER, source=quorum_pb2.Replica(id=source))
+    answer = await quorum_pb2_grpc.QuorumStub(channel).Vote(quorum_pb2.VoteCall(header=header), timeout=TIMEOUT_S)
+    return bool(answer.is_granted)
+
+
+async def refusal(
+    authority: Path, name: str, port: int, *, source: int, cluster: str = CLUSTER
+) -> grpc.aio.AioRpcError:
+    """What a caller with this certificate hears when it votes as `source`."""
+    async with await TlsDialer(lambda: (0, identity(authority, name)), cluster).open("127.0.0.1", port, 1) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await vote(channel, source)
+    return refused.value
+
+
+def test_a_name_says_which_node_of_which_cluster() -> None:
+    assert peer_name(7, CLUSTER) == "node-7.000102030405060708090a0b0c0d0e0f"
+    names = [peer_name(7, CLUSTER), "node-07." + "0" * 32, "node-1.abc", "NODE-1." + "0" * 32, "127.0.0.1", "node-1"]
+    assert nodes_named(names) == [(7, CLUSTER)]
+
+
+async def test_a_node_is_let_in_in_its_own_name(authority: Path) -> None:
+    async with peer_door(authority) as port:
+        dialer = TlsDialer(lambda: (0, identity(authority, "node-2")), CLUSTER)
+        async with await dialer.open("127.0.0.1", port, 1) as channel:
+            assert await vote(channel, 2)
+        async with await dialer.open("127.0.0.1", port) as channel:  # whose name is looked up first
+            assert await vote(channel, 2)
+
+
+async def test_another_nodes_certificate_is_refused(authority: Path) -> None:
+    async with peer_door(authority) as port:
+        error = await refusal(authority, "node-2", port, source=3)
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "certificate of node 2" in str(error.details()) and "node 3's" in str(error.details())
+
+
+@pytest.mark.parametrize("name", ["alice", "stranger"])
+async def test_who_is_no_node_of_the_cluster_is_refused_on_the_peer_door(authority: Path, name: str) -> None:
+    async with peer_door(authority) as port:
+        error = await refusal(authority, name, port, source=1)
+    assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "pki issue" in str(error.details())
+
+
+async def test_no_certificate_and_no_tls_reach_nothing(authority: Path) -> None:
+    async with peer_door(authority) as port:
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        options = (("grpc.ssl_target_name_override", peer_name(1, CLUSTER)),)
+        for channel in (
+            grpc.aio.secure_channel(f"127.0.0.1:{port}", roots, options=options),
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}"),
+        ):
+            async with channel:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await vote(channel, 1)
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_wrong_authority_and_an_expired_certificate_reach_nothing(authority: Path, tmp_path: Path) -> None:
+    pki.init(tmp_path / "other")
+    pki.issue(tmp_path / "other", "node-2", hosts=[peer_name(2, CLUSTER)])
+    forged = PemIdentity(
+        key=(tmp_path / "other/node-2.pem").read_bytes(),
+        chain=(tmp_path / "other/node-2.pem").read_bytes(),
+        roots=(authority / "ca.pem").read_bytes(),
+    )
+    for name in ("ca.pem", "ca-key.pem"):
+        (tmp_path / name).write_bytes((authority / name).read_bytes())
+    pki.issue(tmp_path, "node-2", hosts=[peer_name(2, CLUSTER)], days=0)  # ends as it is made
+    await asyncio.sleep(1.1)
+    async with peer_door(authority) as port:
+        for own in (forged, identity(tmp_path, "node-2")):
+            async with await TlsDialer(partial(lambda own: (0, own), own), CLUSTER).open(
+                "127.0.0.1", port, 1
+            ) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await vote(channel, 2)
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_client_demands_the_name_of_the_node_it_means(authority: Path) -> None:
+    async with peer_door(authority) as port:
+        dialer = TlsDialer(lambda: (0, identity(authority, "node-2")), CLUSTER)
+        async with await dialer.open("127.0.0.1", port, 2) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await vote(channel, 2)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        elsewhere = TlsDialer(lambda: (0, identity(authority, "node-2")), OTHER_CLUSTER)
+        with pytest.raises(UnknownPeer, match=f"no node of cluster {OTHER_CLUSTER}"):
+            await elsewhere.open("127.0.0.1", port)
+
+
+def test_every_call_of_a_node_says_whose_it_is() -> None:
+    own = {verb.call_type for verb in VERBS if verb.request_type.is_nodes_own}
+    assert {type_.__name__ for type_ in own} >= {"RegisterBrokerCall", "AlterPartitionCall", "RegisterControllerCall"}
+    assert all(claimed_id(type_()) == 0 for type_ in own)
+    assert claimed_id(controller_pb2.HeartbeatMessage(broker_id=3)) == 3
+    assert claimed_id(controller_pb2.UnregisterBrokerCall(broker_id=3)) is None  # whom somebody else wants gone
+
+
+async def test_a_renewed_certificate_is_taken_without_a_restart(authority: Path, tmp_path: Path) -> None:
+    for name in ("ca.pem", "ca-key.pem", "node-1.pem", "node-2.pem"):
+        (tmp_path / name).write_bytes((authority / name).read_bytes())
+        os.chmod(tmp_path / name, 0o600)
+    door = load_doors("CONTROLLER", properties(tmp_path, "node-1")).controller
+    credentials = door.credentials
+    assert credentials is not None
+    server = new_server([PeerGuard(CLUSTER, claimed_id)])
+    quorum_pb2_grpc.add_QuorumServicer_to_server(Voter(), server)  # type: ignore[abstract]  # one method is enough
+    port = server.add_secure_port("127.0.0.1:0", credentials.server_credentials(demands_certificate=True))
+    await server.start()
+    dialer = TlsDialer(lambda: (0, identity(tmp_path, "node-2")), CLUSTER)
+    async with await dialer.open("127.0.0.1", port, 1) as channel:
+        assert await vote(channel, 2)
+    pki.issue(tmp_path, "node-1", hosts=[peer_name(5, CLUSTER)], is_renewal=True)
+    with pytest.raises(ConfigError, match=r"has no DNS name node-1\."):
+        credentials.reload_if_changed(lambda new: new.check_identity(1, CLUSTER))
+    (tmp_path / "node-1.pem").write_text("half a fi")
+    with pytest.raises(ConfigError, match=r"not a private key"):
+        credentials.reload_if_changed()
+    async with await dialer.open("127.0.0.1", port, 1) as channel:
+        assert await vote(channel, 2)  # what it had is kept
+    (tmp_path / "node-1.pem").unlink()
+    pki.issue(tmp_path, "node-1", hosts=[peer_name(1, CLUSTER), peer_name(9, CLUSTER)])
+    assert credentials.reload_if_changed() and not credentials.reload_if_changed()
+    assert credentials.current()[0] == 1
+    async with await dialer.open("127.0.0.1", port, 9) as channel:
+        assert await vote(channel, 2)
+    await server.stop(None)
+
+
+# -- what a node's properties may say ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"listener.security.protocol.map": "CONTROLLER:SASL_SSL"}, "speaks PLAINTEXT, SSL"),
+        ({"listener.security.protocol.map": "ADMIN:SASL_PLAINTEXT"}, "speaks PLAINTEXT, SSL, SASL_SSL"),
+        ({"listener.security.protocol.map": "ADMIN:SASL_SSL"}, "operators log in with SCRAM alone"),
+        ({"ssl.keystore.location": ""}, "has no certificate"),
+        ({"ssl.truststore.location": ""}, "set ssl.truststore.location"),
+        ({"ssl.enabled.protocols": "TLSv1.3"}, "cannot be told otherwise"),
+        ({"ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384"}, "cannot be chosen"),
+    ],
+)
+def test_a_door_that_cannot_be_as_it_is_said_does_not_start(
+    authority: Path, changes: Mapping[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_doors("CONTROLLER", properties(authority, "node-1") | dict(changes))
+
+
+def test_off_loopback_a_door_needs_authentication_or_words(authority: Path) -> None:
+    node = {
+        "process.roles": "controller",
+        "node.id": "1",
+        "log.dirs": "/tmp/nothing-is-written",
+        "controller.quorum.bootstrap.servers": "10.0.0.1:9093",
+    }
+    controller = node | {"listeners": "CONTROLLER://10.0.0.1:9093"}
+    admin = node | {"listeners": "CONTROLLER://127.0.0.1:9093", "admin.listeners": "0.0.0.0:9190"}
+    for open_door, key in ((controller, "controller.listeners"), (admin, "admin.listeners")):
+        with pytest.raises(ConfigError, match=f"{key}.allow.remote=true"):
+            node_config(open_door)
+        assert node_config(open_door | {f"{key}.allow.remote": "true"}).server.is_controller
+        assert node_config(open_door | properties(authority, "node-1")).server.is_controller
+
+
+def test_a_certificate_of_another_node_does_not_start(authority: Path) -> None:
+    credentials = load_doors("CONTROLLER", properties(authority, "node-2")).controller.credentials
+    assert credentials is not None
+    credentials.check_identity(2, CLUSTER)
+    assert credentials.cluster_of(2) == CLUSTER
+    for node, cluster in ((1, CLUSTER), (2, OTHER_CLUSTER)):
+        with pytest.raises(ConfigError, match=f"--node {node} --cluster-id {cluster}"):
+            credentials.check_identity(node, cluster)
+    with pytest.raises(ConfigError, match="says it 0 times"):
+        credentials.cluster_of(1)
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+class Admin(admin_pb2_grpc.AdminServicer):
+    """Says who calls."""
+
+    async def DescribeCluster(self, request: Any, context: Any) -> Any:
+        return admin_pb2.DescribeClusterResponse(cluster_id=caller.get())
+
+
+def credential(password: str) -> ScramCredential:
+    from scramp import ScramMechanism as Scramp
+
+    salt, stored_key, server_key, iterations = Scramp("SCRAM-SHA-256").make_auth_info(password)
+    return ScramCredential(salt=salt, stored_key=stored_key, server_key=server_key, iterations=iterations)
+
+
+class Desk:
+    """An admin listener, with one user and a clock that the test turns."""
+
+    def __init__(self, door: DoorSecurity) -> None:
+        assert door.credentials is not None
+        self.users = {ScramUser("alice", ScramMechanism.SCRAM_SHA_256): credential("hers")}
+        self.now_ms = 0
+        callers = AdminCallers(
+            door, credentials=lambda: ScramImage(credentials=self.users), clock_ms=lambda: self.now_ms
+        )
+        self.server = new_server([callers])
+        callers.add_to(self.server)
+        admin_pb2_grpc.add_AdminServicer_to_server(Admin(), self.server)  # type: ignore[abstract]  # one method is enough
+        certificates = door.credentials.server_credentials(demands_certificate=not door.protocol.has_sasl)
+        self.port = self.server.add_secure_port("127.0.0.1:0", certificates)
+
+    async def who_am_i(self, client: AdminClient) -> str:
+        return (await asyncio.to_thread(client.describe_cluster)).cluster_id
+
+    async def client(self, security: AdminSecurity | None) -> AdminClient:
+        return AdminClient(f"127.0.0.1:{self.port}", timeout_s=TIMEOUT_S, security=security)
+
+
+@contextlib.asynccontextmanager
+async def desk(authority: Path, protocol: str) -> AsyncIterator[Desk]:
+    settings = properties(authority, "node-1") | {
+        "listener.security.protocol.map": f"{ADMIN}:{protocol}",
+        "listener.name.admin.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    }
+    opened = Desk(load_doors("CONTROLLER", settings).admin)
+    await opened.server.start()
+    try:
+        yield opened
+    finally:
+        await opened.server.stop(None)
+
+
+def admin_security(authority: Path, name: str | None, login: SaslLogin | None = None) -> AdminSecurity:
+    own = (authority / f"{name}.pem").read_bytes() if name else None
+    return AdminSecurity(roots=(authority / "ca.pem").read_bytes(), own=own, login=login)
+
+
+async def test_an_operator_is_who_the_certificate_says(authority: Path) -> None:
+    async with desk(authority, "SSL") as opened:
+        with await opened.client(admin_security(authority, "alice")) as client:
+            assert await opened.who_am_i(client) == "User:alice"
+        for security in (None, admin_security(authority, None)):
+            with await opened.client(security) as client, pytest.raises(AdminError, match="no node answers"):
+                await opened.who_am_i(client)
+
+
+async def test_an_operator_logs_in_and_keeps_a_token_for_ten_minutes(authority: Path) -> None:
+    async with desk(authority, "SASL_SSL") as opened:
+        login = SaslLogin("SCRAM-SHA-256", "alice", "hers")
+        with await opened.client(admin_security(authority, None, login)) as client:
+            assert await opened.who_am_i(client) == "User:alice"
+            opened.now_ms = TOKEN_LIFETIME_MS - 1
+            assert await opened.who_am_i(client) == "User:alice"
+            opened.now_ms = TOKEN_LIFETIME_MS
+            with pytest.raises(AdminError, match="log in first"):
+                await opened.who_am_i(client)
+            assert await opened.who_am_i(client) == "User:alice"  # the client logs in again
+            opened.users[ScramUser("alice", ScramMechanism.SCRAM_SHA_256)] = credential("another")
+            with pytest.raises(AdminError, match="log in first"):  # whose password was changed is out at once
+                await opened.who_am_i(client)
+            with pytest.raises(AdminError, match="user or password is wrong"):
+                await opened.who_am_i(client)
+
+
+@pytest.mark.parametrize(
+    ("login", "words"),
+    [
+        (None, "log in first"),
+        (SaslLogin("SCRAM-SHA-256", "alice", "guessed"), "user or password is wrong"),
+        (SaslLogin("SCRAM-SHA-256", "nobody", "guessed"), "user or password is wrong"),
+        (SaslLogin("SCRAM-SHA-512", "alice", "hers"), "takes SCRAM-SHA-256"),
+    ],
+)
+async def test_who_does_not_log_in_is_refused(authority: Path, login: SaslLogin | None, words: str) -> None:
+    async with desk(authority, "SASL_SSL") as opened:
+        with (
+            await opened.client(admin_security(authority, None, login)) as client,
+            pytest.raises(AdminError, match=words),
+        ):
+            await opened.who_am_i(client)
+
+
+async def test_a_made_up_token_is_nobodys(authority: Path) -> None:
+    async with desk(authority, "SASL_SSL") as opened:
+        roots = grpc.ssl_channel_credentials((authority / "ca.pem").read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{opened.port}", roots) as channel:
+            stub = admin_pb2_grpc.AdminStub(channel)
+            for words in ("Bearer x", "Bearer ", "x"):
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await stub.DescribeCluster(
+                        admin_pb2.DescribeClusterRequest(), timeout=TIMEOUT_S, metadata=(("authorization", words),)
+                    )
+                assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

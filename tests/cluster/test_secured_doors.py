@@ -1,0 +1,91 @@
+"""A cluster of which every listener but metrics is secured: nodes know each other by certificates, operators by theirs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas_admin import pki
+from barnabas_admin.client import AdminClient
+from barnabas_admin.local_cluster import LocalCluster, find_base_port
+from barnabas_wire.rpc.peers import peer_name
+
+RENEWAL_TIMEOUT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(
+        tmp_path_factory.mktemp("doors"), nodes=3, base_port=find_base_port(), is_secured=True
+    ) as running:
+        yield running
+
+
+def barnabas(
+    cluster: LocalCluster, *words: str, config: bool = True, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    security = cluster.security
+    assert security is not None
+    where = ["--admin", cluster.admin_addresses, "-b", cluster.bootstrap_servers]
+    login = ["--client-config", str(security.client_file)] if config else []
+    command = [sys.executable, "-m", "barnabas_admin.main", *words, *where, *login]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+
+
+def test_the_commands_reach_it_with_a_login_and_not_without(cluster: LocalCluster) -> None:
+    assert barnabas(cluster, "topic", "create", "closed", "-p", "3").returncode == 0
+    produced = barnabas(cluster, "topic", "produce", "closed", stdin="hello\n")
+    assert produced.returncode == 0, produced.stderr
+    consumed = barnabas(cluster, "topic", "consume", "closed", "-n", "1")
+    assert consumed.stdout == "hello\n", consumed.stderr
+    refused = barnabas(cluster, "cluster", "health", "--timeout", "1", config=False)
+    assert refused.returncode != 0 and refused.stdout == ""
+
+
+def test_every_controller_answers_for_itself(cluster: LocalCluster) -> None:
+    """Each is asked by another node, over a connection that demands its name."""
+    explained = json.loads(barnabas(cluster, "explain", "leader", "-o", "json").stdout)
+    facts = "\n".join(explained["facts"])
+    assert all(f"controller {node}:" in facts for node in cluster.nodes), facts
+
+
+def test_secrets_are_their_owners_alone_and_in_no_log(cluster: LocalCluster) -> None:
+    security = cluster.security
+    assert security is not None
+    for file in (
+        security.client_file,
+        security.peer_file,
+        security.certificate,
+        security.authority.with_name("ca-key.pem"),
+    ):
+        assert file.stat().st_mode & 0o077 == 0, file
+    for node in cluster.nodes.values():
+        assert node.properties_file.stat().st_mode & 0o077 == 0
+        assert security.password not in node.stderr_file.read_text() + node.stdout_file.read_text()
+
+
+def test_certificates_are_renewed_one_after_another_under_way(cluster: LocalCluster) -> None:
+    """New keys for all nodes: servers take them, clients make new channels, and no controller is lost."""
+    security = cluster.security
+    assert security is not None
+    directory = security.authority.parent
+    for node in cluster.nodes.values():
+        hosts = ["127.0.0.1", "localhost", peer_name(node.id, cluster.cluster_id)]
+        pki.issue(directory, f"node-{node.id}", hosts=hosts, is_renewal=True)
+    cluster.wait_until(
+        lambda: all(
+            node.stderr_file.read_text().count("has a new certificate") >= 3 + 1  # controller, admin, two of Kafka's
+            for node in cluster.nodes.values()
+        ),
+        timeout_s=RENEWAL_TIMEOUT_S,
+        what="the renewal",
+    )
+    cluster.restart(2)  # has nothing but the new one
+    cluster.wait_until_healthy()
+    with AdminClient(cluster.admin_addresses, timeout_s=10, security=security.admin_security()) as admin:
+        (outcome,) = admin.create_topics(["after-renewal"], partitions=1, replication_factor=3)
+    assert not outcome.error.code
