@@ -85,6 +85,20 @@ def plan_balance(
     return {name: tuple(now) for name, now in plan.placement.items() if tuple(now) != tuple(present[name])}
 
 
+def plan_departure(
+    present: Mapping[Partition, Sequence[int]],
+    *,
+    leaving: int,
+    racks: Mapping[int, str | None],
+    sizes: Mapping[Partition, int],
+) -> Placement:
+    """What takes everything off one broker and moves nothing else: each replica goes to the emptiest broker that spreads its
+    partition over most racks. Arguments and errors as those of plan_balance."""
+    plan = _Plan(present, {b: rack for b, rack in racks.items() if b != leaving}, sizes)
+    plan.leave(frozenset([leaving]))
+    return {name: tuple(now) for name, now in plan.placement.items() if tuple(now) != tuple(present[name])}
+
+
 def copied_bytes(
     present: Mapping[Partition, Sequence[int]],
     planned: Mapping[Partition, Sequence[int]],

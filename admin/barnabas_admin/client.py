@@ -192,6 +192,11 @@ class AdminClient:
             lambda admin: admin.ListReassignments, admin_pb2.ListReassignmentsRequest(topics=topics)
         ).reassignments
 
+    def alter_maintenance(self, broker_id: int, *, in_maintenance: bool) -> admin_pb2.AlterMaintenanceResponse:
+        """Put a broker into maintenance, or end that."""
+        request = admin_pb2.AlterMaintenanceRequest(broker_id=broker_id, in_maintenance=in_maintenance)
+        return self._call(lambda admin: admin.AlterMaintenance, request)
+
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that is out of service."""
         self._call(lambda admin: admin.UnregisterBroker, admin_pb2.UnregisterBrokerRequest(broker_id=broker_id))

@@ -41,6 +41,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "cluster:health",
                 "Say whether the cluster is well, and why not; exit status 10 when it is not.",
             ),
+            "roll": (
+                "roll:roll",
+                "Restart the nodes one at a time, each only while the cluster is healthy, the active controller last.",
+            ),
             "features": (
                 "features:features",
                 "Show feature levels, what all nodes support, and which node blocks a level.",
@@ -57,6 +61,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "status": ("quorum:status", "Show leader, epoch, high watermark and lag of the quorum."),
             "replicas": ("quorum:replicas", "List voters and observers with their log end and lag."),
             "add-voter": ("quorum:add_voter", "Let a controller vote."),
+            "replace-voter": (
+                "quorum:replace_voter",
+                "Replace a voter whose disk or host is gone by one that runs and has caught up.",
+            ),
             "remove-voter": ("quorum:remove_voter", "Take a controller's vote."),
             "verify": ("verify:verify", "Have every node compare its metadata with the active controller's."),
             "quarantine": (
@@ -79,6 +87,18 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "logdirs": (
                 "broker:logdirs",
                 "Show the brokers' log directories: how full their disks are, and what the replicas in them take.",
+            ),
+            "drain": (
+                "broker:drain",
+                "Put a broker into maintenance: it hands its leaderships over and stays in sync",
+            ),
+            "undrain": (
+                "broker:undrain",
+                "End a broker's maintenance: it may lead again, and gets its leaderships back.",
+            ),
+            "decommission": (
+                "decommission:decommission",
+                "Take a broker out for good: move everything off it, stop it, unregister it.",
             ),
             "unregister": ("broker:unregister", "Forget a broker that will not come back."),
         },

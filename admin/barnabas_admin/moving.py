@@ -15,6 +15,7 @@ from typing import Any
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation
 from barnabas_admin.output import size_text, talk
+from barnabas_admin.patience import patiently
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 Moves = dict[tuple[str, int], tuple[int, ...]]
@@ -27,8 +28,6 @@ FOLLOWER_RATE = "follower.replication.throttled.rate"
 
 WAIT_PAUSE_S = 0.5
 SIZES_TIMEOUT_S = 3.0
-TROUBLE_S_MAX = 60.0
-"""A wait outlives this long without an answer (a controller is elected, a node restarts), and no longer."""
 
 
 def present_replicas(invocation: Invocation, topics: Iterable[str]) -> dict[tuple[str, int], tuple[int, ...]]:
@@ -149,24 +148,14 @@ def wait_for_moves(
     from barnabas_admin.progress import Progress
 
     names = frozenset(wanted)
-    started = last_answer = time.monotonic()
+    topics = sorted({topic for topic, _ in names})
+    started = time.monotonic()
     copied: dict[tuple[str, int], tuple[int, int]] = {}
     with Progress("moving", total=len(names), noun="partitions") as progress:
         try:
             while True:
-                now = time.monotonic()
-                try:
-                    ongoing = [
-                        item
-                        for item in invocation.admin.list_reassignments(sorted({topic for topic, _ in names}))
-                        if (item.topic, item.partition) in names
-                    ]
-                    last_answer = now
-                except AdminError as error:
-                    if not _may_pass(error) or now - last_answer > TROUBLE_S_MAX:
-                        raise
-                    time.sleep(WAIT_PAUSE_S)
-                    continue
+                found = patiently(lambda: invocation.admin.list_reassignments(topics))
+                ongoing = [item for item in found if (item.topic, item.partition) in names]
                 sizes = sizes_of_ongoing(invocation, ongoing) if ongoing else {}
                 for item in ongoing:
                     copied[item.topic, item.partition] = bytes_to_copy([item], sizes)
@@ -180,7 +169,7 @@ def wait_for_moves(
                 )
                 if not ongoing:
                     break
-                if wait_s_max is not None and now - started > wait_s_max:
+                if wait_s_max is not None and time.monotonic() - started > wait_s_max:
                     raise AdminError(
                         f"{len(ongoing)} of {len(names)} partitions still move after {wait_s_max:g} s",
                         code=ErrorCode.REQUEST_TIMED_OUT,
@@ -198,7 +187,3 @@ def wait_for_moves(
 def _goes_on(throttled: Sequence[str]) -> str:
     off = f"; then `barnabas topic reassign unthrottle {' '.join(throttled)}`" if throttled else ""
     return f"`barnabas topic reassign status` shows them{off}"
-
-
-def _may_pass(error: AdminError) -> bool:
-    return error.is_retriable or error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)

@@ -77,6 +77,7 @@ class RegisterBrokerRecord:
     is_in_controlled_shutdown: bool = False
     directories: tuple[Uuid, ...] = ()
     features: tuple[FeatureRange, ...] = ()
+    is_in_maintenance: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +90,14 @@ class UnregisterBrokerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationChangeRecord:
-    """A registered broker is fenced or unfenced, shuts down, or changes its log directories."""
+    """A registered broker is fenced or unfenced, shuts down, is maintained, or changes its log directories."""
 
     broker_id: BrokerId
     broker_epoch: int
     is_fenced: bool | None = None
     is_in_controlled_shutdown: bool | None = None
     directories: tuple[Uuid, ...] | None = None
+    is_in_maintenance: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

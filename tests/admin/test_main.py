@@ -105,20 +105,23 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
     assert {" ".join(path) for path, command in found.items() if not isinstance(command, click.Group)} == {
         "dev",
         *(f"storage {verb}" for verb in ("format", "info", "init", "random-uuid")),
-        *(f"cluster {verb}" for verb in ("info", "health", "unregister-controller")),
+        *(f"cluster {verb}" for verb in ("info", "health", "roll", "unregister-controller")),
         *(f"cluster features {verb}" for verb in ("upgrade", "downgrade")),
         *(f"acl {verb}" for verb in ("list", "create", "delete")),
         *(f"txn {verb}" for verb in ("list", "describe", "find-hanging", "abort")),
         *(f"user {verb}" for verb in ("list", "create", "delete")),
         *(f"pki {verb}" for verb in ("init", "issue", "renew", "show")),
         *(f"quota {verb}" for verb in ("list", "set")),
-        *(f"quorum {verb}" for verb in ("status", "replicas", "add-voter", "remove-voter", "recover", "rejoin")),
+        *(
+            f"quorum {verb}"
+            for verb in ("status", "replicas", "add-voter", "remove-voter", "replace-voter", "recover", "rejoin")
+        ),
         *(f"quorum {verb}" for verb in ("verify", "log", "diff")),
         *(f"quorum quarantine {verb}" for verb in ("list", "show", "sign-off")),
         "log dump",
         "log repair",
         "log verify",
-        *(f"broker {verb}" for verb in ("list", "logdirs", "unregister")),
+        *(f"broker {verb}" for verb in ("list", "logdirs", "unregister", "drain", "undrain", "decommission")),
         *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment")),
         *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),
@@ -240,8 +243,8 @@ def test_cluster_info_as_text(run: Run) -> None:
 def test_a_metadata_version_that_may_be_raised_is_told(admin_server: AdminServer, run: Run) -> None:
     admin_server.node.image = make_image(metadata_version=2)
     assert run.json("cluster", "info")["metadata_version"] == 2
-    assert "metadata.version 5: barnabas cluster features upgrade" in run("cluster", "info").stderr
-    admin_server.node.image = make_image(metadata_version=5)
+    assert "metadata.version 6: barnabas cluster features upgrade" in run("cluster", "info").stderr
+    admin_server.node.image = make_image(metadata_version=6)
     assert not run("cluster", "info").stderr
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import shutil
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,3 +76,115 @@ def default_broker_overrides(cluster: LocalCluster) -> set[str]:
     with AdminClient(cluster.admin_addresses, timeout_s=10) as admin:
         entries = admin.describe_configs(admin_pb2.RESOURCE_TYPE_BROKER, "", only_overrides=True)
         return {entry.key for entry in entries}
+
+
+@pytest.mark.barnabas(scope="function", roles="separate")
+def test_a_broker_is_drained_restarted_and_taken_out_for_good(barnabas_cluster: LocalCluster) -> None:
+    commands = Cli(barnabas_cluster.admin_addresses)
+    topic = "kept"
+    make_lopsided(commands, barnabas_cluster, topic)
+    drained = commands.json("broker", "drain", "1")
+    assert (drained["handed_over"], drained["kept"]) == (4, 0)
+    assert {part["leader"] for part in described(commands, topic)} == {2}
+    assert {tuple(sorted(part["isr"])) for part in described(commands, topic)} == {(1, 2)}, "it stays in sync"
+    assert b"brokers [1 in maintenance] 2 3" in commands.run("cluster", "health").stdout
+    barnabas_cluster.restart(1)
+    barnabas_cluster.wait_until_healthy(timeout_s=60)
+    assert states(commands) == {1: "maintenance", 2: "active", 3: "active"}
+    commands.run("broker", "undrain", "1")
+    assert states(commands) == {1: "active", 2: "active", 3: "active"}
+    commands.run("topic", "elect", topic)
+    assert {part["leader"] for part in described(commands, topic)} == {1}
+
+    process = barnabas_cluster.nodes[1].process
+    assert process is not None
+    planned = commands.json("broker", "decommission", "1", "--dry")
+    assert planned["replicas_to_move"] >= 4 and planned["bytes_to_copy"] > 4 * 256 * 1024
+    commands.run("broker", "decommission", "1", stdin=b"", status=2)
+    kill = f"kill -TERM {process.pid} # {{id}} {{host}}"
+    done = commands.run("broker", "decommission", "1", "--wait", "--yes", "--stop-command", kill)
+    assert done.stdout.endswith(b"replicas moved, stopped, unregistered\n")
+    assert process.wait(30) == 0
+    assert states(commands) == {2: "active", 3: "active"}
+    after = described(commands, topic)
+    assert all(sorted(part["isr"]) == sorted(part["replicas"]) == [2, 3] for part in after)
+    assert len(commands.consumed(topic, "-e")) == 16, "every record is there"
+
+
+def states(commands: Cli) -> dict[int, str]:
+    return {broker["id"]: broker["state"] for broker in commands.json("broker", "list")["brokers"]}
+
+
+@pytest.mark.barnabas(scope="function", roles="separate")
+def test_nodes_are_rolled_one_at_a_time_and_a_voters_disk_is_replaced(
+    barnabas_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    commands = Cli(barnabas_cluster.admin_addresses)
+    commands.run("topic", "create", "t", "-p", "3")
+    before = {node.id: node.process for node in barnabas_cluster.nodes.values()}
+    active = commands.json("quorum", "status")["leader_id"]
+    order = [row["node"] for row in commands.json("cluster", "roll", "--dry")["order"]]
+    assert order[:3] == [1, 2, 3] and order[-1] == active and sorted(order[3:]) == [101, 102, 103]
+    assert b"name what restarts" in commands.run("cluster", "roll", "--yes", status=2).stderr
+
+    with Restarter(barnabas_cluster, tmp_path) as restarter:
+        done = commands.run(
+            *("cluster", "roll", "--skip", "2", "--skip", "3", "--yes", "--restart-command", restarter.command)
+        )
+        assert restarter.restarted[0] == 1 and sorted(restarter.restarted[1:]) == [101, 102, 103]
+    assert b"4 of 4: restarting node" in done.stderr and b"(active controller)" in done.stderr
+    assert b"4 nodes restarted" in done.stdout and b"the cluster is healthy" in done.stdout
+    renewed = {node.id for node in barnabas_cluster.nodes.values() if node.process is not before[node.id]}
+    assert renewed == {1, 101, 102, 103}
+    version = barnabas_admin_version()
+    assert b"nothing to do" in commands.run("cluster", "roll", "--dry", "--to", version).stdout
+
+    voter = next(v for v in (101, 102, 103) if v != commands.json("quorum", "status")["leader_id"])
+    node = barnabas_cluster.nodes[voter]
+    barnabas_cluster.kill(voter)
+    shutil.rmtree(node.directory / "data")
+    config = str(node.directory / "server.properties")
+    cluster_id = barnabas_cluster.cluster_id
+    commands.run("storage", "format", "-c", config, "--cluster-id", cluster_id, "--no-initial-controllers")
+    old = {row["id"]: row["directory_id"] for row in commands.json("quorum", "status")["voters"]}
+    barnabas_cluster.start_node(voter)
+    done = commands.run("quorum", "replace-voter", str(voter))
+    assert f"votes in place of node {voter}, {old[voter]}".encode() in done.stdout
+    new = {row["id"]: row["directory_id"] for row in commands.json("quorum", "status")["voters"]}
+    assert new.keys() == old.keys() and [i for i in new if new[i] != old[i]] == [voter]
+    barnabas_cluster.wait_until_healthy()
+
+
+class Restarter:
+    """What an operator's restart command is on this host: a word in a pipe, which the owner of the processes obeys."""
+
+    def __init__(self, cluster: LocalCluster, directory: Path) -> None:
+        self._cluster = cluster
+        self._pipe = directory / "restart"
+        self.restarted: list[int] = []
+        self._thread = threading.Thread(target=self._serve)
+
+    @property
+    def command(self) -> str:
+        """Blocks until the node has been restarted."""
+        return f"echo {{id}} > {self._pipe} && cat {self._pipe}.done > /dev/null"
+
+    def __enter__(self) -> Restarter:
+        os.mkfifo(self._pipe)
+        os.mkfifo(f"{self._pipe}.done")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pipe.write_text("end\n")
+        self._thread.join(30)
+
+    def _serve(self) -> None:
+        while (word := self._pipe.read_text().strip()) != "end":
+            self._cluster.restart(int(word))
+            self.restarted.append(int(word))
+            Path(f"{self._pipe}.done").write_text("done\n")
+
+
+def barnabas_admin_version() -> str:
+    return importlib.metadata.version("barnabas")

@@ -57,6 +57,8 @@ from barnabas_quorum.controller.requests_integrity import (
     WriteImageHashReply,
 )
 from barnabas_quorum.controller.requests_partitions import (
+    AlterMaintenance,
+    AlterMaintenanceReply,
     AlterPartitionReassignments,
     AlterPartitionReassignmentsReply,
     AlterReplicaFaults,
@@ -196,6 +198,14 @@ RECORDS: list[Any] = [
         broker_id=BrokerId(0), incarnation_id=uuid(0), broker_epoch=0, endpoints=(), rack=None, is_fenced=False
     ),
     RegisterBrokerRecord(broker_id=BrokerId(1), incarnation_id=uuid(1), broker_epoch=1, endpoints=(), rack=""),
+    RegisterBrokerRecord(
+        broker_id=BrokerId(7),
+        incarnation_id=uuid(1002),
+        broker_epoch=2,
+        endpoints=(),
+        is_in_controlled_shutdown=True,
+        is_in_maintenance=True,
+    ),
     UnregisterBrokerRecord(broker_id=BrokerId(7), broker_epoch=12),
     BrokerRegistrationChangeRecord(
         broker_id=BrokerId(7),
@@ -208,6 +218,15 @@ RECORDS: list[Any] = [
         broker_id=BrokerId(7), broker_epoch=12, is_fenced=False, is_in_controlled_shutdown=False, directories=()
     ),
     BrokerRegistrationChangeRecord(broker_id=BrokerId(7), broker_epoch=12),
+    BrokerRegistrationChangeRecord(
+        broker_id=BrokerId(7),
+        broker_epoch=12,
+        is_fenced=True,
+        is_in_controlled_shutdown=True,
+        directories=(uuid(201),),
+        is_in_maintenance=True,
+    ),
+    BrokerRegistrationChangeRecord(broker_id=BrokerId(7), broker_epoch=12, is_in_maintenance=False),
     RegisterControllerRecord(
         controller_id=BrokerId(3), incarnation_id=uuid(1002), endpoints=ENDPOINTS, features=FEATURES
     ),
@@ -390,6 +409,7 @@ REQUESTS: list[Any] = [
             ReplicaFaultReport(topic_id=uuid(301), partition_id=6, fault=None),
         ),
     ),
+    AlterMaintenance(broker_id=BrokerId(7), is_in_maintenance=True),
     UnregisterBroker(broker_id=BrokerId(7)),
     UpdateFeatures(
         updates=(
@@ -545,6 +565,7 @@ REPLIES: list[tuple[str, Any]] = [
             )
         ),
     ),
+    ("AlterMaintenance", AlterMaintenanceReply(handed_over=3, kept=1)),
     ("UnregisterBroker", UnregisterBrokerReply()),
     (
         "UpdateFeatures",

@@ -58,6 +58,8 @@ from barnabas_quorum.controller.requests_integrity import (
     WriteImageHashReply,
 )
 from barnabas_quorum.controller.requests_partitions import (
+    AlterMaintenance,
+    AlterMaintenanceReply,
     AlterPartitionReassignments,
     AlterPartitionReassignmentsReply,
     AlterReplicaFaults,
@@ -216,6 +218,7 @@ REQUESTS: list[Request[Any]] = [
             ReplicaFaultReport(topic_id=uuid(3), partition_id=3, fault=None),
         ),
     ),
+    AlterMaintenance(broker_id=BrokerId(4), is_in_maintenance=True),
     UnregisterBroker(broker_id=BrokerId(4)),
     UpdateFeatures(updates=(FeatureUpdate(name="f", level=2, kind=FeatureUpgrade.SAFE_DOWNGRADE),), validate_only=True),
     RegisterController(
@@ -313,6 +316,7 @@ REPLIES: dict[str, list[Any]] = {
             )
         )
     ],
+    "AlterMaintenance": [AlterMaintenanceReply(handed_over=2, kept=1)],
     "UnregisterBroker": [UnregisterBrokerReply()],
     "RegisterBroker": [RegisterBrokerReply(broker_epoch=5)],
     "AlterPartition": [

@@ -59,6 +59,7 @@ records = st.one_of(
         is_in_controlled_shutdown=st.booleans(),
         directories=directories,
         features=features,
+        is_in_maintenance=st.booleans(),
     ),
     st.builds(UnregisterBrokerRecord, broker_id=broker_ids, broker_epoch=offsets),
     st.builds(
@@ -68,6 +69,7 @@ records = st.one_of(
         is_fenced=maybe(st.booleans()),
         is_in_controlled_shutdown=maybe(st.booleans()),
         directories=maybe(directories),
+        is_in_maintenance=maybe(st.booleans()),
     ),
     st.builds(
         RegisterControllerRecord, controller_id=broker_ids, incarnation_id=uuids, endpoints=endpoints, features=features

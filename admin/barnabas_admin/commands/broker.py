@@ -103,6 +103,36 @@ def _log_directory(broker: int, found: Any) -> dict[str, Any]:
 
 @click.command()
 @click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@common_options
+def drain(invocation: Invocation, broker_id: int) -> None:
+    """Put a broker into maintenance: it hands its leaderships over and stays in sync, until undrain, restarts included."""
+    done = invocation.admin.alter_maintenance(broker_id, in_maintenance=True)
+    if invocation.is_json:
+        print_json({"broker": broker_id, "in_maintenance": True, "handed_over": done.handed_over, "kept": done.kept})
+        return
+    print_line(f"broker {broker_id} is in maintenance: {done.handed_over} partitions are led by others now")
+    if done.kept:
+        talk(
+            f"{done.kept} partitions it leads on, for nobody else is in sync there; the first who is takes over "
+            f"(`barnabas topic list` shows what is under-replicated)"
+        )
+
+
+@click.command()
+@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@common_options
+def undrain(invocation: Invocation, broker_id: int) -> None:
+    """End a broker's maintenance: it may lead again, and gets its leaderships back."""
+    invocation.admin.alter_maintenance(broker_id, in_maintenance=False)
+    if invocation.is_json:
+        print_json({"broker": broker_id, "in_maintenance": False})
+        return
+    print_line(f"broker {broker_id} is in service")
+    talk("its leaderships come back by themselves in a while; at once with `barnabas topic elect --all`")
+
+
+@click.command()
+@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
 @yes_option
 @common_options
 def unregister(invocation: Invocation, broker_id: int, yes: bool) -> None:

@@ -105,6 +105,7 @@ def health(invocation: Invocation, watch: bool, exit_when_healthy: bool) -> None
             "voters_down": list(found.voters_down),
             "brokers": list(found.brokers),
             "brokers_fenced": list(found.brokers_fenced),
+            "brokers_in_maintenance": list(found.brokers_in_maintenance),
             "partitions": found.partitions,
             "leaderless": found.leaderless,
             "under_min_isr": found.under_min_isr,
@@ -132,7 +133,9 @@ def _print_health(fields: dict[str, Any], *, is_json: bool) -> None:
     if fields["as_of"] is not None:
         print_line(f"as of {fields['as_of']}: no controller has confirmed since then what follows")
     voters = _with_state(fields["voters"], fields["voters_down"], "unreachable")
-    brokers = _with_state(fields["brokers"], fields["brokers_fenced"], "fenced")
+    states = dict.fromkeys(fields["brokers_in_maintenance"], "in maintenance")
+    states |= {b: f"fenced, {states[b]}" if b in states else "fenced" for b in fields["brokers_fenced"]}
+    brokers = " ".join(f"[{b} {states[b]}]" if b in states else str(b) for b in fields["brokers"]) or "none"
     print_line(f"{leader} (epoch {fields['controller_epoch']})   voters {voters}   brokers {brokers}")
     counts = ("partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader")
     print_line("   ".join(f"{name} {fields[name]}" for name in counts))
@@ -233,6 +236,8 @@ def _with_state(ids: list[int], bad: list[int], state: str) -> str:
 def describe_broker(broker: Any) -> dict[str, Any]:
     """A broker of the admin service as JSON fields."""
     state = "fenced" if broker.fenced else "stopping" if broker.in_controlled_shutdown else "active"
+    if broker.in_maintenance:
+        state = "maintenance" if state == "active" else f"{state}, maintenance"
     return {
         "id": broker.id,
         "state": state,

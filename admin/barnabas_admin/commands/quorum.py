@@ -8,12 +8,21 @@ Read next:  cluster.py.
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import click
 
+from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import print_fields, print_json, print_line, print_table
+from barnabas_admin.output import print_fields, print_json, print_line, print_table, talk
+from barnabas_admin.patience import patiently
+from barnabas_wire.kafka.errors import ErrorCode
+
+REPLACEMENT_WAIT_S = 600.0
+SUCCESSOR_LAG_MAX = 100
+"""Records that a controller may lag by when it is given a vote: a busy log is never caught up with to the last one."""
+SUCCESSOR_PAUSE_S = 0.3
 
 
 @click.command()
@@ -106,6 +115,96 @@ def remove_voter(invocation: Invocation, voter: str) -> None:
         raise click.UsageError(f"{voter}: write ID or ID:DIRECTORY_ID, as `barnabas quorum replicas` shows them")
     done = invocation.admin.remove_voter(int(found[1]), directory_id=found[2] or "")
     _print_change(invocation, done, "votes no more", is_voter=False)
+
+
+@click.command("replace-voter")
+@click.argument("voter_id", type=click.IntRange(min=0), metavar="ID")
+@click.option(
+    "--by",
+    "successor_id",
+    type=click.IntRange(min=0),
+    metavar="ID",
+    help="Another controller; default: the same id, on a new disk.",
+)
+@click.option(
+    "--wait-max",
+    "wait_s_max",
+    type=click.FloatRange(min=0, min_open=True),
+    default=REPLACEMENT_WAIT_S,
+    metavar="SECONDS",
+    help="How long the new one may take to catch up; default 600.",
+)
+@common_options
+def replace_voter(invocation: Invocation, voter_id: int, successor_id: int | None, wait_s_max: float) -> None:
+    """Replace a voter whose disk or host is gone by one that runs and has caught up.
+
+    The new one is formatted with --no-initial-controllers and started, as ID or, with --by, as another. It is waited for until it has
+    caught up; then the votes change: with the same id the old vote goes first, with another the new one comes first.
+    """
+    wanted = voter_id if successor_id is None else successor_id
+    old, new = _wait_for_successor(invocation, voter_id, wanted, wait_s_max=wait_s_max)
+    host, port = _controller_endpoint(invocation, wanted)
+    if wanted == voter_id:
+        invocation.admin.remove_voter(voter_id, directory_id=old.directory_id)
+        talk(f"node {voter_id} with directory {old.directory_id} votes no more")
+    done = patiently(lambda: invocation.admin.add_voter(wanted, host=host, port=port, directory_id=new.directory_id))
+    if wanted != voter_id:
+        talk(f"node {wanted} with directory {new.directory_id} votes now")
+        patiently(lambda: invocation.admin.remove_voter(voter_id, directory_id=old.directory_id))
+    if invocation.is_json:
+        print_json(
+            {
+                "replaced": {"id": voter_id, "directory_id": old.directory_id},
+                "by": {"id": done.id, "directory_id": done.directory_id},
+            }
+        )
+    else:
+        print_line(
+            f"node {done.id} with directory {done.directory_id} votes in place of node {voter_id}, {old.directory_id}"
+        )
+
+
+def _wait_for_successor(invocation: Invocation, voter_id: int, wanted: int, *, wait_s_max: float) -> tuple[Any, Any]:
+    """(the voter that goes, the observer that comes), once the latter has caught up."""
+    deadline = time.monotonic() + wait_s_max
+    told = ""
+    while True:
+        replicas = patiently(lambda: invocation.admin.describe_quorum()).replicas
+        voters = {replica.id: replica for replica in replicas if replica.role != "observer"}
+        if voter_id not in voters:
+            raise AdminError(
+                f"node {voter_id} is no voter",
+                code=ErrorCode.VOTER_NOT_FOUND,
+                hint=f"voters are {', '.join(map(str, sorted(voters)))}; `barnabas quorum add-voter` adds one",
+            )
+        if wanted != voter_id and wanted in voters:
+            raise AdminError(f"node {wanted} votes already", code=ErrorCode.DUPLICATE_VOTER)
+        found = [r for r in replicas if r.role == "observer" and r.id == wanted and r.directory_id]
+        ready = [r for r in found if 0 <= r.lag_records <= SUCCESSOR_LAG_MAX]
+        if ready:
+            return voters[voter_id], ready[0]
+        state = f"it lags by {found[0].lag_records} records" if found else "it does not fetch yet"
+        if time.monotonic() > deadline:
+            raise AdminError(
+                f"node {wanted} has not caught up within {wait_s_max:g} s: {state}; no vote was changed",
+                code=ErrorCode.REQUEST_TIMED_OUT,
+                hint="format its new directory with `barnabas storage format --no-initial-controllers` and start it",
+            )
+        if state.split(" by ")[0] != told:
+            told = state.split(" by ")[0]
+            talk(f"waiting for node {wanted}: {state}")
+        time.sleep(SUCCESSOR_PAUSE_S)
+
+
+def _controller_endpoint(invocation: Invocation, node_id: int) -> tuple[str, int]:
+    for controller in patiently(lambda: invocation.admin.describe_cluster()).controllers:
+        if controller.id == node_id and controller.listeners:
+            return controller.listeners[0].host, controller.listeners[0].port
+    raise AdminError(
+        f"the controller listener of node {node_id} is not known: it has not registered",
+        code=ErrorCode.RESOURCE_NOT_FOUND,
+        hint=f"`barnabas quorum remove-voter` and `barnabas quorum add-voter {node_id}@HOST:PORT` do it by hand",
+    )
 
 
 def _print_change(invocation: Invocation, done: Any, what: str, *, is_voter: bool) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from barnabas_broker.admin.errors import detail_of
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests_partitions import (
+    AlterMaintenance,
     AlterPartitionReassignments,
     ElectionType,
     ElectLeaders,
@@ -87,6 +88,15 @@ async def list_reassignments(
             )
         )
     return admin_pb2.ListReassignmentsResponse(reassignments=answered)
+
+
+async def alter_maintenance(
+    controller: ActiveController, request: admin_pb2.AlterMaintenanceRequest, *, timeout_ms: int
+) -> admin_pb2.AlterMaintenanceResponse:
+    """See controller/maintenance.py."""
+    wanted = AlterMaintenance(broker_id=BrokerId(request.broker_id), is_in_maintenance=request.in_maintenance)
+    reply = await controller.ask(wanted, timeout_ms=timeout_ms)
+    return admin_pb2.AlterMaintenanceResponse(handed_over=reply.handed_over, kept=reply.kept)
 
 
 async def unregister_broker(

@@ -36,6 +36,7 @@ from barnabas_broker.metrics.census import (
     partition_flags,
     take_census,
 )
+from barnabas_broker.version import VERSION
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
@@ -221,6 +222,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def ChangeVoters(self, request: Any, context: Any) -> Any:
         return await self._edge.answer("ChangeVoters", context, voters.change_voters(self._quorum, request))
 
+    async def AlterMaintenance(self, request: Any, context: Any) -> Any:
+        work = partitions.alter_maintenance(self._controller, request, timeout_ms=remaining_ms(context))
+        return await self._edge.answer("AlterMaintenance", context, work)
+
     async def UnregisterBroker(self, request: Any, context: Any) -> Any:
         work = partitions.unregister_broker(self._controller, request, timeout_ms=remaining_ms(context))
         return await self._edge.answer("UnregisterBroker", context, work)
@@ -242,6 +247,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             controllers=features.controllers_of(image, self._node.voters),
             topic_count=census.topics,
             partition_count=census.partitions,
+            software_version=VERSION,
         )
 
     async def _describe_health(self, context: Any) -> admin_pb2.DescribeHealthResponse:
@@ -281,6 +287,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             under_replicated=under_replicated,
             not_preferred_leader=census.flags[NOT_PREFERRED],
             metadata_timestamp_ms=image.timestamp_ms,
+            brokers_in_maintenance=sorted(image.cluster.in_maintenance),
         )
 
     async def _describe_quorum(self, context: Any) -> admin_pb2.DescribeQuorumResponse:
@@ -308,6 +315,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
                 ],
                 leader_count=census.led[broker.id],
                 replica_count=census.held[broker.id],
+                in_maintenance=broker.is_in_maintenance,
             )
             for _, broker in sorted(image.cluster.brokers.items())
         ]

@@ -101,7 +101,16 @@ def register_broker(
 
         records += leave_partitions(image, request.broker_id, rules=rules, is_lost=is_lost, is_gone=is_gone)
     broker_epoch = next_offset + len(records)
-    records.append(_registration(request, broker_epoch=broker_epoch, is_fenced=True, is_in_controlled_shutdown=False))
+    records.append(
+        _registration(
+            request,
+            broker_epoch=broker_epoch,
+            is_fenced=True,
+            is_in_controlled_shutdown=False,
+            # a broker is restarted in maintenance more often than not: it must not lead again by that
+            is_in_maintenance=present is not None and present.is_in_maintenance,
+        )
+    )
     return ControllerResult(records=records, response=RegisterBrokerReply(broker_epoch=broker_epoch), is_atomic=False)
 
 
@@ -227,6 +236,7 @@ def _amend(
         broker_epoch=present.epoch,
         is_fenced=present.is_fenced,
         is_in_controlled_shutdown=present.is_in_controlled_shutdown,
+        is_in_maintenance=present.is_in_maintenance,
     )
     is_same = (present.endpoints, present.rack, present.features) == (record.endpoints, record.rack, record.features)
     return ControllerResult(
@@ -237,7 +247,12 @@ def _amend(
 
 
 def _registration(
-    request: RegisterBroker, *, broker_epoch: int, is_fenced: bool, is_in_controlled_shutdown: bool
+    request: RegisterBroker,
+    *,
+    broker_epoch: int,
+    is_fenced: bool,
+    is_in_controlled_shutdown: bool,
+    is_in_maintenance: bool,
 ) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
@@ -249,6 +264,7 @@ def _registration(
         is_in_controlled_shutdown=is_in_controlled_shutdown,
         directories=request.directories,
         features=request.features,
+        is_in_maintenance=is_in_maintenance,
     )
 
 

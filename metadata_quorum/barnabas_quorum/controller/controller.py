@@ -29,6 +29,7 @@ from barnabas_quorum.controller import (  # noqa: F401 - importing the modules f
     elections,
     features,
     image_hashes,
+    maintenance,
     partitions,
     producer_ids,
     quotas,

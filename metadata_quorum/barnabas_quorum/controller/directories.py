@@ -116,6 +116,7 @@ def _assign(
         is_acceptable=acceptable(image, moved),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         gone=gone,
+        spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
     )
     if change is None:
@@ -142,6 +143,7 @@ def _leave(
         is_acceptable=acceptable(image, partition, leaving=broker_id),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         target_isr=_without(partition.isr, broker_id),
+        spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
     )
 

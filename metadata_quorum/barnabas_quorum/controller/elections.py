@@ -41,6 +41,7 @@ def elect_leaderless(
     """Elect leaders for partitions that have none or a corrupt one, where a replica may lead; at most `records_max` changes.
     `joining` is a broker that is being unfenced."""
     changes: list[Record] = []
+    spared = image.cluster.in_maintenance
     for topic, index, partition in unsettled_partitions(image):
         if partition.leader != NO_BROKER and partition.fault_of(partition.leader) is not ReplicaFault.CORRUPT:
             continue
@@ -52,6 +53,7 @@ def elect_leaderless(
             partition_id=index,
             is_acceptable=acceptable(image, partition, joining=joining),
             min_insync_replicas=rules.min_insync_replicas(topic.name),
+            spared=spared,
             allows_unclean=rules.allows_unclean(topic.name),
         )
         if change is not None:
@@ -107,7 +109,9 @@ def settled_brokers(
         return in_service_ms >= wanted_ms
 
     return frozenset(
-        broker.id for broker in image.cluster.sorted_brokers() if broker.is_active and is_settled(broker.id)
+        broker.id
+        for broker in image.cluster.sorted_brokers()
+        if broker.is_active and not broker.is_in_maintenance and is_settled(broker.id)
     )
 
 
@@ -165,6 +169,8 @@ def _elect_preferred(image: MetadataImage, placed: PlacedPartition, rules: Parti
     if change is None:
         if not image.cluster.is_active(preferred):
             reason = "is not in service: start it, or reassign the partition"
+        elif preferred in image.cluster.in_maintenance:
+            reason = f"is in maintenance: `barnabas broker undrain {preferred}` ends that"
         elif not is_directory_online(image, partition, preferred):
             reason = "has lost the log directory of its replica: repair the disk, or reassign the partition"
         elif (fault := partition.fault_of(preferred)) is not None:
@@ -190,6 +196,7 @@ def _preferred_change(
         is_acceptable=acceptable(image, partition),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         election=Election.PREFERRED,
+        spared=image.cluster.in_maintenance,
     )
     return change if change is not None and change.leader == partition.preferred_leader else None
 
@@ -207,6 +214,7 @@ def _elect_unclean(image: MetadataImage, placed: PlacedPartition, rules: Partiti
         partition_id=index,
         is_acceptable=acceptable(image, partition),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
+        spared=image.cluster.in_maintenance,
         allows_unclean=True,
     )
     if change is None or change.leader is None or change.leader == NO_BROKER:

@@ -89,6 +89,7 @@ def build_change(
     lost: Collection[BrokerId] = (),
     gone: Collection[BrokerId] = (),
     election: Election = Election.ONLINE,
+    spared: Collection[BrokerId] = (),
     allows_unclean: bool = False,
     leader_recovery_state: LeaderRecoveryState | None = None,
     target_faults: ReplicaFaults | None = None,
@@ -103,6 +104,7 @@ def build_change(
         directory_for: where the replica of a broker that is new to the partition will be.
         lost: replicas whose records can no longer be trusted; they are not eligible to lead.
         gone: replicas whose records are certainly gone; they are in no ISR, and not the last known leader either.
+        spared: brokers in maintenance: in sync as others, and leading only what no other healthy replica may lead.
         allows_unclean: let a replica lead that may lack committed records, if no other may lead.
         leader_recovery_state: reported by the leader, None = no change.
         target_faults: the faulty replicas, None = no change. A replica that is dropped, or gone, is no longer faulty.
@@ -135,6 +137,7 @@ def build_change(
         faults=faults,
         is_acceptable=is_acceptable,
         election=election,
+        spared=spared,
         allows_unclean=allows_unclean,
     )
     leader = elected.leader
@@ -218,22 +221,21 @@ def _elect(
     is_acceptable: Callable[[BrokerId], bool],
     faults: Mapping[BrokerId, ReplicaFault],
     election: Election,
+    spared: Collection[BrokerId],
     allows_unclean: bool,
 ) -> _Elected:
-    """A healthy member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list; else a faulty one;
-    else the last known leader; else, where it is allowed, any live replica, healthy ones first."""
+    """A healthy member of the ISR, or of the ELR when the ISR is empty, in the order of the replica list, one that is not spared
+    first; else a faulty one; else the last known leader; else, where it is allowed, any live replica, healthy ones first."""
     candidates = isr or elr
 
-    def may_lead(replica: BrokerId) -> bool:
-        return replica in candidates and replica not in faults and is_acceptable(replica)
-
-    if election is Election.PREFERRED and may_lead(replicas[0]):
-        return _Elected(replicas[0])
-    if partition.leader != NO_BROKER and may_lead(partition.leader):
-        return _Elected(partition.leader)
-    for replica in replicas:
-        if may_lead(replica):
-            return _Elected(replica)
+    healthy = [r for r in replicas if r in candidates and r not in faults and is_acceptable(r)]
+    for able in ([replica for replica in healthy if replica not in spared], healthy):
+        if election is Election.PREFERRED and replicas[0] in able:
+            return _Elected(replicas[0])
+        if partition.leader in able:
+            return _Elected(partition.leader)
+        if able:
+            return _Elected(able[0])
     faulty = [replica for replica in replicas if replica in candidates and replica in faults and is_acceptable(replica)]
     if faulty:
         # A replica without room can still serve every record, so a corrupt one comes last. Between equals the leader stays.

@@ -93,6 +93,7 @@ def leave_partitions(
     """The broker leaves every ISR and leads nothing. Where an ISR falls below min.insync.replicas the broker stays eligible to
     lead again, unless its records cannot be trusted (is_lost) or are certainly gone (is_gone; elr.py)."""
     changes: list[Record] = []
+    spared = image.cluster.in_maintenance
     for placed in held_partitions(image, broker_id):
         topic, index, partition = placed
         gone = (broker_id,) if is_gone(placed) else ()
@@ -112,6 +113,7 @@ def leave_partitions(
             target_isr=tuple(member for member in partition.isr if member != broker_id),
             lost=lost,
             gone=gone,
+            spared=spared,
             allows_unclean=rules.allows_unclean(topic.name),
         )
         if change is not None:
@@ -215,10 +217,11 @@ def _alter_one(
         partition_id=item.partition_id,
         # The leader is in the new ISR and keeps leading, even while it shuts down: another decision handles that. Another
         # broker leads only when this ISR completes a reassignment that removes the present leader, or adds the first
-        # healthy member beside a faulty leader.
+        # healthy member beside a faulty leader or one in maintenance.
         is_acceptable=lambda candidate: candidate == sender or may_lead(candidate),
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         target_isr=new_isr,
+        spared=image.cluster.in_maintenance,
         leader_recovery_state=item.leader_recovery_state,
     )
     return partition, change

@@ -178,6 +178,7 @@ def _reassign(
         target_isr=isr,
         target_replicas=wanted,
         directory_for=partial(replica_directory, image),
+        spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
     )
 
@@ -218,5 +219,6 @@ def _cancel(
         min_insync_replicas=rules.min_insync_replicas(topic.name),
         target_isr=isr,
         target_replicas=Replicas(original),
+        spared=image.cluster.in_maintenance,
         allows_unclean=rules.allows_unclean(topic.name),
     )

@@ -178,6 +178,23 @@ class AlterReplicaFaultsReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlterMaintenance(Request["AlterMaintenanceReply"]):
+    """Put a broker into maintenance, or end that. Kafka has no such state."""
+
+    broker_id: BrokerId
+    is_in_maintenance: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterMaintenanceReply:
+    """What became of the partitions that the broker led."""
+
+    handed_over: int
+    kept: int
+    """Nobody else is in sync there: it leads on until somebody is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnregisterBroker(Request["UnregisterBrokerReply"]):
     """Forget a broker that will not come back (KIP-631)."""
 

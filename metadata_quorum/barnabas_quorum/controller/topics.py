@@ -295,7 +295,10 @@ def _check_size(records: int, context: DecisionContext) -> None:
 
 
 def _placeable(image: MetadataImage) -> list[PlaceableBroker]:
-    return [PlaceableBroker(broker.id, broker.rack, broker.is_active) for broker in image.cluster.sorted_brokers()]
+    return [
+        PlaceableBroker(broker.id, broker.rack, broker.is_active and not broker.is_in_maintenance)
+        for broker in image.cluster.sorted_brokers()
+    ]
 
 
 def _epoch_of_growth(topic: TopicImage) -> Epoch:

@@ -40,6 +40,8 @@ class BrokerRegistration:
     is_in_controlled_shutdown: bool
     directories: tuple[Uuid, ...]
     features: tuple[FeatureRange, ...]
+    is_in_maintenance: bool = False
+    """It stays in sync and leads only what nobody else can lead; it is so until an operator says otherwise, restarts included."""
 
     @property
     def is_active(self) -> bool:
@@ -77,6 +79,11 @@ class ClusterImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
+    @property
+    def in_maintenance(self) -> frozenset[BrokerId]:
+        """The brokers that shall lead nothing that another can lead."""
+        return frozenset(broker.id for broker in self.brokers.values() if broker.is_in_maintenance)
+
     def sorted_brokers(self) -> list[BrokerRegistration]:
         """All brokers by id: the order for whoever decides or prints."""
         return [self.brokers[broker_id] for broker_id in sorted(self.brokers)]
@@ -94,6 +101,7 @@ class ClusterImage:
                 is_in_controlled_shutdown=broker.is_in_controlled_shutdown,
                 directories=broker.directories,
                 features=broker.features,
+                is_in_maintenance=broker.is_in_maintenance,
             )
         for controller_id in sorted(self.controllers):
             controller = self.controllers[controller_id]
@@ -146,6 +154,7 @@ class ClusterDelta:
             is_in_controlled_shutdown=record.is_in_controlled_shutdown,
             directories=record.directories,
             features=record.features,
+            is_in_maintenance=record.is_in_maintenance,
         )
 
     @replay.register
@@ -165,6 +174,9 @@ class ClusterDelta:
                 else record.is_in_controlled_shutdown
             ),
             directories=broker.directories if record.directories is None else record.directories,
+            is_in_maintenance=(
+                broker.is_in_maintenance if record.is_in_maintenance is None else record.is_in_maintenance
+            ),
         )
 
     @replay.register

@@ -41,7 +41,7 @@ class Listener(_message.Message):
     def __init__(self, name: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Broker(_message.Message):
-    __slots__ = ("id", "epoch", "fenced", "in_controlled_shutdown", "rack", "listeners", "leader_count", "replica_count")
+    __slots__ = ("id", "epoch", "fenced", "in_controlled_shutdown", "rack", "listeners", "leader_count", "replica_count", "in_maintenance")
     ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +50,7 @@ class Broker(_message.Message):
     LISTENERS_FIELD_NUMBER: _ClassVar[int]
     LEADER_COUNT_FIELD_NUMBER: _ClassVar[int]
     REPLICA_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
     id: int
     epoch: int
     fenced: bool
@@ -58,7 +59,8 @@ class Broker(_message.Message):
     listeners: _containers.RepeatedCompositeFieldContainer[Listener]
     leader_count: int
     replica_count: int
-    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., fenced: bool = ..., in_controlled_shutdown: bool = ..., rack: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ...) -> None: ...
+    in_maintenance: bool
+    def __init__(self, id: _Optional[int] = ..., epoch: _Optional[int] = ..., fenced: bool = ..., in_controlled_shutdown: bool = ..., rack: _Optional[str] = ..., listeners: _Optional[_Iterable[_Union[Listener, _Mapping]]] = ..., leader_count: _Optional[int] = ..., replica_count: _Optional[int] = ..., in_maintenance: bool = ...) -> None: ...
 
 class Controller(_message.Message):
     __slots__ = ("id", "listeners", "registered", "incarnation_id", "voter")
@@ -79,7 +81,7 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class DescribeClusterResponse(_message.Message):
-    __slots__ = ("cluster_id", "answered_by", "answered_by_roles", "controller_id", "controller_epoch", "metadata_offset", "brokers", "controllers", "topic_count", "partition_count")
+    __slots__ = ("cluster_id", "answered_by", "answered_by_roles", "controller_id", "controller_epoch", "metadata_offset", "brokers", "controllers", "topic_count", "partition_count", "software_version")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_FIELD_NUMBER: _ClassVar[int]
     ANSWERED_BY_ROLES_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +92,7 @@ class DescribeClusterResponse(_message.Message):
     CONTROLLERS_FIELD_NUMBER: _ClassVar[int]
     TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
     PARTITION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SOFTWARE_VERSION_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     answered_by: int
     answered_by_roles: _containers.RepeatedScalarFieldContainer[str]
@@ -100,14 +103,15 @@ class DescribeClusterResponse(_message.Message):
     controllers: _containers.RepeatedCompositeFieldContainer[Controller]
     topic_count: int
     partition_count: int
-    def __init__(self, cluster_id: _Optional[str] = ..., answered_by: _Optional[int] = ..., answered_by_roles: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., controllers: _Optional[_Iterable[_Union[Controller, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ...) -> None: ...
+    software_version: str
+    def __init__(self, cluster_id: _Optional[str] = ..., answered_by: _Optional[int] = ..., answered_by_roles: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., metadata_offset: _Optional[int] = ..., brokers: _Optional[_Iterable[_Union[Broker, _Mapping]]] = ..., controllers: _Optional[_Iterable[_Union[Controller, _Mapping]]] = ..., topic_count: _Optional[int] = ..., partition_count: _Optional[int] = ..., software_version: _Optional[str] = ...) -> None: ...
 
 class DescribeHealthRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DescribeHealthResponse(_message.Message):
-    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms")
+    __slots__ = ("is_healthy", "reasons", "controller_id", "controller_epoch", "voters", "voters_down", "brokers", "brokers_fenced", "partitions", "leaderless", "under_min_isr", "under_replicated", "not_preferred_leader", "metadata_timestamp_ms", "brokers_in_maintenance")
     IS_HEALTHY_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -122,6 +126,7 @@ class DescribeHealthResponse(_message.Message):
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     NOT_PREFERRED_LEADER_FIELD_NUMBER: _ClassVar[int]
     METADATA_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
     is_healthy: bool
     reasons: _containers.RepeatedScalarFieldContainer[str]
     controller_id: int
@@ -136,7 +141,8 @@ class DescribeHealthResponse(_message.Message):
     under_replicated: int
     not_preferred_leader: int
     metadata_timestamp_ms: int
-    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ...) -> None: ...
+    brokers_in_maintenance: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, is_healthy: bool = ..., reasons: _Optional[_Iterable[str]] = ..., controller_id: _Optional[int] = ..., controller_epoch: _Optional[int] = ..., voters: _Optional[_Iterable[int]] = ..., voters_down: _Optional[_Iterable[int]] = ..., brokers: _Optional[_Iterable[int]] = ..., brokers_fenced: _Optional[_Iterable[int]] = ..., partitions: _Optional[int] = ..., leaderless: _Optional[int] = ..., under_min_isr: _Optional[int] = ..., under_replicated: _Optional[int] = ..., not_preferred_leader: _Optional[int] = ..., metadata_timestamp_ms: _Optional[int] = ..., brokers_in_maintenance: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QuorumReplica(_message.Message):
     __slots__ = ("id", "directory_id", "role", "log_end_offset", "lag_records", "last_fetch_timestamp_ms", "last_caught_up_timestamp_ms", "endpoint")
@@ -497,6 +503,22 @@ class ListReassignmentsResponse(_message.Message):
     REASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
     reassignments: _containers.RepeatedCompositeFieldContainer[OngoingReassignment]
     def __init__(self, reassignments: _Optional[_Iterable[_Union[OngoingReassignment, _Mapping]]] = ...) -> None: ...
+
+class AlterMaintenanceRequest(_message.Message):
+    __slots__ = ("broker_id", "in_maintenance")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    in_maintenance: bool
+    def __init__(self, broker_id: _Optional[int] = ..., in_maintenance: bool = ...) -> None: ...
+
+class AlterMaintenanceResponse(_message.Message):
+    __slots__ = ("handed_over", "kept")
+    HANDED_OVER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    handed_over: int
+    kept: int
+    def __init__(self, handed_over: _Optional[int] = ..., kept: _Optional[int] = ...) -> None: ...
 
 class UnregisterBrokerRequest(_message.Message):
     __slots__ = ("broker_id",)

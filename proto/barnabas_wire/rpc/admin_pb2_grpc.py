@@ -104,6 +104,11 @@ class AdminStub(object):
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.FromString,
                 _registered_method=True)
+        self.AlterMaintenance = channel.unary_unary(
+                '/barnabas.admin.v1.Admin/AlterMaintenance',
+                request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.FromString,
+                _registered_method=True)
         self.UnregisterBroker = channel.unary_unary(
                 '/barnabas.admin.v1.Admin/UnregisterBroker',
                 request_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.UnregisterBrokerRequest.SerializeToString,
@@ -218,6 +223,12 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterMaintenance(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def UnregisterBroker(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -321,6 +332,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListReassignments,
                     request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.SerializeToString,
+            ),
+            'AlterMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterMaintenance,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.SerializeToString,
             ),
             'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.UnregisterBroker,
@@ -726,6 +742,33 @@ class Admin(object):
             '/barnabas.admin.v1.Admin/ListReassignments',
             barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
             barnabas__wire_dot_rpc_dot_admin__pb2.ListReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.admin.v1.Admin/AlterMaintenance',
+            barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceRequest.SerializeToString,
+            barnabas__wire_dot_rpc_dot_admin__pb2.AlterMaintenanceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,7 @@ class AdminStub:
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     AlterReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterReassignmentsRequest, _admin_pb2.AlterReassignmentsResponse]
     ListReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]
+    AlterMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterMaintenanceRequest, _admin_pb2.AlterMaintenanceResponse]
     UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]
     DescribeFeatures: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeFeaturesRequest, _admin_pb2.DescribeFeaturesResponse]
     UpdateFeatures: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateFeaturesRequest, _admin_pb2.UpdateFeaturesResponse]
@@ -74,6 +75,7 @@ class AdminAsyncStub(AdminStub):
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     AlterReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterReassignmentsRequest, _admin_pb2.AlterReassignmentsResponse]  # type: ignore[assignment]
     ListReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]  # type: ignore[assignment]
+    AlterMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterMaintenanceRequest, _admin_pb2.AlterMaintenanceResponse]  # type: ignore[assignment]
     UnregisterBroker: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnregisterBrokerRequest, _admin_pb2.UnregisterBrokerResponse]  # type: ignore[assignment]
     DescribeFeatures: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeFeaturesRequest, _admin_pb2.DescribeFeaturesResponse]  # type: ignore[assignment]
     UpdateFeatures: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateFeaturesRequest, _admin_pb2.UpdateFeaturesResponse]  # type: ignore[assignment]
@@ -179,6 +181,13 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListReassignmentsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListReassignmentsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def AlterMaintenance(
+        self,
+        request: _admin_pb2.AlterMaintenanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterMaintenanceResponse, _abc.Awaitable[_admin_pb2.AlterMaintenanceResponse]]: ...
 
     @_abc_1.abstractmethod
     def UnregisterBroker(

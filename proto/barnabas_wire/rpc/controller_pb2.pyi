@@ -571,6 +571,26 @@ class AlterReplicaFaultsAnswer(_message.Message):
     replicas: _containers.RepeatedCompositeFieldContainer[PlacedReplicaState]
     def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[PlacedReplicaState, _Mapping]]] = ...) -> None: ...
 
+class AlterMaintenanceCall(_message.Message):
+    __slots__ = ("caller", "broker_id", "is_in_maintenance")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
+    caller: Caller
+    broker_id: int
+    is_in_maintenance: bool
+    def __init__(self, caller: _Optional[_Union[Caller, _Mapping]] = ..., broker_id: _Optional[int] = ..., is_in_maintenance: bool = ...) -> None: ...
+
+class AlterMaintenanceAnswer(_message.Message):
+    __slots__ = ("fault", "handed_over", "kept")
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    HANDED_OVER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    fault: Fault
+    handed_over: int
+    kept: int
+    def __init__(self, fault: _Optional[_Union[Fault, _Mapping]] = ..., handed_over: _Optional[int] = ..., kept: _Optional[int] = ...) -> None: ...
+
 class UnregisterBrokerCall(_message.Message):
     __slots__ = ("caller", "broker_id")
     CALLER_FIELD_NUMBER: _ClassVar[int]

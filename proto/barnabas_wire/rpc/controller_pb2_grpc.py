@@ -99,6 +99,11 @@ class ControllerStub(object):
                 request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsCall.SerializeToString,
                 response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsAnswer.FromString,
                 _registered_method=True)
+        self.AlterMaintenance = channel.unary_unary(
+                '/barnabas.controller.v1.Controller/AlterMaintenance',
+                request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterMaintenanceCall.SerializeToString,
+                response_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterMaintenanceAnswer.FromString,
+                _registered_method=True)
         self.UnregisterBroker = channel.unary_unary(
                 '/barnabas.controller.v1.Controller/UnregisterBroker',
                 request_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.UnregisterBrokerCall.SerializeToString,
@@ -243,6 +248,12 @@ class ControllerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def AlterReplicaFaults(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterMaintenance(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -393,6 +404,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.AlterReplicaFaults,
                     request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsCall.FromString,
                     response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsAnswer.SerializeToString,
+            ),
+            'AlterMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterMaintenance,
+                    request_deserializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterMaintenanceCall.FromString,
+                    response_serializer=barnabas__wire_dot_rpc_dot_controller__pb2.AlterMaintenanceAnswer.SerializeToString,
             ),
             'UnregisterBroker': grpc.unary_unary_rpc_method_handler(
                     servicer.UnregisterBroker,
@@ -811,6 +827,33 @@ class Controller(object):
             '/barnabas.controller.v1.Controller/AlterReplicaFaults',
             barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsCall.SerializeToString,
             barnabas__wire_dot_rpc_dot_controller__pb2.AlterReplicaFaultsAnswer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/barnabas.controller.v1.Controller/AlterMaintenance',
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterMaintenanceCall.SerializeToString,
+            barnabas__wire_dot_rpc_dot_controller__pb2.AlterMaintenanceAnswer.FromString,
             options,
             channel_credentials,
             insecure,

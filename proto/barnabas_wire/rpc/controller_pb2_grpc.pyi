@@ -48,6 +48,7 @@ class ControllerStub:
     ListPartitionReassignments: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ListPartitionReassignmentsCall, _controller_pb2.ListPartitionReassignmentsAnswer]
     AssignReplicasToDirectories: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AssignReplicasToDirectoriesCall, _controller_pb2.AssignReplicasToDirectoriesAnswer]
     AlterReplicaFaults: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AlterReplicaFaultsCall, _controller_pb2.AlterReplicaFaultsAnswer]
+    AlterMaintenance: _grpc.UnaryUnaryMultiCallable[_controller_pb2.AlterMaintenanceCall, _controller_pb2.AlterMaintenanceAnswer]
     UnregisterBroker: _grpc.UnaryUnaryMultiCallable[_controller_pb2.UnregisterBrokerCall, _controller_pb2.UnregisterBrokerAnswer]
     UpdateFeatures: _grpc.UnaryUnaryMultiCallable[_controller_pb2.UpdateFeaturesCall, _controller_pb2.UpdateFeaturesAnswer]
     RegisterController: _grpc.UnaryUnaryMultiCallable[_controller_pb2.RegisterControllerCall, _controller_pb2.RegisterControllerAnswer]
@@ -79,6 +80,7 @@ class ControllerAsyncStub(ControllerStub):
     ListPartitionReassignments: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListPartitionReassignmentsCall, _controller_pb2.ListPartitionReassignmentsAnswer]  # type: ignore[assignment]
     AssignReplicasToDirectories: _aio.UnaryUnaryMultiCallable[_controller_pb2.AssignReplicasToDirectoriesCall, _controller_pb2.AssignReplicasToDirectoriesAnswer]  # type: ignore[assignment]
     AlterReplicaFaults: _aio.UnaryUnaryMultiCallable[_controller_pb2.AlterReplicaFaultsCall, _controller_pb2.AlterReplicaFaultsAnswer]  # type: ignore[assignment]
+    AlterMaintenance: _aio.UnaryUnaryMultiCallable[_controller_pb2.AlterMaintenanceCall, _controller_pb2.AlterMaintenanceAnswer]  # type: ignore[assignment]
     UnregisterBroker: _aio.UnaryUnaryMultiCallable[_controller_pb2.UnregisterBrokerCall, _controller_pb2.UnregisterBrokerAnswer]  # type: ignore[assignment]
     UpdateFeatures: _aio.UnaryUnaryMultiCallable[_controller_pb2.UpdateFeaturesCall, _controller_pb2.UpdateFeaturesAnswer]  # type: ignore[assignment]
     RegisterController: _aio.UnaryUnaryMultiCallable[_controller_pb2.RegisterControllerCall, _controller_pb2.RegisterControllerAnswer]  # type: ignore[assignment]
@@ -185,6 +187,13 @@ class ControllerServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.AlterReplicaFaultsCall,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.AlterReplicaFaultsAnswer, _abc.Awaitable[_controller_pb2.AlterReplicaFaultsAnswer]]: ...
+
+    @_abc_1.abstractmethod
+    def AlterMaintenance(
+        self,
+        request: _controller_pb2.AlterMaintenanceCall,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.AlterMaintenanceAnswer, _abc.Awaitable[_controller_pb2.AlterMaintenanceAnswer]]: ...
 
     @_abc_1.abstractmethod
     def UnregisterBroker(

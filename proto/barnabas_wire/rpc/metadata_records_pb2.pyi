@@ -99,7 +99,7 @@ class Uuids(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class RegisterBroker(_message.Message):
-    __slots__ = ("broker_id", "incarnation_id", "broker_epoch", "endpoints", "rack", "is_fenced", "is_in_controlled_shutdown", "directories", "features")
+    __slots__ = ("broker_id", "incarnation_id", "broker_epoch", "endpoints", "rack", "is_fenced", "is_in_controlled_shutdown", "directories", "features", "is_in_maintenance")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class RegisterBroker(_message.Message):
     IS_IN_CONTROLLED_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    IS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     incarnation_id: bytes
     broker_epoch: int
@@ -118,7 +119,8 @@ class RegisterBroker(_message.Message):
     is_in_controlled_shutdown: bool
     directories: _containers.RepeatedScalarFieldContainer[bytes]
     features: _containers.RepeatedCompositeFieldContainer[FeatureRangeValue]
-    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ...) -> None: ...
+    is_in_maintenance: bool
+    def __init__(self, broker_id: _Optional[int] = ..., incarnation_id: _Optional[bytes] = ..., broker_epoch: _Optional[int] = ..., endpoints: _Optional[_Iterable[_Union[EndpointValue, _Mapping]]] = ..., rack: _Optional[str] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Iterable[bytes]] = ..., features: _Optional[_Iterable[_Union[FeatureRangeValue, _Mapping]]] = ..., is_in_maintenance: bool = ...) -> None: ...
 
 class UnregisterBroker(_message.Message):
     __slots__ = ("broker_id", "broker_epoch")
@@ -129,18 +131,20 @@ class UnregisterBroker(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ...) -> None: ...
 
 class BrokerRegistrationChange(_message.Message):
-    __slots__ = ("broker_id", "broker_epoch", "is_fenced", "is_in_controlled_shutdown", "directories")
+    __slots__ = ("broker_id", "broker_epoch", "is_fenced", "is_in_controlled_shutdown", "directories", "is_in_maintenance")
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     IS_FENCED_FIELD_NUMBER: _ClassVar[int]
     IS_IN_CONTROLLED_SHUTDOWN_FIELD_NUMBER: _ClassVar[int]
     DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    IS_IN_MAINTENANCE_FIELD_NUMBER: _ClassVar[int]
     broker_id: int
     broker_epoch: int
     is_fenced: bool
     is_in_controlled_shutdown: bool
     directories: Uuids
-    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ...) -> None: ...
+    is_in_maintenance: bool
+    def __init__(self, broker_id: _Optional[int] = ..., broker_epoch: _Optional[int] = ..., is_fenced: bool = ..., is_in_controlled_shutdown: bool = ..., directories: _Optional[_Union[Uuids, _Mapping]] = ..., is_in_maintenance: bool = ...) -> None: ...
 
 class RegisterController(_message.Message):
     __slots__ = ("controller_id", "incarnation_id", "endpoints", "features")

@@ -1,0 +1,168 @@
+"""`barnabas broker decommission`: a broker leaves for good, and nothing is ever one copy short for it.
+
+May touch:  the admin client, node_control.   Must not touch: how a plan is made.
+Invariants: the broker is stopped only when it holds nothing; broken off at any point, the same command goes on from there.
+Read next:  ../balance.py (plan_departure), ../moving.py.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from barnabas_admin.balance import copied_bytes, plan_departure
+from barnabas_admin.commands.balance import (
+    carry_out,
+    partition_sizes,
+    present_and_coming,
+    throttle_option,
+    wait_max_option,
+)
+from barnabas_admin.errors import AdminError
+from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
+from barnabas_admin.moving import wait_for_moves
+from barnabas_admin.node_control import find_control
+from barnabas_admin.output import print_json, print_line, size_text, talk
+from barnabas_admin.patience import patiently
+from barnabas_wire.kafka.errors import ErrorCode
+
+ROUNDS_MAX = 5
+"""Topics may be created while the broker is emptied: so often it is looked at again."""
+POLL_PAUSE_S = 0.2
+STOP_WAIT_S = 600.0
+
+
+@click.command()
+@click.argument("broker_id", type=click.IntRange(min=0), metavar="ID")
+@click.option("--wait", "is_waiting", is_flag=True, help="See it through: move, wait, stop, unregister.")
+@click.option(
+    "--stop-command", metavar="COMMAND", help="Stops the broker's process: 'ssh {host} systemctl stop barnabas'."
+)
+@click.option("--dry", is_flag=True, help="Say what would move, and change nothing.")
+@throttle_option
+@wait_max_option
+@yes_option
+@common_options
+def decommission(
+    invocation: Invocation,
+    broker_id: int,
+    is_waiting: bool,
+    stop_command: str | None,
+    dry: bool,
+    throttle: int | None,
+    wait_s_max: float | None,
+    yes: bool,
+) -> None:
+    """Take a broker out for good: move everything off it, stop it, unregister it.
+
+    Without --wait the moves are begun, and the same command with --wait does the rest. The process is stopped by
+    --stop-command, or by the `barnabas dev` that runs it; without either it is you who stop it, and the command waits for that.
+    """
+    broker = _find(invocation, broker_id)
+    moved = moved_bytes = 0
+    if dry or not yes:
+        plan, size = _plan(invocation, broker_id)
+        if dry:
+            _print_dry(invocation, broker_id, len(plan), size)
+            return
+        confirm(
+            f"broker {broker_id} leaves the cluster: {len(plan)} replicas move ({size_text(size)}), and it is unregistered",
+            typed=str(broker_id),
+            yes=yes,
+        )
+    if not broker.in_maintenance:
+        try:
+            invocation.admin.alter_maintenance(broker_id, in_maintenance=True)
+        except AdminError as error:
+            if error.code is not ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            talk(f"it is not drained first: {error.message}")
+    for _ in range(ROUNDS_MAX):
+        plan, size = _plan(invocation, broker_id)
+        moved, moved_bytes = moved + len(plan), moved_bytes + size
+        if plan:
+            talk(f"{len(plan)} replicas move off broker {broker_id}, {size_text(size)} to copy")
+            carry_out(invocation, plan, throttle=throttle, is_waiting=is_waiting, wait_s_max=wait_s_max)
+        else:
+            _wait_for_what_is_under_way(invocation, broker_id, is_waiting=is_waiting, wait_s_max=wait_s_max)
+        if not is_waiting:
+            talk(f"`barnabas broker decommission {broker_id} --wait` sees it through")
+            return
+        if not _find(invocation, broker_id).replica_count:
+            break
+    else:
+        raise AdminError(
+            f"broker {broker_id} still holds replicas after {ROUNDS_MAX} rounds: topics are created faster than they move",
+            hint=f"run it again; `barnabas broker list` shows what broker {broker_id} holds",
+        )
+    _stop(invocation, broker_id, stop_command)
+    patiently(lambda: invocation.admin.unregister_broker(broker_id))
+    if invocation.is_json:
+        print_json({"broker": broker_id, "unregistered": True, "replicas_moved": moved, "bytes_copied": moved_bytes})
+    else:
+        print_line(f"broker {broker_id} is decommissioned: {moved} replicas moved, stopped, unregistered")
+
+
+def _find(invocation: Invocation, broker_id: int) -> Any:
+    for broker in patiently(lambda: invocation.admin.list_brokers()).brokers:
+        if broker.id == broker_id:
+            return broker
+    raise AdminError(
+        f"broker {broker_id} is not registered",
+        code=ErrorCode.BROKER_ID_NOT_REGISTERED,
+        hint="`barnabas broker list` shows the brokers",
+    )
+
+
+def _plan(invocation: Invocation, broker_id: int) -> tuple[dict[tuple[str, int], tuple[int, ...]], int]:
+    present = present_and_coming(invocation)
+    held = {name: replicas for name, replicas in present.items() if broker_id in replicas}
+    sizes = partition_sizes(invocation, held)
+    racks = {
+        broker.id: broker.rack or None
+        for broker in invocation.admin.list_brokers().brokers
+        if not broker.fenced and not broker.in_maintenance
+    }
+    plan = plan_departure(present, leaving=broker_id, racks=racks, sizes=sizes)
+    return plan, copied_bytes(present, plan, sizes)
+
+
+def _print_dry(invocation: Invocation, broker_id: int, replicas: int, size_bytes: int) -> None:
+    if invocation.is_json:
+        print_json({"broker": broker_id, "replicas_to_move": replicas, "bytes_to_copy": size_bytes, "dry": True})
+    else:
+        print_line(f"broker {broker_id}: {replicas} replicas would move, {size_text(size_bytes)} to copy")
+
+
+def _wait_for_what_is_under_way(
+    invocation: Invocation, broker_id: int, *, is_waiting: bool, wait_s_max: float | None
+) -> None:
+    ongoing = [
+        (item.topic, item.partition)
+        for item in invocation.admin.list_reassignments()
+        if broker_id in item.removing or broker_id in item.replicas
+    ]
+    if ongoing and is_waiting:
+        wait_for_moves(invocation, ongoing, wait_s_max=wait_s_max)
+
+
+def _stop(invocation: Invocation, broker_id: int, command: str | None) -> None:
+    """Stop the process and wait until the controller has seen its end."""
+    if not _find(invocation, broker_id).fenced:
+        stop = find_control(invocation, "stop", command)
+        if stop is not None:
+            talk(f"stopping broker {broker_id}")
+            stop(broker_id)
+        else:
+            talk(f"broker {broker_id} holds nothing now: stop its process (SIGTERM); waiting for that")
+    deadline = time.monotonic() + STOP_WAIT_S
+    while not _find(invocation, broker_id).fenced:
+        if time.monotonic() > deadline:
+            raise AdminError(
+                f"broker {broker_id} holds nothing and is still in service after {STOP_WAIT_S:g} s",
+                code=ErrorCode.REQUEST_TIMED_OUT,
+                hint=f"stop its process, then `barnabas broker unregister {broker_id}`",
+            )
+        time.sleep(POLL_PAUSE_S)
