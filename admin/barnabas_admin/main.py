@@ -116,6 +116,10 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "reassign": ("reassign:reassign", "Move partitions between brokers while they are served."),
             "reassignments": ("reassign:reassignments", "Show which partitions are moving."),
             "elect": ("reassign:elect", "Elect leaders: preferred ones, or, if you choose, any live replica."),
+            "trim": (
+                "trim:trim",
+                "Delete the records of partitions before a place: an offset, a moment, or all that is there.",
+            ),
             "produce": ("records:produce", "Write a record for every line of standard input, or of a file."),
             "consume": ("records:consume", "Print the records of a topic."),
         },
@@ -140,6 +144,13 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
         {
             "list": ("group:list_groups", "List the groups with their state and coordinator."),
             "describe": ("group:describe", "Show a group's members, committed offsets and lag."),
+            "lag": ("group_offsets:lag", "Show how far groups are behind: those named, else all."),
+            "seek": (
+                "group_offsets:seek",
+                "Move a group's offsets: to a place, a moment, by a shift, as a file says, or where another group is.",
+            ),
+            "delete": ("group_offsets:delete", "Delete groups with their committed offsets."),
+            "delete-offsets": ("group_offsets:delete_offsets", "Forget where a group has read to in topics."),
         },
     ),
 }

@@ -126,8 +126,8 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),
         *(f"topic {v}" for v in ("create", "list", "describe", "alter", "config", "add-partitions", "delete")),
-        *(f"topic {verb}" for verb in ("produce", "consume")),
-        *(f"group {verb}" for verb in ("list", "describe")),
+        *(f"topic {verb}" for verb in ("produce", "consume", "trim")),
+        *(f"group {verb}" for verb in ("list", "describe", "lag", "seek", "delete", "delete-offsets")),
     }
     for path, command in found.items():
         group = found[path[:-1]] if len(path) > 1 else cli
@@ -371,7 +371,7 @@ def test_at_a_terminal_the_name_of_what_goes_must_be_typed(
 
 def test_every_command_that_knows_a_yes_asks_in_the_one_way() -> None:
     asking = {path: each for path, command in commands(cli) for each in command.params if each.name == "yes"}
-    assert len(asking) == 9
+    assert len(asking) == 14
     others = {path for path, option in asking.items() if getattr(option, "help", "") != "Do not ask."}
     assert others == {("quorum", "recover")}, "it plans until it is told the directory to write into"
 

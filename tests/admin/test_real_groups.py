@@ -1,0 +1,100 @@
+"""Groups moved, watched and deleted, and topics trimmed, against a real cluster."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Wanted
+
+from barnabas_admin.local_cluster import LocalCluster
+from tests.admin.test_real_cluster import Cli
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def commands(barnabas_cluster: LocalCluster) -> Cli:
+    return Cli(barnabas_cluster.admin_addresses)
+
+
+@pytest.fixture
+def topic(commands: Cli, barnabas_cluster: LocalCluster) -> Any:
+    """Two partitions with ten records each, one a second of timestamps from 1,000,000."""
+    name = "sought"
+    commands.run("topic", "create", name, "-p", "2")
+    producer = Producer({"bootstrap.servers": barnabas_cluster.bootstrap_servers})
+    for number in range(10):
+        for index in range(2):
+            producer.produce(name, b"%d" % number, partition=index, timestamp=1_000_000 + 1000 * number)
+    assert producer.flush(30) == 0
+    yield name
+    commands.run("topic", "delete", name, "--yes")
+
+
+def commit(cluster: LocalCluster, group: str, topic: str, *offsets: int) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+    partitions = [Wanted(topic, index, offset) for index, offset in enumerate(offsets)]
+    consumer.commit(offsets=partitions, asynchronous=False)
+    consumer.close()
+
+
+def committed(commands: Cli, group: str) -> list[int]:
+    return [row["committed"] for row in commands.json("group", "describe", group)["partitions"]]
+
+
+def test_a_group_is_sought_after_it_was_shown_and_never_with_members(
+    commands: Cli, barnabas_cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    commit(barnabas_cluster, "g", topic, 4, 6)
+    shown = commands.run("group", "seek", "g", "--to", "-2")
+    assert b"add --execute" in shown.stderr and committed(commands, "g") == [4, 6]
+    assert [line.split()[2:4] for line in shown.stdout.decode().splitlines()[1:]] == [["4", "2"], ["6", "4"]]
+    commands.run("group", "seek", "g", "--to", "-2", "--execute")
+    assert committed(commands, "g") == [2, 4]
+    commands.run("group", "seek", "g", f"{topic}:1", "--to", "@1007000", "--execute")
+    assert committed(commands, "g") == [2, 7]
+    done = commands.json("group", "seek", "g", "--to", "99", "--execute")
+    assert [(row["to"], row["clamped"]) for row in done["partitions"]] == [(10, True)] * 2
+    saved = tmp_path / "offsets.json"
+    saved.write_bytes(commands.run("group", "describe", "g", "-o", "json").stdout)
+    commands.run("group", "seek", "g", "--to", "start", "--execute")
+    commands.run("group", "seek", "g", "--from-file", str(saved), "--execute")
+    assert committed(commands, "g") == [10, 10]
+    commands.run("group", "seek", "copy", "--to-group", "g", "--execute")
+    assert committed(commands, "copy") == [10, 10], "a group that did not exist"
+    assert commands.json("group", "lag", "g", "copy")["groups"][1]["lag"] == 0
+
+    member = Consumer({"bootstrap.servers": barnabas_cluster.bootstrap_servers, "group.id": "g"})
+    member.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while not member.assignment() and time.monotonic() < deadline:
+        member.poll(0.1)
+    refused = commands.run("group", "seek", "g", "--to", "start", "--execute", status=1).stderr
+    assert b"NON_EMPTY_GROUP" in refused and b"stop them" in refused
+    assert b"NON_EMPTY_GROUP" in commands.run("group", "delete", "g", "--yes", status=1).stderr
+    assert b"GROUP_SUBSCRIBED_TO_TOPIC" in commands.run("group", "delete-offsets", "g", topic, "--yes", status=1).stderr
+    member.close()
+    assert committed(commands, "g") == [10, 10]
+
+    commands.run("group", "delete-offsets", "g", f"{topic}:1", "--yes")
+    assert committed(commands, "g") == [10]
+    commands.run("group", "delete", "g", "copy", "--yes")
+    commands.run("group", "describe", "g", status=3)
+    commands.run("group", "seek", "nobody", "--to", "end", status=3)
+
+
+def test_records_are_trimmed_from_the_front_only_after_a_yes(commands: Cli, topic: str) -> None:
+    commands.run("topic", "trim", topic, "--to", "4", status=2, stdin=b"")
+    assert commands.json("topic", "trim", topic, "--to", "4", "--dry")["partitions"][0]["status"] == "would trim"
+    assert len(commands.consumed(topic, "-e")) == 20
+    commands.run("topic", "trim", f"{topic}:0", "--to", "4", "--yes")
+    assert len(commands.consumed(topic, "-e")) == 16
+    commands.run("topic", "trim", topic, "--to", "@1008000", "--yes")
+    assert [record["offset"] for record in commands.consumed(topic, "-e")] == [8, 9, 8, 9]
+    assert b"beyond the end" in commands.run("topic", "trim", topic, "--to", "11", "--yes", status=1).stderr
+    commands.run("topic", "trim", topic, "--to", "end", "--yes")
+    assert commands.consumed(topic, "-e") == []
