@@ -41,6 +41,7 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "cluster:health",
                 "Say whether the cluster is well, and why not; exit status 10 when it is not.",
             ),
+            "config": ("config:cluster_config", "The configs of all brokers: get, set, unset, diff."),
             "roll": (
                 "roll:roll",
                 "Restart the nodes one at a time, each only while the cluster is healthy, the active controller last.",
@@ -87,6 +88,11 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
             "logdirs": (
                 "broker:logdirs",
                 "Show the brokers' log directories: how full their disks are, and what the replicas in them take.",
+            ),
+            "config": ("config:broker_config", "A broker's configs: get, set, unset, diff."),
+            "log-level": (
+                "config:log_level",
+                "Show or change the log levels of a broker while it runs, until it stops.",
             ),
             "drain": (
                 "broker:drain",

@@ -121,7 +121,11 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         "log dump",
         "log repair",
         "log verify",
-        *(f"broker {verb}" for verb in ("list", "logdirs", "unregister", "drain", "undrain", "decommission")),
+        *(
+            f"broker {verb}"
+            for verb in ("list", "logdirs", "unregister", "drain", "undrain", "decommission", "log-level")
+        ),
+        *(f"{noun} config {verb}" for noun in ("broker", "cluster") for verb in ("get", "set", "unset", "diff")),
         *(f"explain {verb}" for verb in ("leader", "broker", "partition", "reassignment")),
         *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),
