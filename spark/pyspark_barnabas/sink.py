@@ -8,7 +8,7 @@ Read next:  writer.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ from pyspark_barnabas.sink_options import SinkOptions, parse_sink_options
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pyspark_barnabas.exactly_once import Prepared
 
 REACH_S = 8.0
 """How long a batch write looks for the cluster before it says that it is down."""
@@ -50,8 +52,18 @@ class TaskWrote(WriterCommitMessage):
     bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class TaskPrepared(WriterCommitMessage):
+    """What one task leaves to the driver's decision, in mode=exactly_once."""
+
+    prepared: Prepared
+
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
 class BatchWriter(DataSourceArrowWriter):
-    """A write of what a DataFrame holds: at least once, as a task that is run again writes its rows again."""
+    """A write of what a DataFrame holds, at least once: a task that is run again writes its rows again."""
 
     def __init__(self, options: SinkOptions) -> None:
         """The options are checked already."""
@@ -60,10 +72,31 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrote:
         """In a task: write the rows, and return once they are acknowledged."""
         return _write(iterator, self._options)
+
+
+class ExactBatchWriter(DataSourceArrowWriter):
+    """A write of what a DataFrame holds, each row once."""
+
+    def __init__(self, options: SinkOptions, batch: int) -> None:
+        """batch: the number of the write under its prefix."""
+        self._options = options
+        self._batch = batch
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskPrepared:
+        """In a task: write the rows, and leave them to the driver's decision."""
+        return _prepare(iterator, self._options, batch=self._batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: decide, and make all rows visible."""
+        _decide(messages, self._batch, self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: undo what is not decided."""
+        _give_up(self._batch, self._options)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """A stream's micro-batches: at least once, as a micro-batch that is run again is written again."""
+    """A stream's micro-batches, at least once: one that is run again is written again."""
 
     def __init__(self, options: SinkOptions) -> None:
         """The options are checked already."""
@@ -72,6 +105,26 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWrote:
         """In a task: write the rows, and return once they are acknowledged."""
         return _write(iterator, self._options)
+
+
+class ExactStreamWriter(DataSourceStreamArrowWriter):
+    """A stream's micro-batches, each row once."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        """The options are checked already."""
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskPrepared:
+        """In a task: write the rows, and leave them to the driver's decision."""
+        return _prepare(iterator, self._options, batch=None)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # the name is Spark's
+        """In the driver: decide, and make all rows of the micro-batch visible."""
+        _decide(messages, batchId, self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver: undo what is not decided."""
+        _give_up(batchId, self._options)
 
 
 def _write(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> TaskWrote:
@@ -80,21 +133,49 @@ def _write(rows: Iterator[pa.RecordBatch], options: SinkOptions) -> TaskWrote:
     return TaskWrote(*write_idempotently(rows, options))
 
 
-def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> BatchWriter:
-    """The writer of a batch query; raises OptionError, SinkError for a cluster that is down."""
+def _prepare(rows: Iterator[pa.RecordBatch], options: SinkOptions, *, batch: int | None) -> TaskPrepared:
+    from pyspark_barnabas.exactly_once import current_attempt, prepare_rows
+
+    return TaskPrepared(prepare_rows(rows, options, current_attempt(batch=batch)))
+
+
+def _decide(messages: Messages, batch: int, options: SinkOptions) -> None:
+    from pyspark_barnabas.exactly_once import decide
+
+    decide([each.prepared for each in messages if isinstance(each, TaskPrepared)], batch, options)
+
+
+def _give_up(batch: int, options: SinkOptions) -> None:
+    from pyspark_barnabas.exactly_once import give_up
+
+    give_up(batch, options)
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceArrowWriter:
+    """The writer of a batch query; raises OptionError, SinkError for a cluster that is down or cannot do what is asked."""
     if overwrite:
         raise OptionError('mode("overwrite") would replace a topic, which no write does: use mode("append")')
     parsed = parse_sink_options(dict(options))
     check_columns(schema, parsed)
     _reach(parsed)
-    return BatchWriter(parsed)
+    if not parsed.is_exactly_once:
+        return BatchWriter(parsed)
+    from pyspark_barnabas.exactly_once import begin_batch_write, check_brokers
+
+    check_brokers(parsed)
+    return ExactBatchWriter(parsed, begin_batch_write(parsed))
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
+def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamArrowWriter:
     """The writer of a streaming query; raises OptionError. Output mode complete writes every row of each result anew."""
     parsed = parse_sink_options(dict(options))
     check_columns(schema, parsed)
-    return StreamWriter(parsed)
+    if not parsed.is_exactly_once:
+        return StreamWriter(parsed)
+    from pyspark_barnabas.exactly_once import check_brokers
+
+    check_brokers(parsed)
+    return ExactStreamWriter(parsed)
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:

@@ -35,6 +35,23 @@ class SinkOption(NamedTuple):
 SINK_OPTIONS = {
     "kafka.bootstrap.servers": SinkOption("", "`host:port` of brokers, comma-separated; needed"),
     "topic": SinkOption("", "topic of every row; without it the column `topic` decides"),
+    "mode": SinkOption(
+        "at_least_once",
+        "`exactly_once`: each row once, whatever is run again; needs transactionalIdPrefix and brokers that prepare transactions",
+        is_stock=False,
+    ),
+    "transactionalIdPrefix": SinkOption(
+        "",
+        "for exactly_once: a name of the query's own, the same in every run of it; the marker is in group `PREFIX.decisions`",
+        is_stock=False,
+    ),
+    "exactlyOnceAdopt": SinkOption(
+        "false", "for exactly_once: `true` for one run where a query has no marker yet, or an old one", is_stock=False
+    ),
+    "kafka.transaction.timeout.ms": SinkOption(
+        "600000",
+        "for exactly_once: how long a task may take before its transaction is aborted, ms; Kafka's producer has 60000",
+    ),
     "checkpointLocation": SinkOption("", "Spark's own; the sink does not look at it"),
     "includeHeaders": SinkOption(
         "", "no meaning here, as in Spark's sink: a column `headers` is written where there is one"
@@ -87,7 +104,7 @@ _REFUSED = {
     "kafka.value.serializer": "values are written as the bytes they are: cast the column value to binary or string",
     "kafka.partitioner.class": "there is no Java here: a column partition chooses the partition of each row",
     "kafka.interceptor.classes": "there is no Java here: change the rows before they are written",
-    "kafka.transactional.id": "Spark's tasks cannot share one",
+    "kafka.transactional.id": "Spark's tasks cannot share one: set mode=exactly_once and transactionalIdPrefix",
     "path": 'save() and start() take no path: name the topic with .option("topic", "name")',
 }
 _SECURITY = ("security.", "ssl.", "sasl.")
@@ -112,6 +129,11 @@ class SinkOptions:
     block_ms_max: int
     ignores_keys: bool
     client_id: str
+    is_exactly_once: bool
+    prefix: str
+    """Of the transactional ids, in exactly_once."""
+    adopts: bool
+    transaction_timeout_ms: int
     security: tuple[tuple[str, str], ...]
     """Client properties as Kafka's tools take them."""
 
@@ -141,6 +163,16 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise OptionError(
             f"kafka.max.in.flight.requests.per.connection={in_flight_max}: an idempotent producer may have 5"
         )
+    is_exactly_once = _choice(text("mode").lower(), "mode", {"at_least_once": False, "exactly_once": True})
+    prefix = text("transactionalIdPrefix")
+    if is_exactly_once and not prefix:
+        raise OptionError(
+            'mode=exactly_once needs .option("transactionalIdPrefix", "name"): a name of this query\'s own, the same in every run of it'
+        )
+    if prefix and not is_exactly_once:
+        raise OptionError("transactionalIdPrefix is for mode=exactly_once: set that, or leave the prefix out")
+    if is_exactly_once and not is_idempotent:
+        raise OptionError("mode=exactly_once needs kafka.acks=all and kafka.enable.idempotence=true: leave both out")
     kinds = {kind.name.lower(): kind for kind in CompressionType}
     compression = _choice(text("kafka.compression.type").lower(), "kafka.compression.type", kinds)
     properties = tuple(
@@ -168,6 +200,10 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         block_ms_max=_number(given, "kafka.max.block.ms", 1),
         ignores_keys=_flag(text("kafka.partitioner.ignore.keys"), "kafka.partitioner.ignore.keys"),
         client_id=text("kafka.client.id"),
+        is_exactly_once=is_exactly_once,
+        prefix=prefix,
+        adopts=_flag(text("exactlyOnceAdopt"), "exactlyOnceAdopt"),
+        transaction_timeout_ms=_number(given, "kafka.transaction.timeout.ms", 1),
         security=properties,
     )
 

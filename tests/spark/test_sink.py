@@ -173,3 +173,61 @@ def test_what_is_wrong_is_said_in_sparks_exception(spark: SparkSession, topics: 
     with pytest.raises(Exception, match=r"kafka.bootstrap.servers=127.0.0.1:1 took the records: .*[Rr]efused"):
         write(rows, {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": topic, "kafka.max.block.ms": "2000"})
     assert time.monotonic() - began < 10
+
+
+def read_committed_values(topics: Topics, spark: SparkSession, options: dict[str, str]) -> list[str]:
+    """Values of a topic, once nothing is open in it."""
+    topic = options["subscribe"]
+    partitions = [TopicPartition(topic, at) for at in sorted(topics.wire.metadata([topic]).topics[topic])]
+    deadline = time.monotonic() + 20
+    while topics.wire.list_offsets(dict.fromkeys(partitions, -1)) != topics.wire.list_offsets(
+        dict.fromkeys(partitions, -1), is_read_committed=True
+    ):
+        assert time.monotonic() < deadline, "a transaction stays open"
+        time.sleep(0.05)
+    return sorted(row.value for row in read(spark, options).selectExpr("CAST(value AS STRING) value").collect())
+
+
+def test_exactly_once_a_stream_and_a_batch_are_written_whole(
+    spark: SparkSession, topics: Topics, options: Options, memory_path: Path
+) -> None:
+    source, target = topics.create(2), topics.create(3)
+    exactly = {"mode": "exactly_once", "transactionalIdPrefix": f"to-{target}"}
+    for round_of in (0, 1):
+        for index in (0, 1):
+            first = 1000 * round_of + index
+            topics.fill(source, [b"%d" % at for at in range(first, first + 200, 2)], partition=index)
+        asked = options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="90")
+        query = (
+            spark.readStream.format("barnabas").options(**asked).load()
+            .selectExpr("value")
+            .writeStream.format("barnabas")
+            .options(**options(topic=target), **exactly)
+            .option("checkpointLocation", str(memory_path))
+            .trigger(availableNow=True)
+            .start()
+        )  # fmt: skip
+        assert query.awaitTermination(QUERY_TIMEOUT_S)
+    wanted = sorted(str(at) for at in [*range(200), *range(1000, 1200)])
+    assert read_committed_values(topics, spark, options(subscribe=target)) == wanted
+    rows = spark.range(0, 3000, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    for written in (1, 2):
+        write(rows, options(topic=target, mode="exactly_once", transactionalIdPrefix=f"batches-to-{target}"))
+        found = read_committed_values(topics, spark, options(subscribe=target))
+        assert len(found) == len(wanted) + 3000 * written
+    with pytest.raises(Exception, match=r"transactionalIdPrefix=to-.* belongs to query .*a\s+prefix of its own"):
+        write(rows, options(topic=target) | exactly)
+    with pytest.raises(Exception, match=r'mode=exactly_once needs .option\("transactionalIdPrefix", "name"\)'):
+        write(rows, options(topic=target, mode="exactly_once"))
+
+
+def test_exactly_once_a_write_that_fails_leaves_nothing(spark: SparkSession, topics: Topics, options: Options) -> None:
+    target = topics.create(2)
+    exactly = options(topic=target, mode="exactly_once", transactionalIdPrefix=f"fails-to-{target}")
+    rows = spark.range(0, 2000, 1, 2)
+    with pytest.raises(Exception, match=r"partition 7 of topic .* does not exist"):
+        write(rows.selectExpr("CAST(id AS STRING) AS value", "IF(id = 1999, 7, 0) AS partition"), exactly)
+    write(rows.selectExpr("CAST(id AS STRING) AS value"), exactly)
+    # readers of committed data get past what the first write left, and it is not among what they see
+    assert read_committed_values(topics, spark, options(subscribe=target))
+    assert topics.wire.list_offsets({TopicPartition(target, 0): -1})[TopicPartition(target, 0)] > 0

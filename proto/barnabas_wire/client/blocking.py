@@ -37,10 +37,11 @@ from barnabas_wire.client.metadata import (
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin, login_steps
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.frame import FrameDecoder
-from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid
+from barnabas_wire.kafka.ids import BrokerId, Offset, TopicPartition, Uuid
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.fetch_request import FetchRequestPartition, encode_fetch_request
 from barnabas_wire.kafka.messages.fetch_response import parse_fetch_response
+from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
 from barnabas_wire.kafka.messages.metadata import MetadataResponse
 from barnabas_wire.kafka.primitives import Buffer, MalformedMessage
 from barnabas_wire.kafka.schema import decode_response, message_classes
@@ -48,6 +49,8 @@ from barnabas_wire.kafka.schema import decode_response, message_classes
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 30.0
 FETCH_BYTES_MAX = 0x7FFF_FFFF
+SINGLE_COORDINATOR_VERSION_MAX = 3
+"""From version 4 on FindCoordinator is asked of many keys at once."""
 
 Answer = TypeVar("Answer")
 
@@ -101,6 +104,16 @@ class BlockingConnection:
     def call_raw(self, api_key: int, version: int, body: Buffer, *, timeout_s: float = REQUEST_TIMEOUT_S) -> memoryview:
         """Send a request body that is encoded already; returns the response body in one piece of its own."""
         return self._exchange(self._state.request_raw(api_key, version, body, True), time.monotonic() + timeout_s)
+
+    @property
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """(lowest, highest) version that the broker offers, by API key."""
+        return self._state.ranges
+
+    @property
+    def features(self) -> dict[str, int]:
+        """Finalized feature levels of the cluster, as of when this connection was made."""
+        return self._state.features
 
     def post(self, request: Any, *, version: int, token: Any, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
         """Send a declared request and do not wait for its answer, which `take` gives back with `token`.
@@ -355,6 +368,46 @@ class BlockingCluster:
             return response
 
         return self._retry(attempt)
+
+    def call_coordinator(
+        self,
+        key: str,
+        request: Any,
+        *,
+        key_type: int = 0,
+        version_max: int | None = None,
+        find: Callable[[Any], int] | None = None,
+    ) -> Any:
+        """Send a declared request to the coordinator of a group (key type 0) or of a transactional id (1).
+
+        find: the error code of a response, None for the one at its top. What may pass is retried: for the coordinator to load or to be
+        another, and every other retriable code. Raises KafkaError for the rest.
+        """
+
+        def attempt(schedule: RetrySchedule) -> Any:
+            connection = self._any_connection(schedule)
+            version = min(connection.version_for(ApiKey.FIND_COORDINATOR), SINGLE_COORDINATOR_VERSION_MAX)
+            asked = FindCoordinatorRequest(key=key, key_type=key_type)
+            timeout_s = schedule.remaining_s(time.monotonic())
+            found = self._guarded(connection, lambda: connection.call(asked, version=version, timeout_s=timeout_s))
+            if found.error_code:
+                raise KafkaError.of(known_code(found.error_code), f"coordinator of {key}")
+            coordinator = Broker(BrokerId(found.node_id), found.host, found.port, None)
+            answer = self._call(coordinator, request, schedule, version_max=version_max)
+            code = answer.error_code if find is None else find(answer)
+            if code:
+                words = (
+                    getattr(answer, "error_message", None)
+                    or f"{type(request).__name__.removesuffix('Request')} of {key}"
+                )
+                raise KafkaError.of(known_code(code), words)
+            return answer
+
+        return self._retry(attempt)
+
+    def any_connection(self) -> BlockingConnection:
+        """A connection to whichever broker answers."""
+        return self._retry(self._any_connection)
 
     def leader(self, partition: TopicPartition) -> Broker:
         """The leader as of the last metadata; asks for it where the topic is unknown. Raises KafkaError, OSError."""

@@ -44,13 +44,15 @@ class ClientConnection(Generic[Token]):
     `ranges` holds the broker's versions per API once `learn_versions` has them; before that only ApiVersions may be sent.
     """
 
-    __slots__ = ("_client_id", "_correlation_id", "_pending", "ranges")
+    __slots__ = ("_client_id", "_correlation_id", "_pending", "features", "ranges")
 
     def __init__(self, *, client_id: str) -> None:
         self._client_id = client_id
         self._correlation_id = 0
         self._pending: deque[tuple[int, int, int, Token]] = deque()
         self.ranges: dict[int, tuple[int, int]] = {}
+        self.features: dict[str, int] = {}
+        """Finalized feature levels, as far as the broker tells."""
 
     @property
     def pending_count(self) -> int:
@@ -127,3 +129,4 @@ class ClientConnection(Generic[Token]):
         if response.error_code:
             raise KafkaError.of(ErrorCode(response.error_code), "the broker refused ApiVersions")
         self.ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+        self.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
