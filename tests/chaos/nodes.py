@@ -32,6 +32,7 @@ from tests.support.nursery import nursery
 FIRST_BROKER = 21
 CONTROLLER_PORT = 9093
 KAFKA_PORT = 9092
+PROXIED_PORT = 9096
 ADMIN_PORT = 9190
 METRICS_PORT = 9464
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,6 +57,8 @@ class ChaosNode:
     is_combined: bool = False
     entry_point: tuple[str, ...] = ()
     """What to run instead of barnabas-server, with the same arguments; from the repository's root."""
+    proxied_as: str = ""
+    """host:port that clients of its listener PROXIED are told; empty: there is no such listener."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of its process, beside the harness's own."""
 
@@ -314,6 +317,7 @@ class ChaosCluster:
                 for listener, has in (
                     (f"PLAINTEXT://{node.address}:{KAFKA_PORT}", node.is_broker),
                     (f"CONTROLLER://{node.address}:{CONTROLLER_PORT}", node.is_controller),
+                    (f"PROXIED://{node.address}:{PROXIED_PORT}", bool(node.proxied_as)),
                 )
                 if has
             ),
@@ -326,6 +330,11 @@ class ChaosCluster:
             "min.insync.replicas": "1",
             "offsets.topic.replication.factor": "1",
         }
+        if node.proxied_as:
+            properties |= {
+                "advertised.listeners": f"PROXIED://{node.proxied_as}",
+                "inter.broker.listener.name": "PLAINTEXT",
+            }
         node.directory.mkdir(parents=True, exist_ok=True)
         lines = [f"{key}={value}\n" for key, value in (properties | self.overrides | extra).items()]
         (node.directory / "server.properties").write_text("".join(lines), encoding="utf-8")

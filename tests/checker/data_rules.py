@@ -30,6 +30,7 @@ from tests.checker.data_history import (
     Send,
 )
 from tests.checker.transaction_rules import (
+    accepted_late_ends,
     circular_transactions,
     copies_of_uncommitted,
     fenced_transactions,
@@ -428,6 +429,7 @@ RULES = (
     Rule("E14s", "a coordinator that was cut off tells old commits", stale_coordinators, is_error=False),
     Rule("E14z", "a zombie's commit is accepted", zombie_commits),
     Rule("E15", "a fenced producer's transaction is read", fenced_transactions),
+    Rule("E15l", "a late end of a transaction is accepted", accepted_late_ends),
     Rule("E16", "replicas differ", replicas_differ),
     Rule("E16e", "leader epochs of replicas differ", epoch_caches_differ),
     Rule("E18", "a process failed", unasked_ends),

@@ -56,7 +56,9 @@ def transaction(
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-FIRST, ABORTED, SECOND = transaction(1, 0, 1), transaction(2, 2, outcome=FAIL), transaction(3, 2, 3, attempt=2)
+FIRST, ABORTED = transaction(1, 0, 1), transaction(2, 2, outcome=FAIL)
+SECOND = transaction(3, 2, 3, attempt=2, opened=26.0)
+LATE = Held(transactional_id="copier", is_commit=False, came=20.0, went=27.0, answer=0)
 SEEN = {
     key: [(w.offset, w.value) for t in (FIRST, SECOND) for w in t.writes if w.key == key] for key in (TARGET, OTHER)
 }
@@ -133,6 +135,7 @@ BAD: dict[str, tuple[str, list[Event]]] = {
             replace(SECOND, consumed=[FIRST.writes[0].value]),
         ),
     ),
+    "an end that is late by a transaction is accepted": ("E15l", history(more=(LATE,))),
     "what a fenced producer ended is read": (
         "E15",
         history(more=(Taken(transactional_id="copier", owner=2, at=29.0),)),
@@ -154,6 +157,8 @@ def test_a_bad_history_is_accused_by_the_rule_it_breaks(name: str) -> None:
         history(FIRST, ABORTED, UNKNOWN),
         history(replace(FIRST, outcome=FAIL, asked=float("inf")), FIRST, ABORTED, SECOND),
         history(more=(Taken(transactional_id="copier", owner=2, at=31.5),)),
+        history(more=(replace(LATE, answer=90),)),
+        history(more=(replace(LATE, went=25.5), replace(LATE, went=30.5), replace(LATE, came=25.5))),
         history(more=(poll(10.5, how=ASSIGNED, client="r", out_0=SEEN[TARGET][:1]),)),
     ],
     ids=[
@@ -161,6 +166,8 @@ def test_a_bad_history_is_accused_by_the_rule_it_breaks(name: str) -> None:
         "one commit without an answer",
         "the last word counts",
         "taken afterwards",
+        "a late end is refused",
+        "ends that were not late by a transaction",
         "read while it commits",
     ],
 )

@@ -47,6 +47,8 @@ class Transaction:
     writes: list[Written]
     begun: float
     outcome: str
+    opened: float = float("inf")
+    """When its first record was acknowledged, where the client says so."""
     asked: float = float("inf")
     """When its end was asked for; infinite where that never was."""
     ended: float = float("inf")

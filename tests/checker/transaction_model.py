@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+NAMED_MAX = 6
+"""Values that a violation names."""
+
 
 class Promise(NamedTuple):
     """One thing that a transaction promises."""
@@ -146,14 +149,14 @@ def _torn(history: TransactionHistory, read: set[str]) -> Iterator[Violation]:
     for transaction in history.transactions:
         missing = [write.value for write in transaction.writes if write.value not in read]
         if missing and len(missing) < len(transaction.writes):
-            yield Violation("E8", f"{_name(transaction)} is read without {missing}")
+            yield Violation("E8", f"{_name(transaction)} is read without {_some(missing)}")
 
 
 def _undecided(history: TransactionHistory, read: set[str]) -> Iterator[Violation]:
     for transaction in history.transactions:
         seen = [write.value for write in transaction.writes if write.value in read]
         if transaction.outcome is Outcome.ABORTED and seen:
-            yield Violation("E4", f"{_name(transaction)} was aborted, and {seen} are read")
+            yield Violation("E4", f"{_name(transaction)} was aborted, and {_some(seen)} are read")
         if transaction.outcome is Outcome.COMMITTED and transaction.writes and not seen:
             yield Violation("E1", f"{_name(transaction)} was committed, and nothing of it is read")
 
@@ -246,8 +249,14 @@ def _circular(history: TransactionHistory, read: set[str]) -> Iterator[Violation
 
 
 def _name(transaction: Transaction) -> str:
-    values = [write.value for write in transaction.writes]
-    return f"the transaction of {transaction.transactional_id} (owner {transaction.owner}) that wrote {values}"
+    wrote = _some([write.value for write in transaction.writes])
+    return f"the transaction of {transaction.transactional_id} (owner {transaction.owner}) that wrote {wrote}"
+
+
+def _some(values: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(values) - NAMED_MAX} more" if len(values) > NAMED_MAX else ""
+    return f"{values[:NAMED_MAX]}{more}"
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tests.checker import transaction_model as model
 from tests.checker.data_history import FAIL, FINAL, INFO, OK, UNKNOWN_OFFSET, History
+from tests.checker.transaction_events import Held, Transaction
 
 _OUTCOMES = {OK: model.Outcome.COMMITTED, FAIL: model.Outcome.ABORTED, INFO: model.Outcome.UNKNOWN}
 _NAMED_MAX = 5
@@ -64,6 +65,26 @@ def circular_transactions(history: History) -> Iterator[str]:
 def fenced_transactions(history: History) -> Iterator[str]:
     """E15: what a producer ended after a later one had taken its transactional id is read."""
     return _judged(history, "E15")
+
+
+def late_ends(history: History) -> Iterator[tuple[Held, Transaction]]:
+    """Each EndTxn that came to its broker while a later transaction of its transactional id was certainly open, with that one."""
+    for held in history.held:
+        for transaction in history.transactions:
+            if (
+                transaction.transactional_id == held.transactional_id
+                and transaction.begun > held.came
+                and transaction.opened < held.went < transaction.asked
+            ):
+                yield held, transaction
+
+
+def accepted_late_ends(history: History) -> Iterator[str]:
+    """E15l: an EndTxn that came in a later transaction was not refused: it ended what it did not mean."""
+    for held, transaction in late_ends(history):
+        if held.answer == 0:
+            verb = "commit" if held.is_commit else "abort"
+            yield f"a {verb} that was held back for {held.went - held.came:.1f} s came in {transaction.name}, and was accepted"
 
 
 def inexact_copies(history: History) -> Iterator[str]:

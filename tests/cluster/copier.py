@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -17,29 +18,35 @@ REQUEST_S = 30.0
 BATCH = 50
 
 
+def producer_settings(bootstrap: str, transactional_id: str) -> dict[str, Any]:
+    """Of a copier's producer."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": 10_000,
+        "log_level": 0,
+    }
+
+
+def consumer_settings(bootstrap: str, group: str, transactional_id: str) -> dict[str, Any]:
+    """Of its consumer."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "group.instance.id": transactional_id,  # who is started again takes its place, without a rebalance
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "earliest",
+        "session.timeout.ms": 6_000,
+        "log_level": 0,
+    }
+
+
 def copy(bootstrap: str, source: str, target: str, group: str, transactional_id: str) -> None:
     """Raises KafkaException."""
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "transactional.id": transactional_id,
-            "transaction.timeout.ms": 10_000,
-            "log_level": 0,
-        }
-    )
+    producer = Producer(producer_settings(bootstrap, transactional_id))
     producer.init_transactions(REQUEST_S)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "group.instance.id": transactional_id,  # who is started again takes its place, without a rebalance
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "session.timeout.ms": 6_000,
-            "log_level": 0,
-        }
-    )
+    consumer = Consumer(consumer_settings(bootstrap, group, transactional_id))
     consumer.subscribe([source])
     while True:
         messages = [each for each in consumer.consume(BATCH, 0.5) if each.error() is None]

@@ -207,7 +207,7 @@ class Copy:
             victim = self._random.choice(brokers)
         else:
             key, kind = (self._id(number), TRANSACTION_KEY) if what.startswith("t") else (self._name, GROUP_KEY)
-            victim = asyncio.run(_coordinator(self._cluster.bootstrap_servers, key, kind))
+            victim = asyncio.run(coordinator_of(self._cluster.bootstrap_servers, key, kind))
             if victim not in brokers:  # none is known at this moment
                 return None
         self._cluster.kill(victim)
@@ -215,7 +215,7 @@ class Copy:
         return now + DOWN_S, victim
 
 
-async def _coordinator(bootstrap: str, key: str, kind: int) -> int:
+async def coordinator_of(bootstrap: str, key: str, kind: int) -> int:
     """The broker that coordinates; -1 where none is known now."""
     client = ClusterClient(bootstrap, client_id="exactly-once", timeout_s=2.0)
     try:

@@ -1,4 +1,5 @@
-"""A real cluster in network namespaces: a kill and a cut under real clients, and every rule of the data plane holds.
+"""A real cluster in network namespaces: a kill and a cut under real clients, transactional ones too, whose EndTxn comes late, and every
+rule of the data plane holds.
 
 The long runs are `python -m tests.chaos.data` (`make chaos-data`).
 """
@@ -45,3 +46,5 @@ def test_a_kill_and_a_one_way_cut_break_no_rule_of_the_data_plane(tmp_path: Path
     (report,) = json.loads(report_file.read_text())
     assert report["faults"] == 1
     assert report["figures"]["acknowledged"] > 2000
+    assert report["figures"]["committed"] > 40
+    assert report["figures"]["late_ends"] >= 1, "of which none was accepted, or E15l were in the findings"

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,6 +36,7 @@ from tests.chaos.data.plan import (
     AIO_GROUP,
     CONFLUENT_GROUP,
     CONFLUENT_WRITERS,
+    COPIES,
     IDLE,
     KEPT,
     KEYS,
@@ -43,6 +44,7 @@ from tests.chaos.data.plan import (
     MEMBERS,
     PARTITIONS,
     PRUNED,
+    TRANSACTED_KEYS,
     Writer,
     key_of,
     outcome_of_refused_commit,
@@ -74,7 +76,7 @@ QUIET_S = 3.0
 REQUEST_TIMEOUT_S = 5.0
 OVERSIZE_SHARE = 0.01
 _NOT_COMMITTED = {KafkaError.ILLEGAL_GENERATION, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
-_COMMON = {"reconnect.backoff.max.ms": 1000, "topic.metadata.refresh.interval.ms": 5000, "log_level": 3}
+COMMON = {"reconnect.backoff.max.ms": 1000, "topic.metadata.refresh.interval.ms": 5000, "log_level": 3}
 
 
 class Clients:
@@ -138,7 +140,7 @@ class Clients:
         return now - last_record < QUIET_S and (stopped is None or now - stopped < DRAIN_TIMEOUT_S)
 
     def _read(self, name: str) -> None:
-        reader = Consumer(_COMMON | {"bootstrap.servers": self._bootstrap, "group.id": name} | _READING)
+        reader = Consumer(COMMON | {"bootstrap.servers": self._bootstrap, "group.id": name} | READING)
         keys = [key_of(*key) for key in KEYS]
         self._history.write(Assignment(client=name, group="", assignment=0, keys=keys, at=time.monotonic()))
         reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in KEYS])
@@ -148,7 +150,7 @@ class Clients:
             if stopped is None and self._is_over.is_set() and not self._writers_left:
                 stopped = last = time.monotonic()
             begun = time.monotonic()
-            records = _records(reader.consume(500, timeout=0.1))
+            records = records_of(reader.consume(500, timeout=0.1))
             ended = time.monotonic()
             last = ended if records else last
             self._history.write(Poll(client=name, how=ASSIGNED, begun=begun, ended=ended, records=records))
@@ -169,36 +171,22 @@ class Clients:
 
     def _ask(self, name: str) -> None:
         random = Random(f"{self._seed}{name}")
-        admin = AdminClient(_COMMON | {"bootstrap.servers": self._bootstrap})
+        admin = AdminClient(COMMON | {"bootstrap.servers": self._bootstrap})
         lookers = {
-            group: Consumer(_COMMON | {"bootstrap.servers": self._bootstrap, "group.id": group})
+            group: Consumer(COMMON | {"bootstrap.servers": self._bootstrap, "group.id": group})
             for group in (CONFLUENT_GROUP, AIO_GROUP)
         }
         next_deletion = time.monotonic() + random.uniform(1, 3)
         while not self._is_over.wait(0.5):
             bounds = list_offsets(admin, self._history, name)
             for group, looker in lookers.items():
-                self._ask_committed(name, group, looker)
+                wanted = [TopicPartition(KEPT, partition) for partition in range(PARTITIONS[KEPT])]
+                ask_committed(name, group, looker, wanted, self._history, timeout_s=REQUEST_TIMEOUT_S)
             if time.monotonic() > next_deletion:
                 next_deletion = time.monotonic() + random.uniform(1, 3)
                 self._delete(name, admin, random, bounds)
         for looker in lookers.values():
             looker.close()
-
-    def _ask_committed(self, name: str, group: str, looker: Consumer) -> None:
-        begun = time.monotonic()
-        wanted = [TopicPartition(KEPT, partition) for partition in range(PARTITIONS[KEPT])]
-        try:
-            found = looker.committed(wanted, timeout=REQUEST_TIMEOUT_S)
-        except KafkaException:
-            return  # nothing was learned
-        for place in found:
-            if place.error is None:
-                offset = place.offset if place.offset >= 0 else UNKNOWN_OFFSET
-                key = key_of(place.topic, place.partition)
-                self._history.write(
-                    Committed(client=name, group=group, key=key, offset=offset, begun=begun, ended=time.monotonic())
-                )
 
     def _delete(self, name: str, admin: AdminClient, random: Random, bounds: dict[str, tuple[int, int]]) -> None:
         topic = random.choice((PRUNED, IDLE))
@@ -233,7 +221,7 @@ class Clients:
         )
 
 
-_READING: dict[str, Any] = {
+READING: dict[str, Any] = {
     "auto.offset.reset": "earliest",
     "enable.auto.commit": False,
     "fetch.wait.max.ms": 100,
@@ -254,7 +242,7 @@ class _Writing:
         """(key, sequence) -> (value, begun) of what has no report yet."""
         self._sequences: dict[str, int] = {}
         self._producer = Producer(
-            _COMMON
+            COMMON
             | {
                 "bootstrap.servers": bootstrap,
                 "acks": "all",
@@ -349,7 +337,7 @@ class _Member:
         """Partition -> next offset, of what this assignment has read."""
         self._last_commit = time.monotonic()
         self._consumer = Consumer(
-            _COMMON | {"bootstrap.servers": bootstrap, "group.id": CONFLUENT_GROUP, "client.id": name} | _READING
+            COMMON | {"bootstrap.servers": bootstrap, "group.id": CONFLUENT_GROUP, "client.id": name} | READING
         )
         self._consumer.subscribe([KEPT], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
@@ -368,7 +356,7 @@ class _Member:
             if message is None:
                 break
             if message.error() is None:
-                for key, found in _records([message]).items():
+                for key, found in records_of([message]).items():
                     records.setdefault(key, []).extend(found)
                 self._positions[message.partition()] = message.offset() + 1
         self._write(begun, records, assignment)
@@ -457,7 +445,7 @@ def unpad(data: bytes | None) -> str:
     return (data or b"").partition(b"|")[0].decode(errors="replace")
 
 
-def _records(messages: list[Message]) -> dict[str, list[tuple[int, str]]]:
+def records_of(messages: list[Message]) -> dict[str, list[tuple[int, str]]]:
     records: dict[str, list[tuple[int, str]]] = {}
     for message in messages:
         if message.error() is None:
@@ -466,11 +454,13 @@ def _records(messages: list[Message]) -> dict[str, list[tuple[int, str]]]:
     return records
 
 
-def list_offsets(admin: AdminClient, history: HistoryWriter, name: str) -> dict[str, tuple[int, int]]:
-    """Ask for start and end of every partition; what answered."""
+def list_offsets(
+    admin: AdminClient, history: HistoryWriter, name: str, wanted: Sequence[tuple[str, int]] = KEYS
+) -> dict[str, tuple[int, int]]:
+    """Ask for start and end of these partitions; what answered."""
     bounds = {}
     begun = time.monotonic()
-    places = [TopicPartition(topic, partition) for topic, partition in KEYS]
+    places = [TopicPartition(topic, partition) for topic, partition in wanted]
     asked = [
         admin.list_offsets({place: make() for place in places}, request_timeout=REQUEST_TIMEOUT_S)
         for make in (OffsetSpec.earliest, OffsetSpec.latest)
@@ -498,36 +488,70 @@ def list_offsets(admin: AdminClient, history: HistoryWriter, name: str) -> dict[
     return bounds
 
 
-def read_everything(bootstrap: str, history: HistoryWriter) -> None:
-    """The last reader: every partition from its start to its end."""
+def ask_committed(
+    name: str, group: str, looker: Consumer, wanted: list[TopicPartition], history: HistoryWriter, *, timeout_s: float
+) -> None:
+    """Ask where a group stands; what answered is written."""
+    begun = time.monotonic()
+    try:
+        found = looker.committed(wanted, timeout=timeout_s)
+    except KafkaException:
+        return  # nothing was learned
+    for place in found:
+        if place.error is None:
+            offset = place.offset if place.offset >= 0 else UNKNOWN_OFFSET
+            key = key_of(place.topic, place.partition)
+            history.write(
+                Committed(client=name, group=group, key=key, offset=offset, begun=begun, ended=time.monotonic())
+            )
+
+
+def read_everything(bootstrap: str, history: HistoryWriter, *, is_transacted: bool = False) -> None:
+    """The last reader: every partition from its start to its end, committed data only.
+
+    is_transacted: those that transactions write to, and the groups of copies, too.
+    """
     name = "last-reader"
-    admin = AdminClient(_COMMON | {"bootstrap.servers": bootstrap})
+    wanted = [*KEYS, *(TRANSACTED_KEYS if is_transacted else ())]
+    admin = AdminClient(COMMON | {"bootstrap.servers": bootstrap})
     deadline = time.monotonic() + DRAIN_TIMEOUT_S
     bounds: dict[str, tuple[int, int]] = {}
-    while len(bounds) < len(KEYS) and time.monotonic() < deadline:
-        bounds = list_offsets(admin, history, name)
-    reader = Consumer(_COMMON | {"bootstrap.servers": bootstrap, "group.id": name} | _READING)
+    while len(bounds) < len(wanted) and time.monotonic() < deadline:
+        bounds = list_offsets(admin, history, name, wanted)
+    settings = COMMON | READING | {"bootstrap.servers": bootstrap, "group.id": name, "enable.partition.eof": True}
+    reader = Consumer(settings)
     starts = [
         TopicPartition(topic, partition, bounds[key_of(topic, partition)][0])
-        for topic, partition in KEYS
+        for topic, partition in wanted
         if key_of(topic, partition) in bounds
     ]
     reader.assign(starts)
     left = {key: end for key, (start, end) in bounds.items() if end > start}
     while left and time.monotonic() < deadline:
         begun = time.monotonic()
-        records = _records(reader.consume(5000, timeout=0.2))
+        messages = reader.consume(5000, timeout=0.2)
+        records = records_of(messages)
         if records:
             history.write(Poll(client=name, how=FINAL, begun=begun, ended=time.monotonic(), records=records))
-        for key, found in records.items():
-            if found[-1][0] >= left.get(key, 0) - 1:
-                left.pop(key, None)
-    if left or len(bounds) < len(KEYS):
-        told = f"told {len(bounds)} of {len(KEYS)} partitions' ends"
+        for message in messages:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                # the end is told where what lies there is no record: a transaction's marker
+                reached = (message.offset() or 0) + (error is None)
+                key = key_of(message.topic() or "", message.partition() or 0)
+                if reached >= left.get(key, reached + 1):
+                    left.pop(key)
+    if left or len(bounds) < len(wanted):
+        told = f"told {len(bounds)} of {len(wanted)} partitions' ends"
         what = f"did not read everything within {DRAIN_TIMEOUT_S:.0f} s: {told}, not reached: {left}"
         history.write(Fault(who=name, what=what))
     history.write(Poll(client=name, how=FINAL, begun=time.monotonic(), ended=time.monotonic()))
     reader.close()
+    for copy in COPIES if is_transacted else ():
+        looker = Consumer(COMMON | {"bootstrap.servers": bootstrap, "group.id": copy.group})
+        places = [TopicPartition(copy.source, partition) for partition in range(PARTITIONS[copy.source])]
+        ask_committed(name, copy.group, looker, places, history, timeout_s=DRAIN_TIMEOUT_S)
+        looker.close()
 
 
 def main() -> int:
@@ -537,10 +561,11 @@ def main() -> int:
     parser.add_argument("--history", required=True, type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--last", action="store_true", help="only read everything once")
+    parser.add_argument("--transacted", action="store_true", help="with --last: what transactions wrote, too")
     options = parser.parse_args()
     history = HistoryWriter(options.history)
     if options.last:
-        read_everything(options.bootstrap, history)
+        read_everything(options.bootstrap, history, is_transacted=options.transacted)
     else:
         Clients(options.bootstrap, history, options.seed).run()
     history.close()

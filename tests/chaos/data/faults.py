@@ -7,6 +7,7 @@ Read next:  run.py, which begins and undoes them; the table of FAULTS below.
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import time
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.chaos.clock_node import shift_seen
-from tests.chaos.data.plan import KEPT, LOOSE
+from tests.chaos.data.plan import COPIES, KEPT, LOOSE
 from tests.chaos.data.replicas import find_rot, rot
-from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, Stage
-from tests.chaos.nodes import ChaosNode
+from tests.chaos.data.stage import CLIENT_HOSTS, ENDED_WITHIN_S, LATE_HOST, Stage, proxy_port
+from tests.chaos.network import address_of
+from tests.chaos.nodes import KAFKA_PORT, ChaosNode
+from tests.cluster.exactly_once import GROUP_KEY, TRANSACTION_KEY, coordinator_of
 from tests.power.journal import JOURNAL_FILE
 from tests.power.recording_disk import FlushFault, write_faults
 from tests.power.rollback import roll_back
@@ -27,6 +30,9 @@ DISK_BYTES = 64 * 1024 * 1024
 """Of the sized tmpfs that a node's disk is, where it is to be filled."""
 SLOW_FLUSH_MS = 300
 FLIPS = 3
+COPIERS = sum(copy.copiers for copy in COPIES)
+KILL_SHARE = 0.3
+"""Of the times when EndTxn is held back."""
 REPAIRED_WITHIN_S = 90.0
 CLOCK_JUMP_S = 3600
 CLOCK_SEEN_WITHIN_S = 15.0
@@ -54,6 +60,8 @@ class Fault(NamedTuple):
     """Whether nodes may write errors into their logs, for it is their disks that fail."""
     needs: str = ""
     """A path that must be there."""
+    clients: tuple[str, ...] = ()
+    """Modules of clients that run beside the others."""
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
@@ -103,6 +111,58 @@ def roll(stage: Stage) -> Undo:
         stage.cluster.start(node.id)
         stage.wait_until_in_sync()
     return lambda: None
+
+
+# -- transactions -----------------------------------------------------------------------------------------------------
+
+
+def break_copy(stage: Stage) -> Undo:
+    """SIGKILL of a copier, or of a broker, a copier's transaction coordinator or its group's; or a copier becomes a zombie."""
+    number = stage.random.randrange(COPIERS)
+    victim = stage.random.choice(("copier", "zombie", "broker", "transaction coordinator", "group coordinator"))
+    if victim in ("copier", "zombie"):
+        order = "kill" if victim == "copier" else "zombie"
+        stage.tell("copiers", f"{order} {number}")
+        stage.note(f"{order} copier {number}")
+        return lambda: None
+    if victim == "broker":
+        return _kill(stage, [stage.pick_broker()])
+    copy, place = [(copy, place) for copy in COPIES for place in range(copy.copiers)][number]
+    key, kind = (f"{copy.group}-{place}", TRANSACTION_KEY) if victim.startswith("t") else (copy.group, GROUP_KEY)
+    bootstrap = ",".join(f"{node.address}:{KAFKA_PORT}" for node in stage.running if node.is_broker)
+    found = asyncio.run(coordinator_of(bootstrap, key, kind))
+    stage.note(f"the {victim} of {key} is {found}")
+    known = [node for node in stage.running if node.id == found]
+    return _kill(stage, known or [stage.pick_broker()])
+
+
+def hold_flag(directory: Path) -> Path:
+    """The file that tells the proxies to hold EndTxn back."""
+    return directory / "hold-ends"
+
+
+def prepare_proxied_listeners(nodes: Sequence[ChaosNode]) -> None:
+    """Brokers get a listener whose clients know them by their proxies alone."""
+    for node in nodes:
+        if node.is_broker:
+            node.proxied_as = f"{address_of(LATE_HOST)}:{proxy_port(node.id)}"
+
+
+def hold_ends(stage: Stage) -> Undo:
+    """Half of all EndTxn requests come late by seconds, after their clients have asked again and begun the next transaction. At
+    times a broker is killed meanwhile."""
+    flag = hold_flag(stage.cluster.directory)
+    flag.touch()
+    stage.note("EndTxn is held back")
+    undo_kill = _kill(stage, [stage.pick_broker()]) if stage.random.random() < KILL_SHARE else None
+
+    def undo() -> None:
+        if undo_kill is not None:
+            undo_kill()
+        flag.unlink()
+        stage.note("EndTxn passes again")
+
+    return undo
 
 
 # -- network -----------------------------------------------------------------------------------------------------------
@@ -466,10 +526,13 @@ def pair_with_clocks(stage: Stage) -> Undo:
 
 
 def sample(stage: Stage) -> Undo:
-    """One node is killed and another cut off one way, one after the other."""
+    """One node and one copier are killed, another copier becomes a zombie, a node is cut off one way; EndTxn comes late."""
+    hold_flag(stage.cluster.directory).touch()
+    stage.tell("copiers", "kill 0")
     undo_kill = kill(stage)
     time.sleep(1.0)
     undo_kill()
+    stage.tell("copiers", "zombie 1")
     stage.wait_until_in_sync()
     return cut_one_way(stage)
 
@@ -517,6 +580,25 @@ FAULTS = {
         pair_with_slow_flushes, (3, 10), "slow flushes and another fault", prepare=prepare_recording_disks
     ),
     "pair-clock": Fault(pair_with_clocks, (3, 10), "jumping clocks and another fault", prepare=prepare_clocks),
-    "sample": Fault(sample, (4, 4), "a kill, then a one-way cut, as the test suite does (only when named)"),
+    "copy": Fault(
+        break_copy,
+        (0.5, 4),
+        "copiers, brokers and coordinators killed under transactional copies",
+        clients=("copiers",),
+    ),
+    "late-end": Fault(
+        hold_ends,
+        (4, 8),
+        "EndTxn held back past the next transaction",
+        prepare=prepare_proxied_listeners,
+        clients=("late",),
+    ),
+    "sample": Fault(
+        sample,
+        (4, 4),
+        "a kill, then a one-way cut, under transactions too, as the test suite does (only when named)",
+        prepare=prepare_proxied_listeners,
+        clients=("copiers", "late"),
+    ),
 }
 """In the order of the table. Retention and DeleteRecords go on in all of them."""

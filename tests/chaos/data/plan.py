@@ -40,8 +40,19 @@ TOPICS = (
     Topic(PRUNED, 2, {**_CONFIGS, "retention.bytes": "1500000", "file.delete.delay.ms": "1000"}),
     Topic(IDLE, 2, _CONFIGS),
 )
-PARTITIONS = {topic.name: topic.partitions for topic in TOPICS}
+COPIED = "copied"
+TWICE = "copied-twice"
+ENDED = "ended"
+_TRANSACTED_CONFIGS = {"min.insync.replicas": "2", "segment.ms": "3000"}
+TRANSACTED_TOPICS = (
+    Topic(COPIED, 3, _TRANSACTED_CONFIGS),
+    Topic(TWICE, 3, _TRANSACTED_CONFIGS),
+    Topic(ENDED, 2, _TRANSACTED_CONFIGS),
+)
+"""Those that transactions write to, in scenarios that have transactional clients."""
+PARTITIONS = {topic.name: topic.partitions for topic in (*TOPICS, *TRANSACTED_TOPICS)}
 KEYS = [(topic.name, partition) for topic in TOPICS for partition in range(topic.partitions)]
+TRANSACTED_KEYS = [(topic.name, partition) for topic in TRANSACTED_TOPICS for partition in range(topic.partitions)]
 CONFLUENT_GROUP = "confluent-group"
 AIO_GROUP = "aio-group"
 MEMBERS = 2
@@ -66,6 +77,22 @@ CONFLUENT_WRITERS = (
     Writer("confluent-idle", IDLE, 20, True, 200, pause_s=5.0),
 )
 AIO_WRITERS = (Writer("aio-idempotent", KEPT, 150, True, 200), Writer("aio-plain", LOOSE, 100, False, 200))
+
+
+class Copy(NamedTuple):
+    """Copiers of one group, which write what they read of one topic to the same partitions of another."""
+
+    group: str
+    source: str
+    target: str
+    copiers: int
+
+
+COPIES = (Copy("copiers", KEPT, COPIED, 2), Copy("second-copiers", COPIED, TWICE, 1))
+"""The second reads what the first has committed: what it must not see it would copy."""
+ABORT_SHARE = 0.1
+"""Of the transactions."""
+RECORDS_PER_TRANSACTION_MAX = 100
 
 
 def key_of(topic: str, partition: int) -> str:

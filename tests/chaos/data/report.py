@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.checker.data_history import FAIL, INFO, OK, History
 from tests.checker.data_rules import Finding, errors
+from tests.checker.transaction_rules import late_ends
 
 SHOWN_PER_RULE = 4
 COLUMNS = (
@@ -29,6 +30,8 @@ COLUMNS = (
     ("reordered", 9),
     ("gap s", 6),
     ("in sync s", 9),
+    ("txns", 6),
+    ("late ends", 9),
     ("verdict", 0),
 )
 
@@ -47,6 +50,13 @@ class Figures:
     """The longest time without any acknowledged record between the first fault and the end of the load."""
     in_sync_s: float
     """From the last fault undone until all replicas were in sync."""
+    committed: int
+    """Transactions whose commit was acknowledged."""
+    aborted: int
+    undecided: int
+    """Transactions whose commit was asked for and never answered."""
+    late_ends: int
+    """EndTxn requests that came to their broker in a later transaction."""
 
 
 @dataclass(slots=True)
@@ -94,6 +104,8 @@ class Report:
             count["E7"],
             f"{figures.longest_gap_s:.1f}",
             f"{figures.in_sync_s:.1f}",
+            figures.committed,
+            figures.late_ends,
             self.verdict,
         )
         return _line(cells)
@@ -153,6 +165,7 @@ def measure(history: History, *, steady: tuple[float, float], in_sync_s: float) 
     acknowledged = sorted(event.ended for event in history.sends if event.outcome == OK)
     during = [fault, *(at for at in acknowledged if at > fault)]
     outcomes = Counter(event.outcome for event in history.sends)
+    ends = Counter(transaction.outcome for transaction in history.transactions)
     return Figures(
         operations=len(ended),
         steady_per_s=sum(begin <= at < fault for at in ended) / max(0.001, fault - begin),
@@ -161,6 +174,10 @@ def measure(history: History, *, steady: tuple[float, float], in_sync_s: float) 
         unknown=outcomes[INFO],
         longest_gap_s=max((after - before for before, after in itertools.pairwise(during)), default=0.0),
         in_sync_s=in_sync_s,
+        committed=ends[OK],
+        aborted=ends[FAIL],
+        undecided=ends[INFO],
+        late_ends=sum(1 for _ in late_ends(history)),
     )
 
 

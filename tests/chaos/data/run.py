@@ -13,17 +13,24 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 from barnabas_admin.errors import AdminError
 from barnabas_wire.kafka.errors import ErrorCode
-from tests.chaos.data.faults import FAULTS, Fault
-from tests.chaos.data.plan import FLOOR_OPS_PER_S, TOPICS
+from tests.chaos.data.faults import FAULTS, Fault, hold_flag
+from tests.chaos.data.plan import FLOOR_OPS_PER_S, TOPICS, TRANSACTED_TOPICS, Topic
 from tests.chaos.data.replicas import read_replicas
 from tests.chaos.data.report import Report, measure
-from tests.chaos.data.stage import AIO_HOST, CONFLUENT_HOST, REPLICATION_FACTOR, Stage
+from tests.chaos.data.stage import (
+    AIO_HOST,
+    CONFLUENT_HOST,
+    COPIERS_HOST,
+    LATE_HOST,
+    REPLICATION_FACTOR,
+    Stage,
+)
 from tests.chaos.nodes import KAFKA_PORT, ROOT, ChaosCluster, ChaosNode
 from tests.checker.data_history import Fault as FaultEvent
 from tests.checker.data_history import History, HistoryWriter, read_events
@@ -39,6 +46,8 @@ SETTLE_S = 6.0
 STOPPED_WITHIN_S = 60.0
 """The last of combined nodes waits for a quorum that has stopped before it, to hand over what it leads."""
 CLIENTS_END_WITHIN_S = 150.0
+BASIC_CLIENTS = ("confluent", "aio")
+HOSTS = {"confluent": CONFLUENT_HOST, "aio": AIO_HOST, "copiers": COPIERS_HOST, "late": LATE_HOST}
 OVERRIDES = {
     "default.replication.factor": str(REPLICATION_FACTOR),
     "min.insync.replicas": "2",
@@ -46,6 +55,10 @@ OVERRIDES = {
     "offsets.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
     "log.retention.check.interval.ms": "1000",
+    "transaction.state.log.replication.factor": str(REPLICATION_FACTOR),
+    "transaction.state.log.min.isr": "2",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 
 
@@ -76,14 +89,14 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
     harness = directory / "harness.jsonl"
     writer = HistoryWriter(harness)
     stage = Stage(cluster, Random(f"{name}{seed}"), writer, patience_s)
-    files = [harness, *(directory / f"{who}.jsonl" for who in ("confluent", "aio", "last"))]
     in_sync_s = 0.0
     steady = (0.0, 0.0)
     with cluster:
-        for host in (CONFLUENT_HOST, AIO_HOST):
-            cluster.network.add(host)
-        _create_topics(stage)
-        clients = _start_clients(cluster, directory, seed)
+        modules = (*BASIC_CLIENTS, *fault.clients)
+        for module in modules:
+            cluster.network.add(HOSTS[module])
+        _create_topics(stage, [*TOPICS, *(TRANSACTED_TOPICS if fault.clients else ())])
+        stage.clients = _start_clients(cluster, directory, seed, modules)
         try:
             time.sleep(WARM_UP_S if budget_s else SHORT_S)
             stage.phase("healthy")
@@ -96,13 +109,14 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
         except TimeoutError as late:
             stage.broken.append(str(late))
         finally:
-            stage.broken += _end_clients(clients)
-        _read_last(cluster, directory)
+            for group in (BASIC_CLIENTS, fault.clients):  # copies end after what they copy
+                stage.broken += _end_clients({module: stage.clients[module] for module in group})
+        _read_last(cluster, directory, "--transacted" if fault.clients else "")
         cluster.look_for_deaths()
         _end_nodes(stage)
         complaints = [] if fault.permits_errors else cluster.complaints()
     writer.close()
-    events = list(read_events([path for path in files if path.is_file()]))
+    events = list(read_events(sorted(directory.glob("*.jsonl"))))
     ends = {event.key: event.end for event in History(events).listed if event.client == "last-reader"}
     for node in cluster.brokers:
         if node.data.is_dir():
@@ -116,6 +130,10 @@ def run_scenario(name: str, *, seed: int, budget_s: float, patience_s: float, di
         void = f"only {figures.steady_per_s:.0f} operations/s before the first fault"
     elif not stage.faults:
         void = "no fault happened"
+    elif "late" in fault.clients and not figures.late_ends:
+        void = "no EndTxn came in a later transaction"
+    elif "copiers" in fault.clients and not figures.committed:
+        void = "nothing was copied"
     return Report(
         scenario=name,
         seed=seed,
@@ -154,9 +172,9 @@ def _plant(cluster: ChaosCluster, bug: str) -> None:
         node.entry_point = (sys.executable, "-m", "tests.chaos.node", "--bug", bug, *disk)
 
 
-def _create_topics(stage: Stage) -> None:
+def _create_topics(stage: Stage, topics: Sequence[Topic]) -> None:
     deadline = time.monotonic() + READY_WITHIN_S
-    missing = list(TOPICS)
+    missing = list(topics)
     while missing:
         topic = missing[0]
         try:
@@ -189,13 +207,19 @@ def _client_command(cluster: ChaosCluster, module: str, history: Path, *more: st
     return [sys.executable, "-m", f"tests.chaos.data.{module}", *words]
 
 
-def _start_clients(cluster: ChaosCluster, directory: Path, seed: int) -> Mapping[str, subprocess.Popen[bytes]]:
+def _start_clients(
+    cluster: ChaosCluster, directory: Path, seed: int, modules: Sequence[str]
+) -> dict[str, subprocess.Popen[bytes]]:
     clients = {}
-    for module, host in (("confluent", CONFLUENT_HOST), ("aio", AIO_HOST)):
+    for module in modules:
+        more = ["--seed", str(seed)]
+        if module == "late":
+            more += ["--brokers", ",".join(str(node.id) for node in cluster.brokers)]
+            more += ["--flag", str(hold_flag(directory))]
         with (directory / f"{module}.stderr").open("wb") as errors:
-            command = _client_command(cluster, module, directory / f"{module}.jsonl", "--seed", str(seed))
+            command = _client_command(cluster, module, directory / f"{module}.jsonl", *more)
             clients[module] = subprocess.Popen(
-                [*cluster.network.inside(host), *command],
+                [*cluster.network.inside(HOSTS[module]), *command],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=errors,
@@ -236,12 +260,11 @@ def _end_nodes(stage: Stage) -> None:
     cluster.kill([node.id for node in cluster.nodes.values() if node.process is not None])
 
 
-def _read_last(cluster: ChaosCluster, directory: Path) -> None:
+def _read_last(cluster: ChaosCluster, directory: Path, *words: str) -> None:
     """Another process reads everything; its history says how that went."""
     history = directory / "last.jsonl"
-    done = subprocess.run(
-        _client_command(cluster, "confluent", history, "--last"), cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    command = _client_command(cluster, "confluent", history, "--last", *filter(None, words))
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         writer = HistoryWriter(history)
         writer.write(FaultEvent(who="last-reader", what=f"status {done.returncode}: {done.stderr[-2000:]}"))

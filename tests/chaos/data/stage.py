@@ -8,6 +8,7 @@ Read next:  faults.py, run.py.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,9 +24,17 @@ CONFLUENT_HOST = 251
 AIO_HOST = 252
 CLIENT_HOSTS = (CONFLUENT_HOST, AIO_HOST)
 """Host numbers of the two client processes, each in a namespace of its own."""
+COPIERS_HOST = 250
+LATE_HOST = 249
+_PROXY_PORTS = 19_000
 ENDED_WITHIN_S = 60.0
 REPLICATION_FACTOR = 3
 _CALL_TIMEOUT_S = 4.0
+
+
+def proxy_port(broker: int) -> int:
+    """Where, on LATE_HOST, the proxy before a broker listens."""
+    return _PROXY_PORTS + broker
 
 
 @dataclass
@@ -44,6 +53,8 @@ class Stage:
     """Faults that did not bite: the run is void."""
     first_fault: float = 0.0
     faults: int = 0
+    clients: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """By their module's name."""
 
     def phase(self, name: str, what: str = "") -> None:
         """Write what the harness did."""
@@ -52,6 +63,13 @@ class Stage:
     def note(self, words: str) -> None:
         """Keep what was done, for whoever reads a failed run."""
         self.notes.append(f"{time.monotonic() - self.first_fault if self.first_fault else 0.0:6.1f} s  {words}")
+
+    def tell(self, client: str, order: str) -> None:
+        """Write a line to a client process, which obeys it."""
+        process = self.clients[client]
+        assert process.stdin is not None
+        process.stdin.write(f"{order}\n".encode())
+        process.stdin.flush()
 
     # -- who there is ----------------------------------------------------------------------------------------------
 
