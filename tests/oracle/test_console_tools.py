@@ -5,16 +5,23 @@ Each test runs one tool through its usual verbs and reads what it prints, since 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas_admin.local_cluster import LocalCluster
+from barnabas_wire.client.cluster import ClusterClient
+from barnabas_wire.client.metadata import LATEST
+from barnabas_wire.kafka.ids import TopicPartition
 from tests.oracle.apache import ToolOutput, run_tool
+from tests.oracle.test_dump_log_segments import dump
+from tests.support.transactional_producer import TransactionalProducer
 
 TOOLS = "org.apache.kafka.tools."
 GROUPS = TOOLS + "consumer.group.ConsumerGroupCommand"
@@ -183,6 +190,63 @@ def test_consumer_groups(tool: Run, topic: str) -> None:
     assert "Successful" in tool(GROUPS, "--delete-offsets", "--group", group, "--topic", topic)
     assert "was successful" in tool(GROUPS, "--delete", "--group", group)
     tool(GROUPS, "--describe", "--group", group, fails="GroupIdNotFound")
+
+
+def test_transactions(tool: Run, topic: str, cluster: LocalCluster) -> None:
+    """kafka-transactions.sh: what is open and what hangs is listed, described, found and aborted."""
+    command = TOOLS + "TransactionsCommand"
+    honest, stuck = f"{topic}-honest", f"{topic}-stuck"
+    opened, hanging = TopicPartition(topic, 0), TopicPartition(topic, 1)
+
+    async def begin(client: ClusterClient) -> tuple[int, int, int]:
+        producers = [TransactionalProducer(client, name, is_new=False, timeout_ms=900_000) for name in (honest, stuck)]
+        for producer in producers:
+            await producer.init()
+        await producers[0].write(opened)
+        await producers[1].write(hanging, age_ms=3_600_000, is_added=False)
+        (leader,) = {client._view.leader(hanging).id}
+        return producers[0].producer_id, producers[1].producer_id, leader
+
+    async def stable(client: ClusterClient) -> list[int]:
+        found = await client.list_offsets({opened: LATEST, hanging: LATEST}, is_read_committed=True)
+        return [int(found[key].offset) for key in (opened, hanging)]
+
+    def with_client(work: Callable[[ClusterClient], Coroutine[Any, Any, Any]]) -> Any:
+        async def run() -> Any:
+            client = ClusterClient(cluster.bootstrap_servers, client_id="transactions")
+            try:
+                return await work(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+    def rows(said: str, name: str) -> list[list[str]]:
+        return [line.split() for line in said.splitlines() if name in line]
+
+    producer_id, stuck_id, leader = with_client(begin)
+    said = tool(command, "list")
+    assert [row[2:] for row in rows(said, honest)] == [[str(producer_id), "Ongoing"]]
+    assert [row[2:] for row in rows(said, stuck)] == [[str(stuck_id), "Empty"]]
+    (row,) = rows(tool(command, "describe", "--transactional-id", honest), honest)
+    assert row[2:5] == [str(producer_id), "0", "Ongoing"] and row[5] == "900000" and row[-1] == f"{topic}-0"
+    where = ("--topic", topic, "--partition")
+    (row,) = rows(tool(command, "describe-producers", *where, "0"), str(producer_id))
+    assert row[:3] == [str(producer_id), "0", "-1"] and row[-1] == "0", "its transaction begins at offset 0"
+    assert rows(tool(command, "find-hanging", *where, "0"), topic) == [], "what a coordinator will end hangs not"
+    (row,) = rows(tool(command, "find-hanging", "--broker-id", str(leader), "--topic", topic), topic)
+    assert row[:5] == [topic, "1", str(stuck_id), "0", "-1"] and row[5] == "0"
+    assert with_client(stable) == [0, 0]
+    tool(command, "abort", *where, "1", "--start-offset", "0")
+    assert rows(tool(command, "find-hanging", *where, "1"), topic) == []
+    tool(command, "abort", *where, "0", "--start-offset", "0")
+    tool(command, "abort", *where, "0", "--start-offset", "0", fails="Could not find any open transactions")
+    cluster.wait_until(lambda: with_client(stable) == [2, 2], what="readers of committed data to go on")
+
+    coordinator = rows(tool(command, "list"), honest)[0][1]
+    logs = cluster.nodes[int(coordinator)].data_directory.glob("__transaction_state-*/*.log")
+    said = dump(*logs, flags=("--deep-iteration", "--transaction-log-decoder"))
+    assert re.search(rf'"transactionalId":"{honest}".*"producerId":{producer_id},', said), said[:2000]
 
 
 def test_offsets_and_deleted_records(tool: Run, topic: str, tmp_path: Path) -> None:

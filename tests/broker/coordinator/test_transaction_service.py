@@ -99,13 +99,19 @@ class FakeProducerIds:
 class Bench:
     """The coordinator of broker 1, which leads every partition of the topic."""
 
-    def __init__(self, log: FakeLog | None = None, *, image: MetadataImage | None = None) -> None:
+    def __init__(
+        self,
+        log: FakeLog | None = None,
+        *,
+        image: MetadataImage | None = None,
+        config: TransactionCoordinatorConfig = CONFIG,
+    ) -> None:
         self.log = log or FakeLog()
         self.brokers = FakeBrokers()
         self.controller = FakeController()
         self.metadata = FakeMetadata(image or make_image(topics=TOPICS))
         self.coordinator = TransactionCoordinator(
-            config=CONFIG,
+            config=config,
             log=self.log,
             metadata=self.metadata,
             controller=self.controller,
@@ -414,6 +420,39 @@ def test_a_transaction_that_stays_open_is_aborted_also_by_the_next_coordinator()
             with pytest.raises(KafkaError) as raised:
                 await after.coordinator.add_partitions("id", producer, {ONE}, client_version=2)
             assert raised.value.code is ErrorCode.PRODUCER_FENCED
+
+    run(main)
+
+
+def test_a_transactional_id_at_rest_is_forgotten_in_time_and_an_open_one_is_not() -> None:
+    config = replace(CONFIG, transactional_id_expiration_ms=20_000, remove_expired_interval_ms=5_000)
+
+    def known(it: Bench) -> set[str]:
+        return {name for name, _ in it.coordinator.list_all()}
+
+    async def main() -> None:
+        log = FakeLog()
+        async with bench(log, config=config) as it:
+            await it.lead()
+            idle = await it.begin(ONE, transactional_id="idle")
+            idle = await it.commit(idle, "idle")
+            await it.init("never used")
+            await it.coordinator.add_partitions("open", await it.init("open"), {TWO}, client_version=2)
+            await asyncio.sleep(15)
+            assert known(it) == {"idle", "never used", "open"}
+            await it.coordinator.add_partitions("idle", idle, {ONE}, client_version=2)  # it is used again
+            idle = await it.commit(idle, "idle")
+            await asyncio.sleep(12)
+            assert known(it) == {"idle", "open"}
+            await asyncio.sleep(15)
+            assert known(it) == {"open"}
+            with pytest.raises(KafkaError) as raised:
+                await it.coordinator.add_partitions("idle", idle, {ONE}, client_version=2)
+            assert raised.value.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        async with bench(log.successor(), config=config) as after:
+            await after.lead(epoch=2)
+            assert known(after) == {"open"}, "it is forgotten in the log too"
+            assert await after.init("idle") == Producer(100, 0), "as an id that nobody had"
 
     run(main)
 

@@ -11,14 +11,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
 from barnabas_log import truncating
+from barnabas_log.cleaner import worker as worker_module
 from barnabas_log.cleaner.process import CleaningFailed, WorkerProcess
 from barnabas_log.cleaner.rewrite import Job, Result
 from barnabas_log.cleaner.sealed import sealed_segments
@@ -175,6 +178,47 @@ class KilledOnce(WorkerProcess):
             on_bytes(moved)
 
         return await super().clean(job, bytes_per_second=5_000.0, on_bytes=kill)
+
+
+async def test_the_worker_is_told_how_fast_it_may_be(tmp_path: Path) -> None:
+    class Asked(WorkerProcess):
+        limits: ClassVar[list[float]] = []
+
+        async def clean(self, job: Job, *, bytes_per_second: float, on_bytes: Callable[[int], None]) -> Result:
+            self.limits.append(bytes_per_second)
+            return await super().clean(job, bytes_per_second=bytes_per_second, on_bytes=on_bytes)
+
+    worker = Asked()
+    config = replace(QUICK, cleaner_bytes_per_second_max=4e6)
+    async with cleaned(tmp_path, config=config, transform=worker) as broker:
+        fill(broker.log())
+        async with broker.running():
+            await broker.until(lambda: broker.stats.runs >= 1)
+    assert worker.limits == [4e6]
+
+
+def test_a_worker_moves_no_more_bytes_a_second_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = [100.0]
+    said: list[int] = []
+
+    def work(*_: object, **named: object) -> Iterator[int]:
+        for moved, takes_s in ((4_000_000, 0.1), (1_000_000, 0.1), (3_000_000, 5.0), (2_000_000, 0.0)):
+            clock_s[0] += takes_s
+            yield moved
+
+    def sleep(seconds: float) -> None:
+        clock_s[0] += seconds
+
+    monkeypatch.setattr(worker_module, "rewrite", work)
+    monkeypatch.setattr(worker_module, "time", SimpleNamespace(monotonic=lambda: clock_s[0], sleep=sleep))
+    monkeypatch.setattr(worker_module, "_say", lambda line: said.append(line["bytes"]))
+    took = []
+    for limit in (1e6, sys.float_info.max):
+        began_s = clock_s[0]
+        worker_module._work(None, None, limit)  # type: ignore[arg-type]
+        took.append(round(clock_s[0] - began_s, 3))
+    assert took == [10.0, 5.2], "ten megabytes at one a second; without a limit, the work itself"
+    assert sum(said) == 2 * 10_000_000
 
 
 async def test_a_worker_that_is_killed_is_replaced_and_the_run_begins_anew(tmp_path: Path) -> None:
