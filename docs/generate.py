@@ -21,6 +21,7 @@ import kio.schema
 from barnabas_admin.main import cli
 from barnabas_broker.api.registry import APIS, load_handlers
 from barnabas_broker.config.server import known_keys
+from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Door, Row
 from barnabas_wire.kafka.messages import ApiKey
 from pyspark_barnabas.sink_options import SINK_OPTIONS
 from tests.checker.transaction_examples import page as transactions_page
@@ -161,6 +162,42 @@ def sink_page() -> str:
     )
 
 
+def needs_cell(row: Row) -> str:
+    """What a row asks for, in a cell."""
+    if row.gate is not None:
+        return f"**{row.gate}**"
+    return "; ".join(" or ".join(str(right) for right in need) for need in row.needs) or "–"
+
+
+def rights_page() -> str:
+    """What a caller must be allowed, from the table that is also checked."""
+    head = "| {} | needs | besides |\n|---|---|---|\n"
+    kafka = [
+        f"| {key.name} | {needs_cell(row)} | {cell(row.note or ('' if row.door is Door.CALLER else row.door.value))} |"
+        for key, row in sorted(KAFKA_RIGHTS.items())
+    ]
+    admin = [
+        f"| {name} | {needs_cell(row)} | {cell(row.note or ('' if row.door is Door.CALLER else row.door.value))} |"
+        for name, row in RPC_RIGHTS.items()
+        if row.door is not Door.PEER
+    ]
+    peers = [
+        f"| {name} | {needs_cell(row)} | {cell(row.note)} |"
+        for name, row in RPC_RIGHTS.items()
+        if row.door is Door.PEER
+    ]
+    return (
+        f"{NOTE}# Rights\n\nWhat a caller needs where `authorizer.class.name` is set. Needs with a semicolon between them hold together. "
+        "What is in bold is asked before anything else is done, about the cluster as a whole; the others are asked for each thing that a "
+        "request names, and what is refused takes nothing from the rest of the request. READ, WRITE, DELETE and ALTER contain DESCRIBE, "
+        "ALTER_CONFIGS contains DESCRIBE_CONFIGS. Super users need nothing.\n\n"
+        f"## Kafka's APIs\n\n{head.format('API')}" + "\n".join(kafka) + "\n\n"
+        f"## The admin listeners (gRPC)\n\n{head.format('method')}" + "\n".join(admin) + "\n\n"
+        "## The controller listener (gRPC)\n\nFor nodes of the cluster alone. A need is of the caller on whose behalf a node asks.\n\n"
+        f"{head.format('method')}" + "\n".join(peers) + "\n"
+    )
+
+
 def stale_pages(*, is_check: bool) -> list[str]:
     """The pages that differ from what they are made of; written anew unless this only checks."""
     stale = []
@@ -168,6 +205,7 @@ def stale_pages(*, is_check: bool) -> list[str]:
         ("cli.md", cli_page()),
         ("config.md", config_page()),
         ("apis.md", api_page()),
+        ("rights.md", rights_page()),
         ("spark-sink.md", sink_page()),
         ("transactions.md", NOTE + transactions_page()),
     ):

@@ -176,7 +176,7 @@ _NOUNS |= {
         },
     ),
     "acl": (
-        "Access control lists: kept in the metadata, not enforced yet.",
+        "Access control lists: who may do what; they count where authorizer.class.name is set.",
         {
             "list": ("acl:list_acls", "List the ACLs, or those that the options mean."),
             "create": ("acl:create", "Create ACLs: each principal with each operation."),

@@ -374,10 +374,10 @@ def plain(value: Any) -> str:
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: type(request).__name__)
 def test_every_request_arrives_as_it_was_sent(request_: Request[Any]) -> None:
     verb = VERB_BY_REQUEST[type(request_)]
-    data = write_call(verb, request_, principal="User:a").SerializeToString()
+    data = write_call(verb, request_, principal="User:a", client_host="10.0.0.9").SerializeToString()
     message = verb.call_type.FromString(data)
     assert read_call(verb, message) == request_
-    assert message.caller.principal == "User:a"
+    assert (message.caller.principal, message.caller.host) == ("User:a", "10.0.0.9")
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.method)

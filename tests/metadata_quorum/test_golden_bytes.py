@@ -175,6 +175,7 @@ def test_the_values_set_every_protobuf_field_that_there_is() -> None:
     for verb in VERBS:
         look(verb.answer_type(fault=pb.Fault(code=1)))
     look(pb.HeartbeatAnswer(fault=pb.Fault(code=1)))
+    look(pb.Caller(host="10.0.0.9"))  # of a client; test_controller_service.py reads it back
     assert not {kind: sorted(names) for kind, names in unset.items() if names}
 
 

@@ -281,12 +281,14 @@ class SimulatedControllerTransport:
         self._network = network
         self._node = node
 
-    async def call(self, controller_id: BrokerId, request: Any, *, principal: str, timeout_ms: int) -> Any:
+    async def call(
+        self, controller_id: BrokerId, request: Any, *, principal: str, client_host: str = "", timeout_ms: int
+    ) -> Any:
         """See barnabas_broker.controller_client.client.ControllerTransport."""
 
         async def handle(node: SimulatedNode) -> Any:
             try:
-                return await node.driver.handle(request, principal=principal)
+                return await node.driver.handle(request, principal=principal, client_host=client_host)
             except KafkaError as error:
                 return error
 

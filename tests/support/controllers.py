@@ -32,14 +32,16 @@ class DirectTransport:
         self.called: list[int] = []
         self.streams: list[DirectStream] = []
 
-    async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
+    async def call(
+        self, controller_id: BrokerId, request: Request[R], *, principal: str, client_host: str = "", timeout_ms: int
+    ) -> R:
         self.called.append(controller_id)
         await asyncio.sleep(0.001)
         self.check_up(controller_id)
         async with asyncio.timeout(timeout_ms / 1000):
             if controller_id in self.stopped:
                 await asyncio.get_running_loop().create_future()
-            return await self.drivers[controller_id].handle(request, principal=principal)
+            return await self.drivers[controller_id].handle(request, principal=principal, client_host=client_host)
 
     async def open_heartbeats(self, controller_id: BrokerId) -> DirectStream:
         stream = DirectStream(self, controller_id)

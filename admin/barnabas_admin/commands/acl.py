@@ -1,7 +1,7 @@
 """`barnabas acl`: list, create and delete access control entries, by the Kafka protocol.
 
 May touch:  the brokers.              Must not touch: the admin service, but to find them.
-Invariants: every answer says that nobody enforces ACLs yet; nothing is deleted that was not shown or meant by --yes.
+Invariants: who makes ACLs is told where they count; nothing is deleted that was not shown or meant by --yes.
 Read next:  ../kafka.py.
 """
 
@@ -15,7 +15,7 @@ import click
 from barnabas_admin.invocation import Invocation, common_options, confirm, yes_option
 from barnabas_admin.output import print_json, print_table, talk
 
-WARNING = "warning: no authorizer is configured: ACLs are kept and not enforced yet"
+NOTE = "note: ACLs count where a broker's properties have authorizer.class.name; elsewhere they are kept and ask nobody"
 RESOURCES = {"any": 1, "topic": 2, "group": 3, "cluster": 4, "transactional-id": 5, "delegation-token": 6, "user": 7}
 PATTERNS = {"any": 1, "match": 2, "literal": 3, "prefixed": 4}
 OPERATIONS = {
@@ -87,9 +87,8 @@ def _filter(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(invocation: Invocation, rows: list[dict[str, str]], **more: Any) -> None:
-    talk(WARNING)
     if invocation.is_json:
-        print_json({"acls": rows, "enforced": False, **more})
+        print_json({"acls": rows, **more})
         return
     print_table(COLUMNS, [list(row.values()) for row in rows])
 
@@ -177,6 +176,7 @@ def create(
         for creation in creations
     ]
     _print(invocation, rows)
+    talk(NOTE)
     talk(f"created {_count(rows)}")
 
 

@@ -12,21 +12,27 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from barnabas_broker.admin.errors import abort
+from barnabas_broker.security.access import AccessControl
 from barnabas_broker.security.callers import caller
 from barnabas_quorum.controller.request import ActiveController, Request
+from barnabas_quorum.image.rights import RPC_RIGHTS
 from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import ANONYMOUS, BrokerId
+from barnabas_wire.kafka.ids import BrokerId
 
 logger = logging.getLogger(__name__)
 
 CANCELLED = "CANCELLED"
 """In the place of an error code: the client went away, or its time was up."""
+SERVICES = ("Admin", "Explainer", "Inspection")
+"""Of the admin listeners."""
 R = TypeVar("R")
 
 
@@ -40,33 +46,88 @@ class AdminStats:
     """By method; without cancelled calls, since a followed log is one that lasts until then."""
 
 
+class Caller(NamedTuple):
+    """Who makes a call, and from where."""
+
+    principal: str
+    host: str
+
+
+_CALLER: ContextVar[Caller] = ContextVar("caller")
+"""Of the call that runs; gRPC gives each a task of its own."""
+_GATES = {
+    method: row.gate
+    for service, _, method, row in ((*name.partition("/"), row) for name, row in RPC_RIGHTS.items())
+    if service in SERVICES
+}
+"""By the method's name."""
+
+
+def host_of(context: Any) -> str:
+    """The address that a call came from, without its port."""
+    kind, _, address = context.peer().partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return ""
+    return str(unquote(address).rpartition(":")[0]).strip("[]")
+
+
 class CallersController:
-    """The controller as the admin services ask it: in the name of whoever called them."""
+    """The active controller, asked on behalf of whoever made the call that runs."""
 
     def __init__(self, controller: ActiveController) -> None:
         self._controller = controller
 
-    async def ask(self, request: Request[R], *, principal: str = ANONYMOUS, timeout_ms: int | None = None) -> R:
-        """See ActiveController; a principal that is named wins."""
-        whose = caller.get() if principal == ANONYMOUS else principal
-        return await self._controller.ask(request, principal=whose, timeout_ms=timeout_ms)
+    async def ask(
+        self,
+        request: Request[R],
+        *,
+        principal: str = "",
+        client_host: str = "",
+        timeout_ms: int | None = None,
+    ) -> R:
+        """See ActiveController. The caller is known here, and cannot be given."""
+        assert not principal and not client_host, "an admin service asks for its caller"
+        whose = _CALLER.get()
+        return await self._controller.ask(
+            request, principal=whose.principal, client_host=whose.host, timeout_ms=timeout_ms
+        )
 
 
 class AdminEdge:
     """The edge of one node's admin services. Belongs to the control lane."""
 
-    def __init__(self, node_id: BrokerId) -> None:
+    def __init__(
+        self,
+        node_id: BrokerId,
+        access: AccessControl | None = None,
+        *,
+        identify: Callable[[Any], str] = lambda context: caller.get(),
+    ) -> None:
+        """
+        Args:
+            access: by the ACLs of the control lane's image; None allows everything.
+            identify: the principal of a call, "User:NAME", from its gRPC context; by default who the listener says it is.
+        """
         self._node_id = node_id
+        self._access = access if access is not None else AccessControl()
+        self._identify = identify
         self.stats = AdminStats()
 
-    async def answer(self, method: str, context: Any, work: Awaitable[R]) -> R:
-        """Run one method (its name in the .proto) and give its answer; ends the call with a status when it fails."""
+    async def answer(self, method: str, context: Any, work: Coroutine[Any, Any, R]) -> R:
+        """Run one method (its name in the .proto), if its caller may, and give its answer; ends the call with a status when it
+        fails."""
         started_s = time.perf_counter()
         error: KafkaError | None = None
         answer: Any = None
+        whose = Caller(self._identify(context), host_of(context))
+        _CALLER.set(whose)
         try:
+            gate = _GATES[method]
+            if gate is not None:
+                self._access.of(*whose).require(*gate)
             answer = await work
         except KafkaError as refusal:
+            work.close()  # where it was not begun
             error = refusal
         except asyncio.CancelledError:
             self.stats.requests[method, CANCELLED] += 1

@@ -4,8 +4,8 @@ May touch:  the image's ACLs, the controller client.    Must not touch: what an 
 Invariants: every entry and every filter of a request is answered once; changes are decided by the controller.
 Read next:  metadata_quorum/image/acls.py, which says what a filter means.
 
-Behaviour: reads are answered from this broker's image. Differences from Kafka: there is no authorizer yet, so ACLs are kept
-and enforced by nobody; Kafka without an authorizer answers SECURITY_DISABLED, which would keep clusters from being prepared.
+Behaviour: reads are answered from this broker's image. Differences from Kafka: ACLs are kept without an authorizer, too, so that a
+cluster can be prepared before authorizer.class.name is set; Kafka answers SECURITY_DISABLED.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ async def create_acls(
         places.append(index)
         outcomes.append(None)
     if wanted:
-        reply = await services.controller.ask(CreateAcls(entries=tuple(wanted)), principal=context.principal)
+        reply = await services.controller.ask(
+            CreateAcls(entries=tuple(wanted)), principal=context.principal, client_host=context.client_host
+        )
         for index, error in zip(places, reply.errors, strict=True):
             outcomes[index] = error
     return CreateAclsResponse(results=[AclCreationResult(**error_fields(error)) for error in outcomes])
@@ -112,7 +114,9 @@ async def delete_acls(
 ) -> DeleteAclsResponse:
     """Delete what each filter means."""
     filters = tuple(_filter(wanted) for wanted in request.filters)
-    reply = await services.controller.ask(DeleteAcls(filters=filters), principal=context.principal)
+    reply = await services.controller.ask(
+        DeleteAcls(filters=filters), principal=context.principal, client_host=context.client_host
+    )
     return DeleteAclsResponse(
         filter_results=[
             DeleteAclsFilterResult(

@@ -17,7 +17,9 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN
 from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.security.access import Access
 from barnabas_quorum.driver.quorum_description import QuorumDescription, ReplicaDescription
+from barnabas_quorum.image.rights import CLUSTER, DESCRIBE
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC
 from barnabas_wire.kafka.messages import ApiKey
@@ -72,9 +74,16 @@ def describe_cluster(
         controller_id=services.node_id if services.node_id in live else min(live, default=-1),
         brokers=brokers,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNKNOWN
+            cluster_operations(context.access) if request.include_cluster_authorized_operations else OPERATIONS_UNKNOWN
         ),
     )
+
+
+def cluster_operations(access: Access) -> int:
+    """Of the cluster; none for who may not describe it (KIP-430)."""
+    if not access.may(DESCRIBE, CLUSTER, is_noted=False):
+        return 0
+    return access.operations(CLUSTER_OPERATIONS, CLUSTER)
 
 
 def _quorum_error(request: DescribeQuorumRequest, error: KafkaError) -> DescribeQuorumResponse:

@@ -33,6 +33,7 @@ from barnabas_broker.api.metadata import is_valid_topic_name
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.config.loggers import change_levels
+from barnabas_broker.security.access import Access
 from barnabas_quorum.controller.requests import (
     ConfigAlteration,
     ConfigChange,
@@ -40,7 +41,9 @@ from barnabas_quorum.controller.requests import (
     IncrementalAlterConfigs,
 )
 from barnabas_quorum.image.configs import ConfigResource
+from barnabas_quorum.image.rights import ALTER_CONFIGS, CLUSTER, DESCRIBE_CONFIGS, GROUP, TOPIC
 from barnabas_quorum.records import ConfigResourceType
+from barnabas_quorum.records_security import AclOperation
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey, alter_configs, incremental_alter_configs, list_config_resources
 from barnabas_wire.kafka.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -97,7 +100,9 @@ async def describe_configs(services: BrokerServices, context: RequestContext, re
         key = (resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ()))
         element = known.get(key)
         if element is None:
-            result = describer.describe(resource) if answer_bytes < ANSWER_BYTES_MAX else _too_much(resource)
+            result = (
+                describer.describe(resource, context.access) if answer_bytes < ANSWER_BYTES_MAX else _too_much(resource)
+            )
             element = known[key] = encode_element(result, DescribeConfigsResponse, version)
             entries += 1 + len(result.configs)
         elif answer_bytes >= ANSWER_BYTES_MAX:
@@ -126,8 +131,9 @@ class _Describer:
         self._broker: list[ConfigEntry] | None = None
         self._cluster: list[ConfigEntry] | None = None
 
-    def describe(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    def describe(self, resource: DescribeConfigsResource, access: Access) -> DescribeConfigsResult:
         try:
+            _require(access, DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
             entries = self._entries(resource)
         except KafkaError as error:
             return _undescribed(resource, error)
@@ -292,6 +298,7 @@ async def _alter(
             continue
         outcomes[key] = None
         try:
+            _require(context.access, ALTER_CONFIGS, *key)
             if key[0] == BROKER_LOGGER and changes_loggers:
                 _check_own_loggers(services, key[1])
                 logger_levels[key] = _logger_levels(changes)
@@ -308,10 +315,21 @@ async def _alter(
         reply = await services.controller.ask(
             IncrementalAlterConfigs(resources=tuple(sent.values()), validate_only=validate_only),
             principal=context.principal,
+            client_host=context.client_host,
         )
         for key, altered in zip(sent, reply.resources, strict=True):
             outcomes[key] = altered.error
     return outcomes
+
+
+def _require(access: Access, operation: AclOperation, resource_type: int, name: str) -> None:
+    """Raises the KafkaError that refuses it. What has no configs is refused by whoever finds that out."""
+    if resource_type == ConfigResourceType.TOPIC:
+        access.require(operation, TOPIC, name)
+    elif resource_type == ConfigResourceType.GROUP:
+        access.require(operation, GROUP, name)
+    elif resource_type in (ConfigResourceType.BROKER, BROKER_LOGGER):
+        access.require(operation, CLUSTER)
 
 
 def _check_own_loggers(services: BrokerServices, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_wire.kafka.ids import ANONYMOUS
 from barnabas_wire.kafka.messages import ApiKey
@@ -30,5 +31,7 @@ class RequestContext:
     now_ms: int
     """Wall clock when the request was taken up, ms since 1970."""
     principal: str = ANONYMOUS
+    access: Access = OPEN_ACCESS
+    """What the principal may do."""
     session: SaslSession | None = None
     """The login of the connection; None where its listener has no SASL."""

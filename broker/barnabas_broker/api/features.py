@@ -37,7 +37,9 @@ async def update_features(
     updates = tuple(_update(update, context.api_version) for update in request.feature_updates)
     call = carry_out(
         UpdateFeatures(updates=updates, validate_only=request.validate_only),
-        ask=lambda wanted: services.controller.ask(wanted, principal=context.principal),
+        ask=lambda wanted: services.controller.ask(
+            wanted, principal=context.principal, client_host=context.client_host
+        ),
         change_voters=services.change_voters,
     )
     reply = await within(call, request.timeout_ms)

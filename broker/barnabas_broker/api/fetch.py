@@ -22,6 +22,8 @@ from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot
+from barnabas_broker.security.access import OPEN_ACCESS, Access
+from barnabas_quorum.image.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
@@ -52,11 +54,13 @@ UNKNOWN_TOPIC_CODES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_T
 )
 def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Read from the asked partitions; the slot is filled now, or when enough bytes or the time have come."""
+    connection = slot.connection
+    access = OPEN_ACCESS if connection is None else connection.access
     split = split_poll(frame, position, version)
     if split is not None and not (version >= FOLLOWERS_POLL_FROM and _is_in_session(frame, position)):
         head, offset, tail, flushed = split
         poll = _read_poll(head, tail, version)
-        if poll is not None and _poll(services, slot, version, poll, offset, flushed):
+        if poll is not None and _poll(services, slot, version, poll, offset, flushed, access):
             return
     request = parse_fetch_request(frame, position, version)
     if len(request.partitions) > CONSUMER_PARTITIONS_MAX:
@@ -65,6 +69,9 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         if len(request.partitions) > known:
             raise TooManyElements(f"a fetch names {len(request.partitions):,} partitions")
     spec = _spec_of(request, version)
+    if spec.replica_id >= 0 and not access.may(CLUSTER_ACTION, CLUSTER):
+        _refuse_follower(services, slot, version, request)
+        return
     try:
         if spec.session_epoch != NO_SESSION_EPOCH:
             spec = services.replica_manager.in_session(spec)
@@ -74,10 +81,19 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         slot.count_errors((error.code,))
         slot.fill(*encode_fetch_response(slot.correlation_id, version, (), error_code=error.code))
         return
-    answer = _Answer(services, slot, version, request.isolation_level == READ_COMMITTED, session_id=spec.session_id)
+    answer = _Answer(
+        services,
+        slot,
+        version,
+        request.isolation_level == READ_COMMITTED,
+        session_id=spec.session_id,
+        replica_id=spec.replica_id,
+    )
     partitions: list[FetchPartitionSpec] = []
     if version >= TOPIC_IDS_FROM:
-        partitions = answer.admit(request.partitions)
+        partitions = answer.admit(request.partitions, access)
+    elif not access.is_open:
+        partitions = answer.admit_named(request.partitions, access)
     else:
         for asked in request.partitions:
             name, *fields = asked
@@ -92,6 +108,25 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
     cancel = services.replica_manager.fetch(spec, partitions, respond=answer.respond)
     if not slot.is_done:
         slot.cancel = cancel
+
+
+def _refuse_follower(services: BrokerServices, slot: ResponseSlot, version: int, request: ParsedFetchRequest) -> None:
+    """As Kafka answers: each partition is refused. A session that was opened while it was allowed is known no more."""
+    error = KafkaError.of(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "followers need CLUSTER_ACTION on the cluster")
+    if not request.partitions and request.session_epoch not in FULL_SESSION_EPOCHS:
+        error = KafkaError.of(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "a session of who may not follow")
+        slot.count_errors((error.code,))
+        slot.fill(*encode_fetch_response(slot.correlation_id, version, (), error_code=error.code))
+        return
+    answer = _Answer(services, slot, version, is_read_committed=False)
+    answer.asked = request.partitions
+    answer.refused = dict.fromkeys(range(len(request.partitions)), error)
+    answer.respond([])
+
+
+def _may_read(access: Access, replica_id: int, topic: str) -> bool:
+    """A follower needs a right of its own, whatever the topic."""
+    return access.may(CLUSTER_ACTION, CLUSTER) if replica_id >= 0 else access.may(READ, TOPIC, topic)
 
 
 class _Poll(NamedTuple):
@@ -127,8 +162,10 @@ def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
     return _Poll(spec, answers, topic, index, leader_epoch, fetched_epoch, start, most)
 
 
-def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int, flushed: int) -> bool:
-    """Read for a poll; False if its topic id names no topic."""
+def _poll(
+    services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int, flushed: int, access: Access
+) -> bool:
+    """Read for a poll; False if its topic id names no topic, or the client may not read it."""
     spec, answers, topic, index, leader_epoch, fetched_epoch, start, most = poll
     topic_id = ZERO_UUID
     if version >= TOPIC_IDS_FROM:
@@ -137,6 +174,8 @@ def _poll(services: BrokerServices, slot: ResponseSlot, version: int, poll: _Pol
         if known is None:
             return False
         topic = known.name
+    if not access.is_open and not _may_read(access, spec.replica_id, topic):  # type: ignore[arg-type]  # a name by now
+        return False
     asked = (topic, topic_id, index, leader_epoch, offset, fetched_epoch, start, most, flushed)
     answer = _Answer(services, slot, version, spec.is_read_committed, answers)
     if spec.replica_id >= 0:
@@ -170,7 +209,17 @@ def _spec_of(request: ParsedFetchRequest, version: int) -> FetchSpec:
 class _Answer:
     """What the answer of one fetch needs later."""
 
-    __slots__ = ("answers", "asked", "is_read_committed", "refused", "services", "session_id", "slot", "version")
+    __slots__ = (
+        "answers",
+        "asked",
+        "is_read_committed",
+        "refused",
+        "replica_id",
+        "services",
+        "session_id",
+        "slot",
+        "version",
+    )
 
     def __init__(
         self,
@@ -180,7 +229,9 @@ class _Answer:
         is_read_committed: bool,
         answers: PollAnswers | None = None,
         session_id: int = 0,
+        replica_id: int = -1,
     ) -> None:
+        self.replica_id = replica_id
         self.services = services
         self.slot = slot
         self.version = version
@@ -192,7 +243,20 @@ class _Answer:
         self.refused: dict[int, KafkaError] = {}
         """Entries that are not tried, by their place in the request."""
 
-    def admit(self, asked: list[FetchRequestPartition]) -> list[FetchPartitionSpec]:
+    def admit_named(self, asked: list[FetchRequestPartition], access: Access) -> list[FetchPartitionSpec]:
+        """The partitions that the client may read; the others are noted as refused."""
+        self.asked = asked
+        specs = []
+        for position, entry in enumerate(asked):
+            name, *fields = entry
+            assert isinstance(name, str), "topics are named by name before v13"
+            if _may_read(access, self.replica_id, name):
+                specs.append(new_tuple(FetchPartitionSpec, (name, ZERO_UUID, *fields)))
+            else:
+                self.refused[position] = access.refusal(READ, TOPIC, name)
+        return specs
+
+    def admit(self, asked: list[FetchRequestPartition], access: Access) -> list[FetchPartitionSpec]:
         """The partitions whose topic id is known, by name; the others are noted as refused."""
         topics = self.services.metadata.image.topics
         specs = []
@@ -201,6 +265,8 @@ class _Answer:
             known = topics.get_by_id(entry.topic)  # type: ignore[arg-type]  # an id, from this version on
             if known is None:
                 self.refused[position] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {entry.topic}")
+            elif not access.is_open and not _may_read(access, self.replica_id, known.name):
+                self.refused[position] = access.refusal(READ, TOPIC, known.name)
             else:
                 specs.append(new_tuple(FetchPartitionSpec, (known.name, *entry)))
         return specs
@@ -286,6 +352,6 @@ class _Answer:
             if error is None:
                 merged.append(next(tried))
             else:
-                assert isinstance(asked.topic, Uuid), "only an unknown topic id is refused"
-                merged.append(FetchOutcome("", asked.topic, asked.partition, error))
+                topic, topic_id = (asked.topic, ZERO_UUID) if isinstance(asked.topic, str) else ("", asked.topic)
+                merged.append(FetchOutcome(topic, topic_id, asked.partition, error))
         return merged

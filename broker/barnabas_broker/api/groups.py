@@ -33,6 +33,7 @@ from barnabas_broker.coordinator.group.messages import (
     SyncRequest,
 )
 from barnabas_broker.coordinator.group.states import GroupState
+from barnabas_quorum.image.rights import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TRANSACTIONAL_ID
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.consumer_group_heartbeat import (
@@ -95,8 +96,10 @@ async def find_coordinator(
 async def _coordinator(services: BrokerServices, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
         if key_type == GROUP_KEY_TYPE:
+            context.access.require(DESCRIBE, GROUP, key)
             node_id = await services.groups.find_coordinator(key)
         elif key_type == TRANSACTION_KEY_TYPE:
+            context.access.require(DESCRIBE, TRANSACTIONAL_ID, key)
             if not services.transactions.server_version():
                 raise services.unserved.refuse(TRANSACTIONS, context)
             node_id = await services.transactions.find_coordinator(key)
@@ -120,6 +123,7 @@ async def join_group(services: BrokerServices, context: RequestContext, request:
     """Wait until everyone has joined, or the time is up."""
     version = context.api_version
     try:
+        context.access.require(READ, GROUP, request.group_id)
         outcome = await services.groups.join_group(
             JoinRequest(
                 group_id=request.group_id,
@@ -160,6 +164,7 @@ async def join_group(services: BrokerServices, context: RequestContext, request:
 @handles(ApiKey.SYNC_GROUP, versions=(0, 5), request_bytes_max=PARTITIONS_BYTES_MAX, ends_with_client=True)
 async def sync_group(services: BrokerServices, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse:
     """Wait for the leader's assignment; the leader brings it."""
+    context.access.require(READ, GROUP, request.group_id)
     if context.api_version >= SYNC_NAMES_PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
         raise KafkaError.of(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "a sync names the protocol it is about")
     outcome = await services.groups.sync_group(
@@ -183,6 +188,7 @@ async def sync_group(services: BrokerServices, context: RequestContext, request:
 @handles(ApiKey.HEARTBEAT, versions=(0, 4))
 async def heartbeat(services: BrokerServices, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """A member is alive."""
+    context.access.require(READ, GROUP, request.group_id)
     await services.groups.heartbeat(
         MemberRef(
             group_id=request.group_id,
@@ -199,6 +205,7 @@ def consumer_group_heartbeat(
     services: BrokerServices, context: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse:
     """Refuse: see above."""
+    context.access.require(READ, GROUP, request.group_id)
     raise services.unserved.refuse(CONSUMER_PROTOCOL, context)
 
 
@@ -207,6 +214,7 @@ async def leave_group(
     services: BrokerServices, context: RequestContext, request: LeaveGroupRequest
 ) -> LeaveGroupResponse:
     """Members go: one before v3, several since."""
+    context.access.require(READ, GROUP, request.group_id)
     if context.api_version < 3:
         (outcome,) = await services.groups.leave_group(request.group_id, [LeavingMember(request.member_id, None)])
         return LeaveGroupResponse(error_code=outcome.error)
@@ -226,6 +234,8 @@ async def leave_group(
 @handles(ApiKey.LIST_GROUPS, versions=(0, 5))
 def list_groups(services: BrokerServices, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """Groups that this broker coordinates; admin clients ask every broker."""
+    access = context.access
+    sees_all = access.may(DESCRIBE, CLUSTER, is_noted=False)
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
     return ListGroupsResponse(
@@ -237,7 +247,9 @@ def list_groups(services: BrokerServices, context: RequestContext, request: List
                 group_type=group.group_type,
             )
             for group in services.groups.list_groups()
-            if (not states or group.state.lower() in states) and (not types or group.group_type in types)
+            if (not states or group.state.lower() in states)
+            and (not types or group.group_type in types)
+            and (sees_all or access.may(DESCRIBE, GROUP, group.group_id, is_noted=False))
         ]
     )
 
@@ -251,12 +263,13 @@ def describe_groups(
     if request.include_authorized_operations:
         for group in described:
             if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = context.access.operations(GROUP_OPERATIONS, GROUP, group.group_id)
     return DescribeGroupsResponse(groups=described)
 
 
 def _described(services: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
     try:
+        context.access.require(DESCRIBE, GROUP, group_id)
         group = services.groups.describe_group(group_id)
     except GroupIdNotFound as error:
         is_told = context.api_version >= 6
@@ -297,6 +310,7 @@ async def delete_groups(
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         try:
+            context.access.require(DELETE, GROUP, group_id)
             await delete(group_id)
         except KafkaError as error:
             results.append(DeletableGroupResult(group_id=group_id, error_code=error.code))

@@ -18,6 +18,7 @@ from barnabas_broker.api.registry import handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.unserved import TRANSACTIONS
 from barnabas_broker.coordinator.transaction.state import Producer
+from barnabas_quorum.image.rights import CLUSTER, IDEMPOTENT_WRITE, TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -37,6 +38,11 @@ async def init_producer_id(
     """A producer id to go on with."""
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise KafkaError.of(ErrorCode.INVALID_REQUEST, "producer id and epoch are given together or not at all")
+    access = context.access
+    if request.transactional_id is not None:
+        access.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    elif not access.may(IDEMPOTENT_WRITE, CLUSTER, is_noted=False) and not access.may_any(WRITE, TOPIC):
+        raise access.refusal(IDEMPOTENT_WRITE, CLUSTER)
     if request.transactional_id is None:
         return InitProducerIdResponse(producer_id=await services.producer_ids.next_id(), producer_epoch=0)
     if not services.transactions.server_version():

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Mapping
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.image.rights import DESCRIBE, TOPIC
 from barnabas_replication.errors import OffsetNotAvailable
 from barnabas_replication.offset_lookup import LATEST_TIERED_TIMESTAMP, MAX_TIMESTAMP, list_offset
 from barnabas_replication.requests import ListedOffset
@@ -73,9 +74,10 @@ async def _search(
     """One search after the other, in the disk's threads: the loop serves others meanwhile."""
     searched: dict[TopicPartition, ListedOffset | KafkaError] = {}
     for topic in request.topics:
+        is_allowed = context.access.may(DESCRIBE, TOPIC, topic.name)
         for partition in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition.partition_index)
-            if topic_partition in searched or not _is_time(partition.timestamp):
+            if not is_allowed or topic_partition in searched or not _is_time(partition.timestamp):
                 continue
             try:
                 searched[topic_partition] = await services.replica_manager.list_offset_by_time(
@@ -104,6 +106,7 @@ def _respond(
         if times[(topic, partition.partition_index)] > 1:
             return _refused(partition, KafkaError.of(ErrorCode.INVALID_REQUEST, "each partition may be named once"))
         try:
+            context.access.require(DESCRIBE, TOPIC, topic)
             found = _list_offset(
                 services,
                 context.api_version,

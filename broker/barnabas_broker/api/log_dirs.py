@@ -20,6 +20,7 @@ from collections import defaultdict
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.image.rights import DELETE, TOPIC
 from barnabas_replication.errors import InternalTopic
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import INTERNAL_TOPICS, Offset, TopicPartition
@@ -116,11 +117,14 @@ async def delete_records(
     """Move the log start of partitions that this broker leads."""
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     known = services.metadata.image.topics
-    refused = {
+    refused: dict[str, KafkaError] = {
         name: InternalTopic(f"{name} is the cluster's own: its records stay")
         for name in {name for name, _ in asked}
         if name in INTERNAL_TOPICS and known.get(name) is not None
     }
+    for name in {topic.name for topic in request.topics}:
+        if not context.access.may(DELETE, TOPIC, name):
+            refused[name] = context.access.refusal(DELETE, TOPIC, name)
     results = iter(
         await services.replica_manager.delete_records(
             [

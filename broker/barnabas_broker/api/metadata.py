@@ -18,13 +18,16 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Iterable
 
+from barnabas_broker.api.cluster import cluster_operations
 from barnabas_broker.api.context import RequestContext
-from barnabas_broker.api.operations import CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
+from barnabas_broker.api.operations import OPERATIONS_UNKNOWN, TOPIC_OPERATIONS
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
-from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
+from barnabas_broker.security.access import Access
+from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics, CreateTopicsReply
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.partition import PartitionRegistration
+from barnabas_quorum.image.rights import CLUSTER, CREATE, DESCRIBE, TOPIC
 from barnabas_quorum.image.topics import TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import INTERNAL_TOPICS, METADATA_TOPIC, ZERO_UUID, BrokerId
@@ -92,12 +95,12 @@ def metadata(
         if len(asked) > 1:
             asked = list({(topic.name, topic.topic_id): topic for topic in asked}.values())
     if asked and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
-        missing = _creatable(image, asked)
+        missing = [name for name in _creatable(image, asked) if context.access.may(DESCRIBE, TOPIC, name)]
         if missing:
             return _create_and_answer(services, context, request, asked, missing)
     key = (
         None
-        if asked is not None and len(asked) > CACHED_TOPICS_MAX
+        if (asked is not None and len(asked) > CACHED_TOPICS_MAX) or not context.access.is_open
         else (
             context.api_version,
             context.listener_name,
@@ -149,16 +152,26 @@ async def _create_and_answer(
     missing: list[str],
 ) -> MetadataResponse:
     config = services.config
+    access = context.access
+    refused = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))  # retriable: the client asks again
+    if not access.may(CREATE, CLUSTER, is_noted=False):
+        for name in missing:
+            if not access.may(CREATE, TOPIC, name):
+                refused[name] = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        missing = [name for name in missing if refused[name] != ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     wanted = tuple(
         CreatableTopic(
             name=name, partition_count=config.num_partitions, replication_factor=config.default_replication_factor
         )
         for name in missing[:CREATED_TOPICS_MAX]
     )
-    refused = dict.fromkeys(missing, int(ErrorCode.LEADER_NOT_AVAILABLE))  # retriable: the client asks again
     try:
         async with asyncio.timeout(CREATION_WAIT_S):
-            reply = await services.controller.ask(CreateTopics(topics=wanted), principal=context.principal)
+            reply = CreateTopicsReply(topics=())
+            if wanted:
+                reply = await services.controller.ask(
+                    CreateTopics(topics=wanted), principal=context.principal, client_host=context.client_host
+                )
     except (KafkaError, TimeoutError) as error:
         logger.debug("topics are not created yet for a client that named them: %r", error)
     else:
@@ -192,30 +205,44 @@ def _answer(
                 MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
             )
     if asked is None:
-        topics = [_topic(topic, image, reachable) for topic in image.topics.sorted_topics()]
+        topics = [
+            _topic(topic, image, reachable)
+            for topic in image.topics.sorted_topics()
+            if context.access.may(DESCRIBE, TOPIC, topic.name, is_noted=False)
+        ]
     else:
-        topics = [_asked_topic(entry, image, reachable) for entry in asked]
+        topics = [_asked_topic(context.access, entry, image, reachable) for entry in asked]
     if request.include_topic_authorized_operations:
         for answered in topics:
             if answered.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                answered.topic_authorized_operations = TOPIC_OPERATIONS
+                answered.topic_authorized_operations = context.access.operations(
+                    TOPIC_OPERATIONS, TOPIC, answered.name or ""
+                )
     return MetadataResponse(
         brokers=brokers,
         cluster_id=services.cluster_id,
         controller_id=services.node_id if services.node_id in reachable else min(reachable, default=-1),
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OPERATIONS_UNKNOWN
+            cluster_operations(context.access) if request.include_cluster_authorized_operations else OPERATIONS_UNKNOWN
         ),
     )
 
 
-def _asked_topic(entry: MetadataRequestTopic, image: MetadataImage, reachable: set[BrokerId]) -> MetadataResponseTopic:
+def _asked_topic(
+    access: Access, entry: MetadataRequestTopic, image: MetadataImage, reachable: set[BrokerId]
+) -> MetadataResponseTopic:
     if entry.name is None or entry.topic_id != ZERO_UUID:
         topic = image.topics.get_by_id(entry.topic_id)
         if topic is None:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=entry.topic_id)
+        if not access.may(DESCRIBE, TOPIC, topic.name):
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=entry.topic_id
+            )
         return _topic(topic, image, reachable)
+    if not access.may(DESCRIBE, TOPIC, entry.name):  # whether it is there or not
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=entry.name)
     topic = image.topics.get(entry.name)
     if topic is not None:
         return _topic(topic, image, reachable)
@@ -279,7 +306,9 @@ def describe_topic_partitions(
         for broker in image.cluster.sorted_brokers()
         if not broker.is_fenced and broker.endpoint(context.listener_name) is not None
     }
-    names = {topic.name for topic in request.topics} or set(image.topics.topics)
+    names = {topic.name for topic in request.topics} or {
+        name for name in image.topics.topics if context.access.may(DESCRIBE, TOPIC, name, is_noted=False)
+    }
     cursor = request.cursor
     if cursor is not None:
         if cursor.partition_index < 0 or (request.topics and cursor.topic_name not in names):
@@ -291,9 +320,19 @@ def describe_topic_partitions(
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
+        if not context.access.may(DESCRIBE, TOPIC, name):
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    name=name,
+                    topic_id=ZERO_UUID,
+                    topic_authorized_operations=OPERATIONS_UNKNOWN,
+                )
+            )
+            continue
         topic = image.topics.get(name)
         if topic is None:
-            response.topics.append(_undescribed(name))
+            response.topics.append(_undescribed(context.access, name))
             continue
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         indexes = [index for index in sorted(topic.partitions) if index >= start]
@@ -303,7 +342,7 @@ def describe_topic_partitions(
                 topic_id=topic.id,
                 is_internal=name in INTERNAL_TOPICS,
                 partitions=[_described(index, topic.partitions[index], image, reachable) for index in indexes[:left]],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=context.access.operations(TOPIC_OPERATIONS, TOPIC, name),
             )
         )
         if len(indexes) > left:
@@ -313,14 +352,16 @@ def describe_topic_partitions(
     return response
 
 
-def _undescribed(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _undescribed(access: Access, name: str) -> DescribeTopicPartitionsResponseTopic:
     is_valid = is_valid_topic_name(name)
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION
     return DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,
         topic_id=ZERO_UUID,
-        topic_authorized_operations=TOPIC_OPERATIONS if is_valid else OPERATIONS_UNKNOWN,
+        topic_authorized_operations=access.operations(TOPIC_OPERATIONS, TOPIC, name)
+        if is_valid
+        else OPERATIONS_UNKNOWN,
     )
 
 

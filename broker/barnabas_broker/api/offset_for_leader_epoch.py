@@ -11,6 +11,7 @@ from __future__ import annotations
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.image.rights import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC
 from barnabas_replication.offset_lookup import end_offset_for_epoch
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Epoch, TopicPartition
@@ -52,15 +53,20 @@ def offset_for_leader_epoch(
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_one(services, topic.topic, asked) for asked in topic.partitions]
+                topic=topic.topic,
+                partitions=[_one(services, context, topic.topic, asked) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-def _one(services: BrokerServices, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+def _one(
+    services: BrokerServices, context: RequestContext, topic: str, asked: OffsetForLeaderPartition
+) -> EpochEndOffset:
     try:
+        if not context.access.may(CLUSTER_ACTION, CLUSTER, is_noted=False):
+            context.access.require(DESCRIBE, TOPIC, topic)
         led = services.replica_manager.leader_partition(
             TopicPartition(topic, asked.partition), Epoch(asked.current_leader_epoch)
         )

@@ -24,6 +24,7 @@ from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, PARTITIONS_BYTE
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.group.messages import CommittedOffset, MemberRef, OffsetCommit, OffsetToCommit
 from barnabas_quorum.image.metadata import MetadataImage
+from barnabas_quorum.image.rights import DELETE, DESCRIBE, GROUP, READ, TOPIC
 from barnabas_quorum.image.topics import TopicImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import NO_EPOCH, NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
@@ -84,12 +85,16 @@ async def offset_commit(
     services: BrokerServices, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse:
     """Commit offsets of partitions that exist; answered once they are replicated."""
+    context.access.require(READ, GROUP, request.group_id)
     image = services.metadata.image
     codes: list[list[ErrorCode]] = []
     wanted: list[OffsetToCommit] = []
     places: list[tuple[int, int]] = []
     for row, asked in enumerate(request.topics):
         topic, refusal = _find_topic(image, context, asked.name, asked.topic_id)
+        name = asked.name if topic is None else topic.name
+        if name and not context.access.may(READ, TOPIC, name):
+            topic, refusal = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         codes.append([refusal] * len(asked.partitions))
         for column, partition in enumerate(asked.partitions):
             if topic is None or partition.partition_index not in topic.partitions:
@@ -226,7 +231,10 @@ def _fetch_group(
     is_stable: bool,
 ) -> tuple[list[_FetchedTopic], ErrorCode]:
     image = services.metadata.image
+    access = context.access
+    is_all = asked is None
     try:
+        access.require(DESCRIBE, GROUP, group_id)
         asked = _everything_committed(services, context, image, group_id) if asked is None else _each_once(asked)
         names = [name for name, _, _ in asked]
         if context.api_version >= TOPIC_IDS_FROM:
@@ -235,12 +243,20 @@ def _fetch_group(
             unknown = {topic_id for (_, topic_id, _), topic in zip(asked, topics, strict=True) if topic is None}
         else:
             unknown = set()
+        hidden = {
+            name
+            for name, (_, topic_id, _) in zip(names, asked, strict=True)
+            if topic_id not in unknown and not access.may(DESCRIBE, TOPIC, name, is_noted=not is_all)
+        }
+        if is_all and hidden:
+            asked = [each for name, each in zip(names, asked, strict=True) if name not in hidden]
+            names = [name for name in names if name not in hidden]
         # Asked for at once: to find a group costs as much as its id is long. One that this broker does not coordinate is refused
         # even when nothing is asked for.
         wanted = [
             TopicPartition(name, index)
             for name, (_, topic_id, partitions) in zip(names, asked, strict=True)
-            if topic_id not in unknown
+            if topic_id not in unknown and name not in hidden
             for index in partitions
         ]
         committed = iter(services.groups.fetch_offsets(group_id, wanted))
@@ -251,6 +267,9 @@ def _fetch_group(
     for name, (_, topic_id, partitions) in zip(names, asked, strict=True):
         if topic_id in unknown:
             found.append(_told(name, topic_id, partitions, ErrorCode.UNKNOWN_TOPIC_ID))
+            continue
+        if name in hidden:
+            found.append(_told(name, topic_id, partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         present = image.topics.get(name)
         entries = []
@@ -308,14 +327,18 @@ async def offset_delete(
     services: BrokerServices, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse:
     """Forget offsets of topics that the group no longer subscribes to (KIP-496)."""
+    context.access.require(DELETE, GROUP, request.group_id)
     image = services.metadata.image
+    hidden = {topic.name for topic in request.topics if not context.access.may(READ, TOPIC, topic.name)}
     existing = [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics
         for partition in topic.partitions
-        if _exists(image, topic.name, partition.partition_index)
+        if topic.name not in hidden and _exists(image, topic.name, partition.partition_index)
     ]
-    codes = dict(zip(existing, await services.groups.delete_offsets(request.group_id, existing), strict=True))
+    codes: dict[TopicPartition, ErrorCode] = {}
+    if existing or not hidden:
+        codes |= zip(existing, await services.groups.delete_offsets(request.group_id, existing), strict=True)
     return OffsetDeleteResponse(
         topics=[
             OffsetDeleteResponseTopic(
@@ -324,7 +347,10 @@ async def offset_delete(
                     OffsetDeleteResponsePartition(
                         partition_index=partition.partition_index,
                         error_code=codes.get(
-                            TopicPartition(topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                            TopicPartition(topic.name, partition.partition_index),
+                            ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                            if topic.name in hidden
+                            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         ),
                     )
                     for partition in topic.partitions

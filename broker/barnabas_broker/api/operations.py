@@ -1,20 +1,40 @@
-"""What a principal may do, as the bit sets of Kafka's AclOperation: without an authorizer, everything.
+"""The operations that a principal may be told it may do, by type of resource, and the mark for who did not ask.
 
-May touch:  nothing.                  Must not touch: everything.
-Invariants: bit n stands for the operation whose code is n; a client that did not ask gets OPERATIONS_UNKNOWN.
-Read next:  metadata.py, groups.py and cluster.py, which report them.
+May touch:  ACL operations.           Must not touch: everything else.
+Invariants: in Kafka's bit sets bit n stands for the operation whose code is n; a client that did not ask gets OPERATIONS_UNKNOWN.
+Read next:  metadata.py, groups.py and cluster.py, which report them; ../security/access.py, which makes the bit sets.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 1 << 3, 1 << 4, 1 << 5, 1 << 6, 1 << 7, 1 << 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 1 << 9, 1 << 10, 1 << 11, 1 << 12
+from barnabas_quorum.records_security import AclOperation
 
 OPERATIONS_UNKNOWN: Final = -(2**31)
-TOPIC_OPERATIONS: Final = _READ | _WRITE | _CREATE | _DELETE | _ALTER | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
-GROUP_OPERATIONS: Final = _READ | _DELETE | _DESCRIBE | _DESCRIBE_CONFIGS | _ALTER_CONFIGS
+TOPIC_OPERATIONS: Final = (
+    AclOperation.READ,
+    AclOperation.WRITE,
+    AclOperation.CREATE,
+    AclOperation.DELETE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
+GROUP_OPERATIONS: Final = (
+    AclOperation.READ,
+    AclOperation.DELETE,
+    AclOperation.DESCRIBE,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+)
 CLUSTER_OPERATIONS: Final = (
-    _CREATE | _ALTER | _DESCRIBE | _CLUSTER_ACTION | _DESCRIBE_CONFIGS | _ALTER_CONFIGS | _IDEMPOTENT_WRITE
+    AclOperation.CREATE,
+    AclOperation.ALTER,
+    AclOperation.DESCRIBE,
+    AclOperation.CLUSTER_ACTION,
+    AclOperation.DESCRIBE_CONFIGS,
+    AclOperation.ALTER_CONFIGS,
+    AclOperation.IDEMPOTENT_WRITE,
 )

@@ -21,6 +21,8 @@ from barnabas_broker.api.registry import handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
+from barnabas_broker.security.access import OPEN_ACCESS, Access
+from barnabas_quorum.image.rights import TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Uuid
@@ -45,6 +47,8 @@ ADDS_PARTITIONS_FROM = 12
 ABORTABLE_FROM = 11
 """The first version with TRANSACTION_ABORTABLE."""
 ZSTD_FROM = 7
+TRANSACTIONAL_BIT = 0x10
+"""In the same byte."""
 _COMPRESSION_POSITION = 22
 """The low byte of a batch's attributes."""
 
@@ -62,8 +66,15 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         _refuse_old_version(slot, version, frame, position)
         return
     transactional_id, acks, timeout_ms, parsed = parse_produce_request(frame, position, version)
-    if version >= TOPIC_IDS_FROM or version < ZSTD_FROM:
-        merged = _MergedAnswer(services, slot, version, acks, parsed)
+    connection = slot.connection
+    access = OPEN_ACCESS if connection is None else connection.access
+    if not access.is_open and not _may_write_transaction(access, transactional_id, parsed):
+        _refuse_all(
+            services, slot, version, acks, parsed, access.refusal(WRITE, TRANSACTIONAL_ID, transactional_id or "")
+        )
+        return
+    if version >= TOPIC_IDS_FROM or version < ZSTD_FROM or not access.is_open:
+        merged = _MergedAnswer(services, slot, version, acks, parsed, access)
         answer: _Answer = merged
         entries, merged.admitted = merged.admitted, []
         if not entries:
@@ -150,6 +161,7 @@ class _MergedAnswer(_Answer):
         version: int,
         acks: int,
         parsed: list[ProduceEntry],
+        access: Access,
     ) -> None:
         super().__init__(services, slot, version, acks)
         self.asked = [(topic, partition) for topic, partition, _ in parsed]
@@ -166,6 +178,8 @@ class _MergedAnswer(_Answer):
                 name = known.name if known is not None else None
             if name is None:
                 self.refused[index] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic}")
+            elif not access.is_open and not access.may(WRITE, TOPIC, name):
+                self.refused[index] = access.refusal(WRITE, TOPIC, name)
             elif version < ZSTD_FROM and _is_zstd(batches):
                 self.refused[index] = KafkaError.of(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_FROM}, this is v{version}"
@@ -182,6 +196,24 @@ class _MergedAnswer(_Answer):
             outcome = AppendOutcome("", partition, error) if error is not None else next(tried)
             merged.append(outcome._replace(topic=topic))  # type: ignore[arg-type]
         super().respond(merged)
+
+
+def _may_write_transaction(access: Access, transactional_id: str | None, parsed: list[ProduceEntry]) -> bool:
+    """Whether the transactional id is the client's. What counts is what the batches say, not the request (CVE-2018-17196)."""
+    if transactional_id is None and not any(_is_transactional(batches) for _, _, batches in parsed):
+        return True
+    return transactional_id is not None and access.may(WRITE, TRANSACTIONAL_ID, transactional_id)
+
+
+def _is_transactional(batches: Buffer) -> bool:
+    return len(batches) > _COMPRESSION_POSITION and bool(batches[_COMPRESSION_POSITION] & TRANSACTIONAL_BIT)
+
+
+def _refuse_all(
+    services: BrokerServices, slot: ResponseSlot, version: int, acks: int, parsed: list[ProduceEntry], error: KafkaError
+) -> None:
+    answer = _Answer(services, slot, version, acks)
+    answer.respond([AppendOutcome(topic, partition, error) for topic, partition, _ in parsed])  # type: ignore[arg-type]
 
 
 def _is_zstd(batches: Buffer) -> bool:

@@ -19,6 +19,7 @@ from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.metadata import is_valid_topic_name
 from barnabas_broker.api.registry import PARTITION_ELEMENTS_MAX, handles
 from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.image.rights import READ, TOPIC
 from barnabas_replication.partition import Partition
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
@@ -62,6 +63,7 @@ async def describe_producers(
         partitions = []
         for index in indexes:
             try:
+                context.access.require(READ, TOPIC, name)
                 partition = _held(services, name, index)
                 count = len(partition.log.producers)
                 if count > left:

@@ -77,6 +77,7 @@ async def alter_quotas(
     reply = await services.controller.ask(
         AlterClientQuotas(alterations=alterations, validate_only=request.validate_only),
         principal=context.principal,
+        client_host=context.client_host,
     )
     return AlterClientQuotasResponse(
         entries=[_altered(entry.entity, error) for entry, error in zip(request.entries, reply.errors, strict=True)]

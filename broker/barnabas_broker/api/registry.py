@@ -21,6 +21,7 @@ from typing import Any
 from barnabas_broker.api.answers import message_of
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.services import BrokerServices
+from barnabas_quorum.image.rights import KAFKA_RIGHTS, Right
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.messages import ApiKey
 from barnabas_wire.kafka.primitives import MalformedMessage
@@ -97,6 +98,8 @@ class Api:
     ends_with_client: bool = False
     """Whether the handler is cancelled while it waits when its client is gone. What writes for others goes on, as in Kafka."""
     error_response: ErrorResponse | None = None
+    gate: Right | None = None
+    """What a caller must be allowed before the handler sees its request; of the table of rights."""
 
 
 APIS: dict[int, Api] = {}
@@ -253,6 +256,9 @@ def _add(
     on_error: ErrorResponse | None = None,
 ) -> None:
     assert key not in APIS, f"{key.name} has two handlers"
+    row = KAFKA_RIGHTS.get(key)
+    assert row is not None, f"{key.name} has no row in barnabas_quorum/image/rights.py: say what a caller needs for it"
+    assert row.gate is None or not is_direct, f"{key.name} takes undecoded frames and checks for itself"
     APIS[key] = Api(
         key=key,
         min_version=versions[0],
@@ -266,4 +272,5 @@ def _add(
         is_direct=is_direct,
         ends_with_client=ends_with_client,
         error_response=on_error,
+        gate=row.gate,
     )

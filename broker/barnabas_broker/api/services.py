@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.metadata_bodies import MetadataBodies
 from barnabas_broker.api.unserved import UnservedNotices
+from barnabas_broker.security.access import AccessControl
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter
@@ -95,6 +96,8 @@ class BrokerServices:
     """Of the metadata quorum, with the addresses of their controller listeners."""
     change_voters: Callable[[VoterChange], Awaitable[None]] = refuse_voter_change
     """Has the quorum's leader change who votes; ends when that is committed. Raises the KafkaError that refuses it."""
+    access: AccessControl = field(default_factory=AccessControl)
+    """Gives each connection its access; by default, everything."""
     metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
     """Encoded Metadata answers of the current image."""
     unserved: UnservedNotices = field(default_factory=UnservedNotices)

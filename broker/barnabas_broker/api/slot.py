@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from barnabas_broker.security.access import Access
 from barnabas_log.disk import FileRange
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated
 
@@ -27,6 +28,8 @@ def release_parts(parts: Iterable[Part]) -> None:
 class SlotConnection(Protocol):
     """What a slot asks of its connection."""
 
+    access: Access
+    """What the client may do."""
     is_of_broker: bool
     """Whether another broker fetched over it."""
 

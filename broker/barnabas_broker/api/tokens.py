@@ -5,8 +5,8 @@ Invariants: an HMAC goes only to who may hold it: never to an anonymous caller; 
 Read next:  metadata_quorum/controller/tokens.py, which decides.
 
 Behaviour: as in Kafka, who has not logged in gets DELEGATION_TOKEN_REQUEST_NOT_ALLOWED; without delegation.token.secret.key
-the answer is DELEGATION_TOKEN_AUTH_DISABLED. Differences from Kafka: who describes sees tokens that are its own, or that it
-may renew, since no ACL gives anybody more yet.
+the answer is DELEGATION_TOKEN_AUTH_DISABLED. Who describes sees tokens that are its own, or that it may renew; with an authorizer also
+those that an ACL lets it see. Without one nobody makes tokens for another.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from barnabas_quorum.controller.requests_security import (
     RenewDelegationToken,
 )
 from barnabas_quorum.controller.tokens import token_hmac
+from barnabas_quorum.image.rights import CREATE_TOKENS, DESCRIBE, DESCRIBE_TOKENS, TOKEN, USER
 from barnabas_quorum.records_security import DelegationTokenRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
@@ -53,10 +54,10 @@ async def create_token(
     owner = requester
     if request.owner_principal_name:
         owner = f"{request.owner_principal_type or ''}:{request.owner_principal_name}"
-    if owner != requester:
+    if owner != requester and (context.access.is_open or not context.access.may(CREATE_TOKENS, USER, owner)):
         raise KafkaError.of(
             ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
-            f"{requester} may not make tokens for {owner}: that takes an ACL CREATE_TOKENS, and no authorizer reads ACLs yet",
+            f"{requester} may not make tokens for {owner}: that takes an ACL CREATE_TOKENS, and authorizer.class.name to be set",
         )
     reply = await services.controller.ask(
         CreateDelegationToken(
@@ -66,6 +67,7 @@ async def create_token(
             max_lifetime_ms=request.max_lifetime_ms,
         ),
         principal=context.principal,
+        client_host=context.client_host,
     )
     token = reply.token
     owner_type, owner_name = _parts(token.owner)
@@ -91,7 +93,7 @@ async def renew_token(
     asked = RenewDelegationToken(
         requester=_authenticated(context), hmac=bytes(request.hmac), renew_period_ms=request.renew_period_ms
     )
-    reply = await services.controller.ask(asked, principal=context.principal)
+    reply = await services.controller.ask(asked, principal=context.principal, client_host=context.client_host)
     return RenewDelegationTokenResponse(expiry_timestamp_ms=reply.expiration_timestamp_ms)
 
 
@@ -103,7 +105,7 @@ async def expire_token(
     asked = ExpireDelegationToken(
         requester=_authenticated(context), hmac=bytes(request.hmac), expiry_period_ms=request.expiry_time_period_ms
     )
-    reply = await services.controller.ask(asked, principal=context.principal)
+    reply = await services.controller.ask(asked, principal=context.principal, client_host=context.client_host)
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=reply.expiration_timestamp_ms)
 
 
@@ -126,8 +128,18 @@ def describe_tokens(
         tokens=[
             _described(token, token_hmac(secret_key, token.token_id))
             for token in services.metadata.image.tokens.sorted_tokens()
-            if (owners is None or token.owner in owners) and caller in (token.owner, token.requester, *token.renewers)
+            if (owners is None or token.owner in owners) and _may_see(context, caller, token)
         ]
+    )
+
+
+def _may_see(context: RequestContext, caller: str, token: DelegationTokenRecord) -> bool:
+    if caller in (token.owner, token.requester, *token.renewers):
+        return True
+    access = context.access
+    return not access.is_open and (
+        access.may(DESCRIBE, TOKEN, token.token_id, is_noted=False)
+        or access.may(DESCRIBE_TOKENS, USER, token.owner, is_noted=False)
     )
 
 

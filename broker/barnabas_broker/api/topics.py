@@ -31,6 +31,7 @@ from barnabas_quorum.controller.requests import (
     TopicGrowth,
     TopicReference,
 )
+from barnabas_quorum.image.rights import ALTER, CLUSTER, CREATE, DELETE, DESCRIBE, DESCRIBE_CONFIGS, TOPIC
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import ZERO_UUID, BrokerId, Uuid
 from barnabas_wire.kafka.messages import ApiKey
@@ -82,6 +83,8 @@ async def create_topics(services: BrokerServices, context: RequestContext, reque
             refused[topic.name] = _invalid(f"topic {topic.name} is named more than once in the request")
             continue
         try:
+            if not context.access.may(CREATE, CLUSTER, is_noted=False):
+                context.access.require(CREATE, TOPIC, topic.name)
             wanted[topic.name] = _creatable(services, topic)
         except KafkaError as error:
             refused[topic.name] = error
@@ -90,6 +93,7 @@ async def create_topics(services: BrokerServices, context: RequestContext, reque
         call = services.controller.ask(
             CreateTopics(topics=tuple(wanted.values()), validate_only=request.validate_only),
             principal=context.principal,
+            client_host=context.client_host,
         )
         created = {topic.name: topic for topic in (await within(call, request.timeout_ms)).topics}
     elements: list[bytes] = []
@@ -100,8 +104,10 @@ async def create_topics(services: BrokerServices, context: RequestContext, reque
             result = _not_created(name, refused.get(name) or KafkaError("the controller gave no answer"))
         elif topic_reply.error is not None:
             result = _not_created(name, topic_reply.error)
-        else:
+        elif context.access.may(DESCRIBE_CONFIGS, TOPIC, name, is_noted=False):
             result = _created(entries, topic_reply)
+        else:
+            result = _created_unseen(topic_reply)
         # Each is encoded at once: with forty configs it is five times its bytes as objects.
         elements.append(encode_element(result, CreateTopicsResponse, context.api_version))
         if len(elements) % CREATED_PER_TURN == 0:
@@ -160,6 +166,18 @@ def _created(entries: TopicEntries, topic: CreatedTopic) -> CreatableTopicResult
     )
 
 
+def _created_unseen(topic: CreatedTopic) -> CreatableTopicResult:
+    """For who may make the topic and not see its configs (KIP-525)."""
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=None,
+    )
+
+
 def _not_created(name: str, error: KafkaError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, **error_fields(error))
 
@@ -188,11 +206,26 @@ async def delete_topics(
     by_topic: dict[tuple[str | None, Uuid], list[DeleteTopicState]] = defaultdict(list)
     for state in states:
         by_topic[_named_topic(services, state)].append(state)
-    wanted = [same[0] for same in by_topic.values() if len(same) == 1 and _names_one(same[0])]
     answers: dict[tuple[str | None, bytes], DeletableTopicResult] = {}
+    wanted = []
+    for (name, _), same in by_topic.items():
+        if len(same) != 1 or not _names_one(same[0]):
+            continue
+        state = same[0]
+        if name is not None and not (
+            context.access.may(DELETE, TOPIC, name) and context.access.may(DESCRIBE, TOPIC, name)
+        ):
+            # As it was named: who may not see a topic is not told what its id stands for.
+            answers[(state.name, state.topic_id)] = _not_deleted(
+                state, context.access.refusal(DELETE, TOPIC, state.name or "")
+            )
+            continue
+        wanted.append(state)
     if wanted:
         references = tuple(TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted)
-        call = services.controller.ask(DeleteTopics(topics=references), principal=context.principal)
+        call = services.controller.ask(
+            DeleteTopics(topics=references), principal=context.principal, client_host=context.client_host
+        )
         for state, deleted in zip(wanted, (await within(call, request.timeout_ms)).topics, strict=True):
             answers[(state.name, state.topic_id)] = DeletableTopicResult(
                 name=deleted.name if deleted.name is not None else state.name,
@@ -264,9 +297,14 @@ async def create_partitions(
         for topic in request.topics
         if times[topic.name] == 1 and topic.name not in errors
     ]
+    for name in [topic.name for topic in wanted if not context.access.may(ALTER, TOPIC, topic.name)]:
+        errors[name] = context.access.refusal(ALTER, TOPIC, name)
+    wanted = [topic for topic in wanted if topic.name not in errors]
     if wanted:
         call = services.controller.ask(
-            CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only), principal=context.principal
+            CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only),
+            principal=context.principal,
+            client_host=context.client_host,
         )
         errors |= {grown.name: grown.error for grown in (await within(call, request.timeout_ms)).topics}
     results = []

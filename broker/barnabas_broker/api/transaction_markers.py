@@ -18,6 +18,7 @@ from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.shard import Marker
+from barnabas_quorum.image.rights import ALTER, CLUSTER, CLUSTER_ACTION
 from barnabas_replication.requests import TransactionMarker
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
@@ -59,6 +60,8 @@ async def write_txn_markers(
     services: BrokerServices, context: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Write every marker that this broker leads the partition of."""
+    if not context.access.may(ALTER, CLUSTER, is_noted=False):
+        context.access.require(CLUSTER_ACTION, CLUSTER)
     written = await asyncio.gather(
         *(
             _write(services, marker, TopicPartition(topic.name, index))

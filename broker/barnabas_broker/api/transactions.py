@@ -27,6 +27,17 @@ from barnabas_broker.coordinator.group.messages import MemberRef, OffsetCommit, 
 from barnabas_broker.coordinator.group.service import OFFSETS_TOPIC
 from barnabas_broker.coordinator.shard import Writer
 from barnabas_broker.coordinator.transaction.state import BY_TITLE, CLASSIC, EPOCH_PER_TRANSACTION, Producer
+from barnabas_quorum.image.rights import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    TWO_PHASE_COMMIT,
+    WRITE,
+)
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
@@ -104,7 +115,9 @@ async def add_partitions_to_txn(
 ) -> AddPartitionsToTxnResponse:
     """Partitions that a transaction is about to write to."""
     version = context.api_version
+    access = context.access
     if version >= BATCHED_FROM:
+        access.require(CLUSTER_ACTION, CLUSTER)
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
@@ -114,11 +127,15 @@ async def add_partitions_to_txn(
                 for transaction in request.transactions
             ]
         )
+    access.require(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
     asked = [TopicPartition(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
     codes: dict[TopicPartition, int] = {}
-    missing = [partition for partition in asked if not _exists(services, partition)]
-    if missing:
+    hidden = {topic.name for topic in request.v3_and_below_topics if not access.may(WRITE, TOPIC, topic.name)}
+    refused = [partition for partition in asked if partition.topic in hidden]
+    missing = [partition for partition in asked if partition.topic not in hidden and not _exists(services, partition)]
+    if missing or refused:
         codes = dict.fromkeys(asked, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        codes |= dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         codes |= dict.fromkeys(missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     else:
         try:
@@ -190,6 +207,8 @@ async def add_offsets_to_txn(
     services: BrokerServices, context: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     """The group whose offsets a transaction is about to commit."""
+    context.access.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    context.access.require(READ, GROUP, request.group_id)
     partition = TopicPartition(OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
     try:
         await services.transactions.add_partitions(
@@ -206,6 +225,7 @@ async def add_offsets_to_txn(
 @handles(ApiKey.END_TXN, versions=(0, 5))
 async def end_txn(services: BrokerServices, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Commit or abort."""
+    context.access.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
     speaks_epochs = context.api_version >= END_EPOCH_PER_TRANSACTION_FROM
     try:
         producer = await services.transactions.end(
@@ -227,6 +247,8 @@ async def prepare_txn(
     services: BrokerServices, context: RequestContext, request: PrepareTxnRequest
 ) -> PrepareTxnResponse:
     """A transaction that waits for its decision from now on."""
+    context.access.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    context.access.require(TWO_PHASE_COMMIT, TRANSACTIONAL_ID, request.transactional_id)
     await services.transactions.prepare(request.transactional_id, Producer(request.producer_id, request.producer_epoch))
     return PrepareTxnResponse()
 
@@ -261,13 +283,19 @@ async def txn_offset_commit(
     services: BrokerServices, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     """Offsets that count once the transaction commits; answered once they are replicated."""
+    context.access.require(WRITE, TRANSACTIONAL_ID, request.transactional_id)
+    context.access.require(READ, GROUP, request.group_id)
     image = services.metadata.image
     codes: dict[TopicPartition, ErrorCode] = {}
     wanted: dict[TopicPartition, OffsetToCommit] = {}
     for asked in request.topics:
         topic = image.topics.get(asked.name)
+        is_allowed = context.access.may(READ, TOPIC, asked.name)
         for partition in asked.partitions:
             key = TopicPartition(asked.name, partition.partition_index)
+            if not is_allowed:
+                codes[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             if topic is None or partition.partition_index not in topic.partitions:
                 codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
@@ -337,18 +365,20 @@ def describe_transactions(
 ) -> DescribeTransactionsResponse:
     """What is known of some transactional ids."""
     return DescribeTransactionsResponse(
-        transaction_states=[_described(services, name) for name in dict.fromkeys(request.transactional_ids)]
+        transaction_states=[_described(services, context, name) for name in dict.fromkeys(request.transactional_ids)]
     )
 
 
-def _described(services: BrokerServices, transactional_id: str) -> DescribedTransaction:
+def _described(services: BrokerServices, context: RequestContext, transactional_id: str) -> DescribedTransaction:
     try:
+        context.access.require(DESCRIBE, TRANSACTIONAL_ID, transactional_id)
         state = services.transactions.describe(transactional_id)
     except KafkaError as error:
         return DescribedTransaction(error_code=error.code, transactional_id=transactional_id)
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(state.partitions):
-        topics.setdefault(topic, []).append(partition)
+        if context.access.may(DESCRIBE, TOPIC, topic, is_noted=False):
+            topics.setdefault(topic, []).append(partition)
     return DescribedTransaction(
         transactional_id=transactional_id,
         transaction_state=state.status.title,
@@ -374,6 +404,7 @@ def list_transactions(
             if _passes(state.status.title, request.state_filters)
             and (not producer_ids or state.producer_id in producer_ids)
             and (request.duration_filter < 0 or _is_open_for(state.start_ms, request.duration_filter, context.now_ms))
+            and context.access.may(DESCRIBE, TRANSACTIONAL_ID, transactional_id, is_noted=False)
         ],
     )
 

@@ -95,6 +95,7 @@ async def alter_credentials(
             upsertions=tuple(_upsertion(change) for change in request.upsertions),
         ),
         principal=context.principal,
+        client_host=context.client_host,
     )
     return AlterUserScramCredentialsResponse(results=[_altered(user.name, user.error) for user in reply.users])
 

@@ -20,15 +20,9 @@ from barnabas_broker.security.listener_security import is_known
 _NO_SECURITY = (
     "this part of Kafka's TLS and SASL is not served; leave it out, or use what docs/operations.md names instead"
 )
-_NO_ACLS = (
-    "ACLs are kept but not enforced yet; leave it out, and let listeners bind addresses that strangers cannot reach"
-)
 _NO_JAVA = "no Java class is run here, so its rules would have no effect; leave it out"
 
 REFUSED_KEYS: Mapping[str, tuple[str, frozenset[str]]] = {
-    "authorizer.class.name": (_NO_ACLS, frozenset()),
-    "super.users": (_NO_ACLS, frozenset()),
-    "allow.everyone.if.no.acl.found": (_NO_ACLS, frozenset({"true"})),
     "principal.builder.class": (_NO_JAVA, frozenset()),
     "create.topic.policy.class.name": (_NO_JAVA, frozenset()),
     "alter.config.policy.class.name": (_NO_JAVA, frozenset()),

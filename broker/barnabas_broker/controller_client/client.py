@@ -103,7 +103,9 @@ class HeartbeatStream(Protocol):
 class ControllerTransport(Protocol):
     """How a controller is spoken to; simulation replaces it."""
 
-    async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
+    async def call(
+        self, controller_id: BrokerId, request: Request[R], *, principal: str, client_host: str = "", timeout_ms: int
+    ) -> R:
         """Ask one controller once. Raises the KafkaError it answers with, ControllerUnreachable when it did not answer
         and the connection broke, TimeoutError after `timeout_ms`."""
 
@@ -145,11 +147,20 @@ class ControllerClient:
         self._elected = asyncio.Event()
         self._next = 0
 
-    async def ask(self, request: Request[R], *, principal: str = ANONYMOUS, timeout_ms: int | None = None) -> R:
+    async def ask(
+        self,
+        request: Request[R],
+        *,
+        principal: str = ANONYMOUS,
+        client_host: str = "",
+        timeout_ms: int | None = None,
+    ) -> R:
         """See ActiveController. Without a time-out: BROKER_TIMEOUT_MS for what a node asks for itself, else ADMIN_TIMEOUT_MS."""
         if timeout_ms is None:
             timeout_ms = BROKER_TIMEOUT_MS if request.is_nodes_own else ADMIN_TIMEOUT_MS
-        return await self._on_control_lane(self._ask_until(request, principal=principal, timeout_ms=timeout_ms))
+        return await self._on_control_lane(
+            self._ask_until(request, principal=principal, client_host=client_host, timeout_ms=timeout_ms)
+        )
 
     # --- finding the active controller ----------------------------------------------------------------------------------
 
@@ -199,7 +210,7 @@ class ControllerClient:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    async def _ask_until(self, request: Request[R], *, principal: str, timeout_ms: int) -> R:
+    async def _ask_until(self, request: Request[R], *, principal: str, client_host: str, timeout_ms: int) -> R:
         self.stats.requests += 1
         deadline = self._loop.time() + timeout_ms / 1000
         failed: BrokerId | None = None
@@ -218,7 +229,11 @@ class ControllerClient:
             controller_id = self.choose_controller(avoid=failed)
             try:
                 reply = await self._transport.call(
-                    controller_id, request, principal=principal, timeout_ms=min(remaining_ms, ATTEMPT_TIMEOUT_MS)
+                    controller_id,
+                    request,
+                    principal=principal,
+                    client_host=client_host,
+                    timeout_ms=min(remaining_ms, ATTEMPT_TIMEOUT_MS),
                 )
             except NotActiveController as error:
                 cause, failed = error, controller_id
@@ -287,11 +302,15 @@ class GrpcControllerTransport:
         self._stubs: dict[_Place, ControllerAsyncStub] = {}
         self._channels: dict[_Place, grpc.aio.Channel] = {}
 
-    async def call(self, controller_id: BrokerId, request: Request[R], *, principal: str, timeout_ms: int) -> R:
+    async def call(
+        self, controller_id: BrokerId, request: Request[R], *, principal: str, client_host: str = "", timeout_ms: int
+    ) -> R:
         """See ControllerTransport. What somebody else asked for is answered when this node has applied it."""
         verb = VERB_BY_REQUEST[type(request)]
         method = getattr(await self._stub(controller_id), verb.method)
-        call = method(write_call(verb, request, principal=principal), timeout=timeout_ms / 1000)
+        call = method(
+            write_call(verb, request, principal=principal, client_host=client_host), timeout=timeout_ms / 1000
+        )
         try:
             answer = await call
             trailer = await call.trailing_metadata()

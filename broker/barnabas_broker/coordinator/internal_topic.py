@@ -17,7 +17,7 @@ from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.controller.requests import CreatableTopic, CreateTopics
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import NODE_PRINCIPAL, BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,9 @@ class InternalTopic:
             return
         self._is_creating = True
         try:
-            (created,) = (await self._controller.ask(CreateTopics(topics=(self._wanted,)))).topics
+            (created,) = (
+                await self._controller.ask(CreateTopics(topics=(self._wanted,)), principal=NODE_PRINCIPAL)
+            ).topics
         except KafkaError as error:
             raise CoordinatorNotAvailable(f"{self.name} could not be made: {error.message}") from error
         finally:

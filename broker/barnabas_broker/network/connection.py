@@ -41,6 +41,7 @@ from barnabas_broker.network.output import OutputGate, send_paced_to_another_hos
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.network.tls_output import TlsOutputGate
+from barnabas_broker.security.access import OPEN_ACCESS
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
@@ -128,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         "_session",
         "_slots",
         "_transport",
+        "access",
         "client_host",
         "is_dirty",
         "is_of_broker",
@@ -164,6 +166,8 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host = ""
         self.principal = ANONYMOUS
         """Who the client is, "User:NAME"."""
+        self.access = OPEN_ACCESS
+        """What it may do; looked up when it is known who it is, once."""
         self.last_active = 0.0
 
     # ---- asyncio's side
@@ -182,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         if principal is None:
             self.close(UNAUTHENTICATED)
             return
-        self.principal = principal
+        self._become(principal)
         if self._is_guarded:
             self._listener.loop.call_later(LOGIN_TIMEOUT_S, self._end_login)
         if transport.get_extra_info("sslcontext") is not None:
@@ -394,6 +398,7 @@ class Connection(asyncio.BufferedProtocol):
                 client_host=self.client_host,
                 now_ms=listener.services.clock_ms(),
                 principal=self.principal,
+                access=self.access,
                 session=self._session,
             )
             request = registry.decode_request(api, version, frame, position)
@@ -411,6 +416,8 @@ class Connection(asyncio.BufferedProtocol):
     def _run_handler(self, slot: ResponseSlot, api: registry.Api, context: RequestContext, request: Any) -> None:
         """Call a handler of decoded requests; what must wait goes on in a task of the listener."""
         try:
+            if api.gate is not None and not context.access.may(*api.gate):
+                raise context.access.refusal(*api.gate)
             response = api.handler(self._listener.services, context, request)
             if isawaitable(response):
                 self._is_exclusive = True
@@ -483,8 +490,13 @@ class Connection(asyncio.BufferedProtocol):
         if session.state is LoginState.REFUSED:
             self._listener.loop.call_later(REFUSED_CLOSE_S, self.close, UNAUTHENTICATED)
         elif session.state is LoginState.COMPLETE and session.principal is not None:
-            self.principal = session.principal
+            self._become(session.principal)
             self._is_guarded = session.is_limited
+
+    def _become(self, principal: str) -> None:
+        """It is known who the client is."""
+        self.principal = principal
+        self.access = self._listener.services.access.of(principal, self.client_host)
 
     def _end_login(self) -> None:
         """The time for the first login is up."""

@@ -33,8 +33,10 @@ from barnabas_broker.node.incarnation_watch import IncarnationWatch
 from barnabas_broker.node.metadata_log import MetadataLog
 from barnabas_broker.node.storage import NodeStorage
 from barnabas_broker.node.voter_addresses import VoterAddresses, own_address
+from barnabas_broker.security.access import AccessControl
 from barnabas_quorum.controller.configs import ConfigValidators
 from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.controller.guard import RequestGuard
 from barnabas_quorum.controller.partition_rules import MIN_INSYNC_REPLICAS
 from barnabas_quorum.controller.requests_cluster import RegisterController
 from barnabas_quorum.driver.broker_probe import TcpProbe
@@ -135,6 +137,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
     applied = AppliedOffset()
     driver: ControllerDriver | None = None
     if server.is_controller:
+        authorizer = config.authorization.new_authorizer()
         validators = ConfigValidators(
             topic=settings.validate_topic,
             broker=partial(_validate_broker, settings),
@@ -151,6 +154,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             node_id=server.id,
             clock_ms=wall_ms,
             probe=TcpProbe(),
+            guard=None if authorizer is None else RequestGuard(authorizer),
         )
     bootstrap_servers = [
         split_address(address, "controller.quorum.bootstrap.servers") for address in server.quorum_bootstrap_servers
@@ -234,16 +238,16 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             client=client,
             image=lambda: loader.image,
         )
-    edge = AdminEdge(server.id)
-    callers_controller = CallersController(client)
-    admin = AdminService(facts, callers_controller, leader_view, edge=edge, clock_ms=wall_ms)
+    edge = AdminEdge(server.id, AccessControl(config.authorization.new_authorizer(), acls=lambda: loader.image.acls))
+    asking = CallersController(client)
+    admin = AdminService(facts, asking, leader_view, edge=edge, clock_ms=wall_ms)
     explain = ExplainService(
         node_id=server.id,
         log=metadata_log,
         quorum=quorum,
         image=lambda: loader.image,
         hold=lambda: loader.hold,
-        controller=callers_controller,
+        controller=asking,
         config=config.controller,
         bootstrap_servers=bootstrap_servers,
         dialer=dialer,
@@ -257,7 +261,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
         loader=loader,
         log=metadata_log,
         quorum=quorum,
-        controller=callers_controller,
+        controller=asking,
         edge=edge,
     )
     return ControlParts(

@@ -31,7 +31,17 @@ from barnabas_broker.version import COMMIT, VERSION
 from barnabas_quorum.driver.claims import claimed_id
 from barnabas_quorum.driver.controller_service import ControllerService
 from barnabas_quorum.driver.grpc_transport import QuorumServicer
-from barnabas_wire.kafka.errors import KafkaError
+from barnabas_quorum.image.rights import RPC_RIGHTS
+from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
+from barnabas_wire.rpc import (
+    admin_pb2,
+    bootstrap_pb2,
+    controller_pb2,
+    explain_pb2,
+    inspection_pb2,
+    login_pb2,
+    quorum_pb2,
+)
 from barnabas_wire.rpc.options import address_of
 from barnabas_wire.rpc.peers import PeerGuard
 from barnabas_wire.rpc.server import new_server
@@ -40,8 +50,24 @@ logger = logging.getLogger(__name__)
 
 CERTIFICATES_SCAN_S = 10.0
 """Between two looks whether a certificate was renewed."""
+SERVED = (admin_pb2, bootstrap_pb2, controller_pb2, explain_pb2, inspection_pb2, login_pb2, quorum_pb2)
+"""Every module with a gRPC service."""
 SERVER_GRACE_S = 0.2
 """How long a stopping gRPC server waits for calls under way."""
+
+
+def require_rows() -> None:
+    """Raises InvariantViolated for a gRPC method of which nobody has said what its caller needs."""
+    served = {
+        f"{service.name}/{method.name}"
+        for module in SERVED
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    if served != RPC_RIGHTS.keys():
+        raise InvariantViolated(
+            f"barnabas_quorum/image/rights.py and the gRPC services differ in {sorted(served ^ RPC_RIGHTS.keys())}"
+        )
 
 
 class ControlService:
@@ -103,6 +129,7 @@ class ControlService:
     # -- listeners ---------------------------------------------------------------------------------------------------
 
     async def _start_servers(self) -> None:
+        require_rows()
         config_of_node = self._context.config
         config = config_of_node.server
         endpoint = config.controller_endpoint()

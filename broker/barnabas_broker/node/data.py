@@ -31,6 +31,7 @@ from barnabas_broker.network.listener import KafkaServer, ListenAddress
 from barnabas_broker.node.context import NodeContext, monotonic_ms, wall_ms
 from barnabas_broker.node.control import ControlParts
 from barnabas_broker.node.storage import NodeStorage
+from barnabas_broker.security.access import AccessControl
 from barnabas_log.disk import RealDisk
 from barnabas_log.manager import LogManager
 from barnabas_quorum.controller.requests import NO_BROKER_EPOCH
@@ -177,6 +178,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         quorum_description=lambda: context.control.call(control.leader_view.describe()),
         broker_keys=control.facts.described_keys,
         voters=lambda: control.quorum.voters.voters,
+        access=AccessControl(config.authorization.new_authorizer(), acls=lambda: cache.image.acls),
         change_voters=lambda change: context.control.call(make_change(control.leader_view, change)),
     )
     brokers.serve = serve_own_calls(services)

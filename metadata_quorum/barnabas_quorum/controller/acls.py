@@ -1,4 +1,4 @@
-"""ACLs: create and delete. Image in, records out. Nothing enforces ACLs yet.
+"""ACLs: create and delete. Image in, records out.
 
 May touch:  image, features.           Must not touch: the caller's identity, everything that waits.
 Invariants: an entry exists once, whatever its id; an id is never reused.

@@ -39,11 +39,19 @@ def reply_type(request_type: type[Request[Any]]) -> type:
 class ActiveController(Protocol):
     """The active controller, as its callers see it (the broker room's controller client)."""
 
-    async def ask(self, request: Request[R], *, principal: str = ANONYMOUS, timeout_ms: int | None = None) -> R:
+    async def ask(
+        self,
+        request: Request[R],
+        *,
+        principal: str = ANONYMOUS,
+        client_host: str = "",
+        timeout_ms: int | None = None,
+    ) -> R:
         """The reply, once the decision is committed.
 
         Args:
-            principal: on whose behalf.
+            principal: on whose behalf; NODE_PRINCIPAL where a node asks of its own accord.
+            client_host: the address that the principal came from.
             timeout_ms: in total, over every controller that is tried; None = the client's default for such a request.
 
         Raises the KafkaError that refuses the whole request, or REQUEST_TIMED_OUT when no controller answered.

@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from barnabas_quorum.controller.controller import Controller
+from barnabas_quorum.controller.guard import RequestGuard
 from barnabas_quorum.controller.partition_change import elected_from
 from barnabas_quorum.controller.partitions import registered_broker
 from barnabas_quorum.controller.quarantine import held_refusal
@@ -116,10 +117,18 @@ class ControllerDriver:
     name = "controller"
 
     def __init__(
-        self, controller: Controller, *, node_id: BrokerId, clock_ms: Callable[[], int], probe: BrokerProbe
+        self,
+        controller: Controller,
+        *,
+        node_id: BrokerId,
+        clock_ms: Callable[[], int],
+        probe: BrokerProbe,
+        guard: RequestGuard | None = None,
     ) -> None:
-        """`clock_ms` is wall time, for the time stamps of images; sessions use the loop's own clock."""
+        """`clock_ms` is wall time, for the time stamps of images; sessions use the loop's own clock. `guard`: None where there is no
+        authorizer."""
         self.controller = controller
+        self._guard = guard
         self.stats = ControllerDriverStats()
         self.leader_id: BrokerId | None = None
         """The active controller, as far as this node knows."""
@@ -186,19 +195,26 @@ class ControllerDriver:
 
     # --- requests -------------------------------------------------------------------------------------------------------
 
-    async def handle(self, request: Request[R], *, principal: str) -> R:
+    async def handle(self, request: Request[R], *, principal: str, client_host: str = "") -> R:
         """Decide a request and wait for its commit. An answer to an operator that needed no change waits for a commit that came
         after it was decided (Raft's ReadIndex, by way of the log). What nodes ask for themselves does not.
 
         Raises the KafkaError that refuses it, NotActiveController when this controller is not, or is no longer, the active one."""
         logger.debug("%s asks %s", principal, request)
         if isinstance(request, SignOffRecord):
+            if self._guard is not None:
+                self._guard.check(self.controller.pending, request, principal=principal, host=client_host)
             return cast(R, await self._sign_off(request, principal))
         reply: R = await self._submit(
-            lambda: self.controller.decide(request, now_ms=self.now_ms()),
+            lambda: self._decide_guarded(request, principal, client_host),
             is_confirmed=not request.is_nodes_own,
         )
         return reply
+
+    def _decide_guarded(self, request: Request[R], principal: str, client_host: str) -> ControllerResult[R]:
+        if self._guard is not None:
+            self._guard.check(self.controller.pending, request, principal=principal, host=client_host)
+        return self.controller.decide(request, now_ms=self.now_ms())
 
     def connect(
         self, broker_id: BrokerId, broker_epoch: int, push: Callable[[BrokerHeartbeatReply | KafkaError], None]

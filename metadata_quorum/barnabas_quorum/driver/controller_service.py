@@ -59,7 +59,9 @@ class ControllerService:
         """One unary call."""
         try:
             request = read_call(verb, message)
-            reply = await self._driver.handle(request, principal=message.caller.principal)
+            reply = await self._driver.handle(
+                request, principal=message.caller.principal, client_host=message.caller.host
+            )
             return write_answer(verb, reply)
         except KafkaError as error:
             return verb.answer_type(fault=fault_of(error))

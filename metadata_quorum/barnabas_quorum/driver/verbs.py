@@ -42,10 +42,12 @@ class Verb(NamedTuple):
     answer: MessageMapping
 
 
-def write_call(verb: Verb, request: Request[Any], *, principal: str) -> Any:
-    """The protobuf message of a request."""
+def write_call(verb: Verb, request: Request[Any], *, principal: str, client_host: str = "") -> Any:
+    """The protobuf message of a request, on behalf of `principal` who came from the address `client_host`."""
     message = verb.call.write(request)
     message.caller.principal = principal
+    if client_host:
+        message.caller.host = client_host
     return message
 
 

@@ -1,7 +1,7 @@
 """Access control entries: image, delta, and which of them a filter means.
 
 May touch:  records_security.   Must not touch: asyncio, clock, files, controller, who asks.
-Invariants: an id is given once; the image holds entries and enforces none.
+Invariants: an id is given once; the image holds entries and enforces none (authorizer.py does).
 Read next:  metadata.py.
 """
 

@@ -52,6 +52,8 @@ METADATA_TOPIC_ID = Uuid(bytes(15) + b"\x01")
 METADATA_TOPIC = "__cluster_metadata"
 ANONYMOUS = "User:ANONYMOUS"
 """The principal of who has not said who it is."""
+NODE_PRINCIPAL = "Node:self"
+"""Who asks the controller where a node asks of its own accord. No login gives it: clients are of type User."""
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 """Written by the brokers' coordinators alone."""
 

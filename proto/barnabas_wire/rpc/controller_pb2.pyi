@@ -19,10 +19,12 @@ class Fault(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., leader_id: _Optional[int] = ..., is_unsettled: bool = ...) -> None: ...
 
 class Caller(_message.Message):
-    __slots__ = ("principal",)
+    __slots__ = ("principal", "host")
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
     principal: str
-    def __init__(self, principal: _Optional[str] = ...) -> None: ...
+    host: str
+    def __init__(self, principal: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class Listener(_message.Message):
     __slots__ = ("listener", "host", "port", "security_protocol")

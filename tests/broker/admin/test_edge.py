@@ -8,10 +8,14 @@ from typing import Any
 import grpc
 import pytest
 
-from barnabas_broker.admin.edge import CANCELLED, AdminEdge
+from barnabas_broker.admin.edge import CANCELLED, AdminEdge, CallersController, host_of
 from barnabas_broker.admin.errors import ERROR_METADATA_KEY
+from barnabas_broker.security.access import AccessControl
+from barnabas_quorum.controller.requests import CreateTopics
+from barnabas_quorum.image.acls import EMPTY_ACLS
+from barnabas_quorum.image.authorizer import Authorizer
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import BrokerId
+from barnabas_wire.kafka.ids import ANONYMOUS, BrokerId
 from barnabas_wire.rpc import admin_pb2
 
 
@@ -20,6 +24,9 @@ class Context:
 
     status: grpc.StatusCode | None = None
     detail: admin_pb2.ErrorDetail | None = None
+
+    def peer(self) -> str:
+        return "ipv6:%5B::1%5D:50000"
 
     async def abort(self, status: grpc.StatusCode, text: str, trailer: Any) -> None:
         self.status = status
@@ -54,9 +61,46 @@ async def test_a_bug_is_a_status_that_names_the_node() -> None:
 
 async def test_a_followed_log_is_counted_when_it_is_left_and_is_no_slow_call() -> None:
     edge = AdminEdge(BrokerId(7))
-    following = asyncio.ensure_future(edge.answer("ReadLog", Context(), asyncio.Event().wait()))
+    following = asyncio.ensure_future(edge.answer("ReadLog", Context(), asyncio.sleep(60)))
     await asyncio.sleep(0)
     following.cancel()
     with pytest.raises(asyncio.CancelledError):
         await following
     assert edge.stats.requests == {("ReadLog", CANCELLED): 1} and edge.stats.seconds == {}
+
+
+async def test_who_may_not_is_refused_before_anything_is_done() -> None:
+    access = AccessControl(Authorizer(super_users=["User:root"]), acls=lambda: EMPTY_ACLS)
+    begun = []
+
+    async def work() -> str:
+        begun.append(True)
+        return "done"
+
+    context = Context()
+    assert await AdminEdge(BrokerId(7), access).answer("ListTopics", context, work()) is None
+    assert context.detail is not None and context.detail.name == "CLUSTER_AUTHORIZATION_FAILED" and not begun
+    root = AdminEdge(BrokerId(7), access, identify=lambda _: "User:root")
+    assert await root.answer("ListTopics", Context(), work()) == "done"
+
+
+async def test_the_controller_is_asked_on_behalf_of_the_caller() -> None:
+    asked: list[tuple[str, str]] = []
+
+    class Controller:
+        async def ask(self, request: Any, *, principal: str, client_host: str, timeout_ms: int | None) -> Any:
+            asked.append((principal, client_host))
+
+    controller = CallersController(Controller())  # type: ignore[arg-type]
+    for edge in (AdminEdge(BrokerId(7)), AdminEdge(BrokerId(7), identify=lambda _: "User:ann")):
+        await asyncio.create_task(edge.answer("CreateTopics", Context(), controller.ask(CreateTopics(topics=()))))
+    assert asked == [(ANONYMOUS, "::1"), ("User:ann", "::1")]
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"), [("ipv4:10.0.0.9:4711", "10.0.0.9"), ("ipv6:%5B::1%5D:4711", "::1"), ("unix:/run/socket", "")]
+)
+def test_the_address_of_a_caller(peer: str, host: str) -> None:
+    context = Context()
+    context.peer = lambda: peer  # type: ignore[method-assign]
+    assert host_of(context) == host

@@ -95,7 +95,7 @@ class RememberingController:
             return KafkaError.of(ErrorCode.POLICY_VIOLATION, f"{name} is bad")
         return None
 
-    async def ask(self, request: Any, *, principal: str) -> Any:
+    async def ask(self, request: Any, *, principal: str, client_host: str) -> Any:
         self.asked.append(request)
         match request:
             case CreateTopics():

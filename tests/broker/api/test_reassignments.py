@@ -46,7 +46,7 @@ class Controller:
     def _judge(number: int) -> KafkaError | None:
         return KafkaError.of(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "not 9") if number == 9 else None
 
-    async def ask(self, request: Any, *, principal: str) -> Any:
+    async def ask(self, request: Any, *, principal: str, client_host: str) -> Any:
         match request:
             case AlterPartitionReassignments():
                 wanted = request.partitions

@@ -53,7 +53,7 @@ class Decided:
     def image(self) -> Any:
         return self.cluster.image
 
-    async def ask(self, request: Any, *, principal: str = "") -> Any:
+    async def ask(self, request: Any, *, principal: str = "", client_host: str = "") -> Any:
         assert SECRET not in repr(request)
         return self.cluster.do(request)
 

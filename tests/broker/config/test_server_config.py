@@ -37,8 +37,9 @@ def test_listeners_in_plain_text_have_any_other_name() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "ACLs"),
-        ("super.users", "User:admin", "ACLs"),
+        ("authorizer.class.name", "com.example.Authorizer", "StandardAuthorizer"),
+        ("super.users", "User:admin", "authorizer.class.name"),
+        ("allow.everyone.if.no.acl.found", "true", "authorizer.class.name"),
         ("sasl.enabled.mechanisms", "GSSAPI", "SCRAM-SHA-512"),
         ("sasl.kerberos.service.name", "kafka", "not served"),
         ("listener.name.inside.ssl.keystore.password", "opensesame", "not served"),

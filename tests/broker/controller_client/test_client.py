@@ -304,7 +304,9 @@ async def test_a_request_from_another_loop_is_carried_out_on_the_control_lane() 
     lanes: list[int] = []
 
     class Watched:
-        async def call(self, controller_id: BrokerId, request: Any, *, principal: str, timeout_ms: int) -> Any:
+        async def call(
+            self, controller_id: BrokerId, request: Any, *, principal: str, client_host: str = "", timeout_ms: int
+        ) -> Any:
             lanes.append(threading.get_ident())
             raise KafkaError.of(ErrorCode.INVALID_REQUEST, "seen")
 

@@ -1,0 +1,305 @@
+"""What a caller must be allowed for each Kafka API and each gRPC method: the one table, of which the checks, the page of the docs and the
+matrix test are made.
+
+May touch:  ACL operations and resource types, API keys.   Must not touch: principals, requests, who checks.
+Invariants: whatever a node serves has a row, or the node does not start; a row says everything that is checked for it, and nothing that is
+            not.
+Read next:  authorizer.py (the rules); controller/guard.py and the broker room's security/access.py (who checks).
+
+The rows are Kafka's (AclAuthorizer's matrix in its documentation, and KafkaApis). A row's needs hold together; within one need any of the
+alternatives will do. A need of a gate is checked before the handler sees the request; the others are checked by the handler for each thing
+that a request names, so that one thing that is refused takes nothing from the rest of the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from barnabas_quorum.records_security import AclOperation, AclResourceType
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+from barnabas_wire.kafka.messages import ApiKey
+
+TOPIC, GROUP, CLUSTER = AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.CLUSTER
+TRANSACTIONAL_ID, TOKEN, USER = (
+    AclResourceType.TRANSACTIONAL_ID,
+    AclResourceType.DELEGATION_TOKEN,
+    AclResourceType.USER,
+)
+READ, WRITE, CREATE, DELETE = AclOperation.READ, AclOperation.WRITE, AclOperation.CREATE, AclOperation.DELETE
+ALTER, DESCRIBE, CLUSTER_ACTION = AclOperation.ALTER, AclOperation.DESCRIBE, AclOperation.CLUSTER_ACTION
+DESCRIBE_CONFIGS, ALTER_CONFIGS = AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS
+TWO_PHASE_COMMIT = AclOperation.TWO_PHASE_COMMIT
+IDEMPOTENT_WRITE = AclOperation.IDEMPOTENT_WRITE
+CREATE_TOKENS, DESCRIBE_TOKENS = AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS
+
+REFUSALS: Mapping[AclResourceType, ErrorCode] = {
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+"""What a client is told that may not touch a resource of the type."""
+
+
+class Right(NamedTuple):
+    """To do something to a resource of a type."""
+
+    operation: AclOperation
+    resource_type: AclResourceType
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} {self.resource_type.name}"
+
+
+Need = tuple[Right, ...]
+"""Any of these will do."""
+
+
+class Door(Enum):
+    """Who gets as far as the check."""
+
+    CALLER = "who has logged in, or anybody where the listener asks for no login"
+    ANYBODY = "anybody, before a login too"
+    PEER = "a node of this cluster, over its controller listener"
+
+
+class Row(NamedTuple):
+    """One API or method."""
+
+    needs: tuple[Need, ...] = ()
+    gate: Right | None = None
+    """About the cluster as a whole, checked before anything else."""
+    door: Door = Door.CALLER
+    note: str = ""
+    """What the needs do not say: who is exempt, what is only hidden."""
+
+    @property
+    def rights(self) -> frozenset[Right]:
+        """Every right that some check of this row asks for."""
+        gate = () if self.gate is None else (self.gate,)
+        return frozenset((*gate, *(right for need in self.needs for right in need)))
+
+
+def _need(*rights: tuple[AclOperation, AclResourceType]) -> Need:
+    return tuple(Right(*right) for right in rights)
+
+
+def _gate(operation: AclOperation, note: str = "") -> Row:
+    return Row(gate=Right(operation, CLUSTER), note=note)
+
+
+def _each(operation: AclOperation, resource_type: AclResourceType, note: str = "") -> Row:
+    return Row(needs=(_need((operation, resource_type)),), note=note)
+
+
+OPEN = Row(door=Door.ANYBODY)
+OF_PEERS = Row(door=Door.PEER)
+_READ_GROUP = _need((READ, GROUP))
+_READ_TOPIC = _need((READ, TOPIC))
+_WRITE_ID = _need((WRITE, TRANSACTIONAL_ID))
+_CONFIGS_NOTE = "a topic's by its name, a group's by its id, a broker's and its loggers' by the cluster"
+
+KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
+    ApiKey.PRODUCE: Row(
+        needs=(_need((WRITE, TOPIC)), _WRITE_ID), note="the transactional id if the request or a batch is transactional"
+    ),
+    ApiKey.FETCH: Row(needs=(_need((READ, TOPIC), (CLUSTER_ACTION, CLUSTER)),), note="a follower needs the second"),
+    ApiKey.LIST_OFFSETS: _each(DESCRIBE, TOPIC),
+    ApiKey.METADATA: Row(
+        needs=(_need((DESCRIBE, TOPIC)), _need((CREATE, TOPIC), (CREATE, CLUSTER)), _need((DESCRIBE, CLUSTER))),
+        note="CREATE where the request makes a topic; DESCRIBE CLUSTER for the cluster's authorized operations; who asks for all topics "
+        "is shown those that he may describe",
+    ),
+    ApiKey.OFFSET_COMMIT: Row(needs=(_READ_GROUP, _READ_TOPIC)),
+    ApiKey.OFFSET_FETCH: Row(
+        needs=(_need((DESCRIBE, GROUP)), _need((DESCRIBE, TOPIC))),
+        note="who asks for all topics is shown those that he may describe",
+    ),
+    ApiKey.FIND_COORDINATOR: Row(
+        needs=(_need((DESCRIBE, GROUP), (DESCRIBE, TRANSACTIONAL_ID)),), note="by what is looked for"
+    ),
+    ApiKey.JOIN_GROUP: _each(READ, GROUP),
+    ApiKey.HEARTBEAT: _each(READ, GROUP),
+    ApiKey.LEAVE_GROUP: _each(READ, GROUP),
+    ApiKey.SYNC_GROUP: _each(READ, GROUP),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: _each(READ, GROUP),
+    ApiKey.DESCRIBE_GROUPS: _each(DESCRIBE, GROUP),
+    ApiKey.LIST_GROUPS: Row(
+        needs=(_need((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),),
+        note="without the first, only groups that he may describe are shown",
+    ),
+    ApiKey.DELETE_GROUPS: _each(DELETE, GROUP),
+    ApiKey.OFFSET_DELETE: Row(needs=(_need((DELETE, GROUP)), _READ_TOPIC)),
+    ApiKey.API_VERSIONS: OPEN,
+    ApiKey.SASL_HANDSHAKE: OPEN,
+    ApiKey.SASL_AUTHENTICATE: OPEN,
+    ApiKey.CREATE_TOPICS: Row(
+        needs=(_need((CREATE, CLUSTER), (CREATE, TOPIC)), _need((DESCRIBE_CONFIGS, TOPIC))),
+        note="without the second, the answer leaves out the new topic's size and configs",
+    ),
+    ApiKey.DELETE_TOPICS: Row(
+        needs=(_need((DELETE, TOPIC)), _need((DESCRIBE, TOPIC))),
+        note="the second follows from the first, unless it is denied",
+    ),
+    ApiKey.CREATE_PARTITIONS: _each(ALTER, TOPIC),
+    ApiKey.DELETE_RECORDS: _each(DELETE, TOPIC),
+    ApiKey.INIT_PRODUCER_ID: Row(
+        needs=(_need((WRITE, TRANSACTIONAL_ID), (IDEMPOTENT_WRITE, CLUSTER), (WRITE, TOPIC)),),
+        note="with a transactional id the first; without one the second, or to write to any one topic",
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Row(needs=(_need((CLUSTER_ACTION, CLUSTER), (DESCRIBE, TOPIC)),)),
+    ApiKey.ADD_PARTITIONS_TO_TXN: Row(
+        needs=(_need((WRITE, TRANSACTIONAL_ID), (CLUSTER_ACTION, CLUSTER)), _need((WRITE, TOPIC))),
+        note="from v4 on brokers send it, who need CLUSTER_ACTION alone",
+    ),
+    ApiKey.ADD_OFFSETS_TO_TXN: Row(needs=(_WRITE_ID, _READ_GROUP)),
+    ApiKey.END_TXN: _each(WRITE, TRANSACTIONAL_ID),
+    ApiKey.PREPARE_TXN: Row(
+        needs=(_WRITE_ID, _need((TWO_PHASE_COMMIT, TRANSACTIONAL_ID))),
+        note="an API of ours; the second right is KIP-939's",
+    ),
+    ApiKey.WRITE_TXN_MARKERS: Row(needs=(_need((ALTER, CLUSTER), (CLUSTER_ACTION, CLUSTER)),)),
+    ApiKey.TXN_OFFSET_COMMIT: Row(needs=(_WRITE_ID, _READ_GROUP, _READ_TOPIC)),
+    ApiKey.DESCRIBE_PRODUCERS: _each(READ, TOPIC),
+    ApiKey.DESCRIBE_TRANSACTIONS: Row(
+        needs=(_need((DESCRIBE, TRANSACTIONAL_ID)), _need((DESCRIBE, TOPIC))),
+        note="of a transaction's topics those are shown that he may describe",
+    ),
+    ApiKey.LIST_TRANSACTIONS: _each(DESCRIBE, TRANSACTIONAL_ID, "others are left out"),
+    ApiKey.DESCRIBE_ACLS: _gate(DESCRIBE),
+    ApiKey.CREATE_ACLS: _gate(ALTER),
+    ApiKey.DELETE_ACLS: _gate(ALTER),
+    ApiKey.DESCRIBE_CONFIGS: Row(
+        needs=(_need((DESCRIBE_CONFIGS, TOPIC), (DESCRIBE_CONFIGS, CLUSTER), (DESCRIBE_CONFIGS, GROUP)),),
+        note=_CONFIGS_NOTE,
+    ),
+    ApiKey.ALTER_CONFIGS: Row(
+        needs=(_need((ALTER_CONFIGS, TOPIC), (ALTER_CONFIGS, CLUSTER), (ALTER_CONFIGS, GROUP)),), note=_CONFIGS_NOTE
+    ),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: Row(
+        needs=(_need((ALTER_CONFIGS, TOPIC), (ALTER_CONFIGS, CLUSTER), (ALTER_CONFIGS, GROUP)),), note=_CONFIGS_NOTE
+    ),
+    ApiKey.LIST_CONFIG_RESOURCES: _gate(DESCRIBE_CONFIGS),
+    ApiKey.DESCRIBE_LOG_DIRS: _gate(DESCRIBE),
+    ApiKey.CREATE_DELEGATION_TOKEN: _each(CREATE_TOKENS, USER, "for another owner than himself"),
+    ApiKey.RENEW_DELEGATION_TOKEN: Row(note="the token's owner and its renewers"),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Row(note="the token's owner and its renewers"),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Row(
+        needs=(_need((DESCRIBE, TOKEN), (DESCRIBE_TOKENS, USER)),),
+        note="owner, requester and renewers see a token without either; others are left out",
+    ),
+    ApiKey.ELECT_LEADERS: _gate(ALTER),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _gate(ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _gate(DESCRIBE),
+    ApiKey.UNREGISTER_BROKER: _gate(ALTER),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _gate(DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: _gate(ALTER_CONFIGS),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _gate(DESCRIBE),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _gate(ALTER),
+    ApiKey.DESCRIBE_CLUSTER: _each(DESCRIBE, CLUSTER, "for the cluster's authorized operations alone"),
+    ApiKey.DESCRIBE_QUORUM: _gate(DESCRIBE),
+    ApiKey.UPDATE_FEATURES: _gate(ALTER),
+    ApiKey.ADD_RAFT_VOTER: _gate(ALTER),
+    ApiKey.REMOVE_RAFT_VOTER: _gate(ALTER),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _each(
+        DESCRIBE, TOPIC, "who asks for all topics is shown those that he may describe"
+    ),
+}
+
+RPC_RIGHTS: Mapping[str, Row] = {
+    # ---- admin.listeners
+    "Login/BeginLogin": OPEN,
+    "Login/FinishLogin": OPEN,
+    "Admin/DescribeCluster": _gate(DESCRIBE),
+    "Admin/DescribeHealth": _gate(DESCRIBE),
+    "Admin/DescribeQuorum": _gate(DESCRIBE),
+    "Admin/ListBrokers": _gate(DESCRIBE),
+    "Admin/ListTopics": _gate(DESCRIBE),
+    "Admin/DescribeTopics": _gate(DESCRIBE),
+    "Admin/CreateTopics": Row(needs=(_need((CREATE, CLUSTER), (CREATE, TOPIC)),)),
+    "Admin/DeleteTopics": _each(DELETE, TOPIC),
+    "Admin/AddPartitions": _each(ALTER, TOPIC),
+    "Admin/DescribeConfigs": _gate(DESCRIBE_CONFIGS),
+    "Admin/AlterConfigs": Row(
+        needs=(_need((ALTER_CONFIGS, TOPIC), (ALTER_CONFIGS, CLUSTER), (ALTER_CONFIGS, GROUP)),), note=_CONFIGS_NOTE
+    ),
+    "Admin/ElectLeaders": _gate(ALTER),
+    "Admin/AlterReassignments": _gate(ALTER),
+    "Admin/ListReassignments": _gate(DESCRIBE),
+    "Admin/UnregisterBroker": _gate(ALTER),
+    "Admin/AlterMaintenance": _gate(ALTER),
+    "Admin/DescribeFeatures": _gate(DESCRIBE),
+    "Admin/UpdateFeatures": _gate(ALTER),
+    "Admin/UnregisterController": _gate(ALTER),
+    "Admin/ChangeVoters": _gate(ALTER),
+    "Explainer/Explain": _gate(DESCRIBE),
+    "Inspection/DescribeImage": _gate(DESCRIBE),
+    "Inspection/CompareImages": _gate(ALTER),
+    "Inspection/ListEntities": _gate(DESCRIBE),
+    "Inspection/ReadLog": _gate(DESCRIBE),
+    "Inspection/DiffImages": _gate(DESCRIBE),
+    "Inspection/SignOff": _gate(ALTER),
+    # ---- the controller listener: only nodes come here, the rights are those of the caller on whose behalf they ask
+    "Controller/RegisterBroker": OF_PEERS,
+    "Controller/Heartbeats": OF_PEERS,
+    "Controller/AlterPartition": OF_PEERS,
+    "Controller/AllocateProducerIds": OF_PEERS,
+    "Controller/AssignReplicasToDirectories": OF_PEERS,
+    "Controller/AlterReplicaFaults": OF_PEERS,
+    "Controller/RegisterController": OF_PEERS,
+    "Controller/CreateTopics": Row(needs=(_need((CREATE, CLUSTER), (CREATE, TOPIC)),), door=Door.PEER),
+    "Controller/DeleteTopics": Row(needs=(_need((DELETE, TOPIC)),), door=Door.PEER),
+    "Controller/CreatePartitions": Row(needs=(_need((ALTER, TOPIC)),), door=Door.PEER),
+    "Controller/IncrementalAlterConfigs": Row(
+        needs=(_need((ALTER_CONFIGS, TOPIC), (ALTER_CONFIGS, CLUSTER), (ALTER_CONFIGS, GROUP)),),
+        door=Door.PEER,
+        note=_CONFIGS_NOTE,
+    ),
+    "Controller/ElectLeaders": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/AlterPartitionReassignments": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/ListPartitionReassignments": Row(gate=Right(DESCRIBE, CLUSTER), door=Door.PEER),
+    "Controller/AlterMaintenance": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/UnregisterBroker": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/UpdateFeatures": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/UnregisterController": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/AlterClientQuotas": Row(gate=Right(ALTER_CONFIGS, CLUSTER), door=Door.PEER),
+    "Controller/CreateAcls": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/DeleteAcls": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/AlterUserScramCredentials": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/CreateDelegationToken": Row(
+        needs=(_need((CREATE_TOKENS, USER)),), door=Door.PEER, note="for another owner than himself"
+    ),
+    "Controller/RenewDelegationToken": Row(door=Door.PEER, note="the token's owner and its renewers"),
+    "Controller/ExpireDelegationToken": Row(door=Door.PEER, note="the token's owner and its renewers"),
+    "Controller/WriteImageHash": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Controller/SignOffRecord": Row(gate=Right(ALTER, CLUSTER), door=Door.PEER),
+    "Quorum/Vote": OF_PEERS,
+    "Quorum/BeginQuorumEpoch": OF_PEERS,
+    "Quorum/EndQuorumEpoch": OF_PEERS,
+    "Quorum/Fetch": OF_PEERS,
+    "Quorum/FetchSnapshot": OF_PEERS,
+    "Quorum/DescribeReplica": OF_PEERS,
+    "Quorum/ChangeVoters": OF_PEERS,
+    "Bootstrap/DescribeQuorum": OF_PEERS,
+    "QuorumView/DescribeOwnQuorum": OF_PEERS,
+    "ControllerFacts/DescribeOwnReplica": OF_PEERS,
+    "ControllerFacts/DescribeSessions": OF_PEERS,
+}
+"""By "Service/Method"."""
+
+
+def refusal(principal: str, right: Right, name: str) -> KafkaError:
+    """What a principal is told that may not do this. It names what was asked, and nothing of the ACLs."""
+    what = (
+        "the cluster"
+        if right.resource_type is CLUSTER
+        else f"{right.resource_type.name.lower().replace('_', ' ')} {name}"
+    )
+    return KafkaError.of(
+        REFUSALS[right.resource_type],
+        f"{principal} may not {right.operation.name} {what}: an ACL must allow it (`barnabas acl create`)",
+    )
