@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-transactions bench-start bench-many ecosystem compat-oracle clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-transactions bench-start bench-many ecosystem compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -111,14 +111,17 @@ bench-many: ## 10,000 replicas on a broker: memory, CPU at rest, restart, deleti
 bench-metadata: ## 1 000, 10 000 and 100 000 partitions: creations, the cost of one change, snapshot, load, failover, memory
 	@$(PY) -m tests.bench.metadata
 
-ecosystem: ## the systems that stand on a Kafka, full forms: Kafka Streams, Connect, MirrorMaker 2, MariaDB, under kills
-	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q -m ecosystem tests/ecosystem
+ecosystem: ## the systems that stand on a Kafka, full forms: Kafka Streams, Connect, MirrorMaker 2, MariaDB, under kills; a browser
+	@BARNABAS_ECOSYSTEM_FULL=1 $(PY) -m pytest -q -m ecosystem tests/ecosystem tests/admin/console
 
 compat-oracle: ## fetch Apache Kafka's jars with Maven; its dump tool, console tools and broker then judge ours
 	@command -v mvn >/dev/null || { echo "compat-oracle needs Maven and Java 17: sudo apt-get install maven" >&2; exit 1; }
 	@bash .ci/setup dev
 	@mvn -q -B -f tests/oracle/pom.xml dependency:build-classpath
 	@$(PY) -m pytest -q tests/oracle
+
+vendor: ## write the console's foreign files anew from npm, checked against their hashes
+	@bash .ci/vendor
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage* htmlcov site dist

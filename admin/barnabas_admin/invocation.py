@@ -25,6 +25,7 @@ from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
+    from barnabas_admin.console.cluster import ConsoleCluster
     from barnabas_wire.client.properties import AdminSecurity
     from barnabas_wire.client.security import ClientSecurity
 
@@ -72,6 +73,19 @@ class Invocation:
             address: AdminClient(address, timeout_s=timeout_s, security=security)
             for address in parse_addresses(self._admin_addresses())
         }
+
+    def console_cluster(self) -> ConsoleCluster:
+        """The cluster as the web console asks it. Raises AdminError when no address is known."""
+        from barnabas_admin.client import AdminClient
+        from barnabas_admin.console.cluster import ConsoleCluster
+
+        addresses, admin_security = self._admin_addresses(), self.admin_security()
+        return ConsoleCluster(
+            lambda: AdminClient(addresses, timeout_s=self.timeout_s, security=admin_security),
+            brokers=self._brokers,
+            security=self.client_security(),
+            timeout_s=self.timeout_s,
+        )
 
     def bootstrap_servers(self) -> str:
         """host:port,… of the Kafka listeners: as given, else as the admin service reports them."""

@@ -233,6 +233,10 @@ _NOUNS |= {
 }
 _VERBS: dict[str, Entry] = {
     "dev": ("dev:dev", "Start a local cluster of real processes; Ctrl-C stops it."),
+    "console": (
+        "console:console",
+        "Show the cluster in a browser: health, quorum, topics with their records, groups, events, and why.",
+    ),
 }
 
 

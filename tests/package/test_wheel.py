@@ -25,13 +25,14 @@ PACKAGES = (
 INSTALL_TIMEOUT_S = 600
 CLUSTER_TIMEOUT_S = 180
 IMPORTS = """
+OF_EXTRAS = (".compiled", ".compiled_keys", ".console.application")
 import importlib, pkgutil, sys, warnings
 warnings.simplefilter("error")
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
     assert "site-packages" in package.__file__, package.__file__
     for module in pkgutil.walk_packages(package.__path__, name + "."):
-        if not module.name.endswith(("__main__", "pytest_plugin", ".compiled", ".compiled_keys")):  # the last two are of an extra
+        if not module.name.endswith(("__main__", "pytest_plugin", *OF_EXTRAS)):
             importlib.import_module(module.name)
 print(len(sys.modules))
 """

@@ -1,0 +1,81 @@
+"""`barnabas console`: the web console of one cluster, in a process of its own.
+
+May touch:  one listening socket.     Must not touch: the cluster, but by the console's clients.
+Invariants: it listens on loopback unless an address is given; what is missing of its extra is said before anything is opened.
+Read next:  ../console/application.py.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas_admin.errors import AdminError, WrongUsage
+from barnabas_admin.invocation import Invocation, common_options
+from barnabas_admin.output import print_json, print_line
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.rpc.options import address_of
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+DEFAULT_PORT = 28080
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="0 takes a free one."
+)
+@click.option("--read-only", is_flag=True, help="Offer nothing that changes the cluster.")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="A name by which browsers reach it; repeatable.")
+@click.option("--allow-remote", is_flag=True, help="Listen beyond loopback, though nobody signs in to it.")
+@common_options
+def console(
+    invocation: Invocation, host: str, port: int, read_only: bool, names: tuple[str, ...], allow_remote: bool
+) -> None:
+    """Show the cluster in a browser: health, quorum, topics with their records, groups, events, and why.
+
+    Whoever reaches the page may do what this console may do: it listens on loopback, and beyond it only with --allow-remote.
+    """
+    if host not in LOOPBACK and not allow_remote:
+        raise WrongUsage(
+            f"nobody signs in to the console, and {host} may be reached by others",
+            hint="keep it on 127.0.0.1 behind a proxy that asks who it is, or add --allow-remote (best with --read-only)",
+        )
+    try:
+        import uvicorn
+
+        from barnabas_admin.console.application import make_application
+    except ImportError as error:
+        raise AdminError(f"the console needs more: {error}", hint="pip install 'barnabas[console]'") from None
+    application: Starlette = make_application(
+        invocation.console_cluster(), is_read_only=read_only, hosts=[host, *names]
+    )
+    listening = _listen(host, port)
+    address = f"http://{address_of(*listening.getsockname()[:2])}"
+    if invocation.is_json:
+        print_json({"event": "listening", "address": address, "read_only": read_only})
+    else:
+        print_line(f"console at {address}{' (read-only)' if read_only else ''}; Ctrl-C ends it")
+    settings = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False)
+    uvicorn.Server(settings).run(sockets=[listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise AdminError(
+            f"{host}:{port} cannot be listened on: {error.strerror}",
+            code=ErrorCode.NETWORK_EXCEPTION,
+            hint="name another with --port, or --port 0 for a free one",
+        ) from None
+    return found

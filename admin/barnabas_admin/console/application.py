@@ -1,0 +1,261 @@
+"""The console as an ASGI application: routes, templates, errors, and the headers that keep a browser safe.
+
+May touch:  Starlette, Jinja2.        Must not touch: gRPC, Kafka, but by ConsoleCluster.
+Invariants: every page has a twin with `.json` behind its path, made of the same dictionary; a request whose Host is not one of
+            the console's own names is refused (DNS rebinding); no answer may run a script that is not a file of the console's.
+Read next:  pages.py, writes.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from barnabas_admin.console import pages, words, writes
+from barnabas_admin.console.cluster import ConsoleCluster
+from barnabas_admin.errors import WrongUsage
+from barnabas_admin.output import API_VERSION
+from barnabas_wire.kafka.errors import ErrorCode, KafkaError
+
+HERE = Path(__file__).parent
+TOKEN_COOKIE = "barnabas_token"
+THEME_COOKIE = "barnabas_theme"
+THEMES = ("system", "light", "dark")
+FORM_BYTES_MAX = 1 << 20
+HEADERS = {
+    "content-security-policy": "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
+}
+_STATUS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 404,
+    ErrorCode.GROUP_ID_NOT_FOUND: 404,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: 404,
+    ErrorCode.NETWORK_EXCEPTION: 503,
+    ErrorCode.BROKER_NOT_AVAILABLE: 503,
+    ErrorCode.REQUEST_TIMED_OUT: 504,
+    ErrorCode.TOPIC_ALREADY_EXISTS: 409,
+}
+
+Read = Callable[[ConsoleCluster, pages.Query], Awaitable[dict[str, Any]]]
+
+PAGES: dict[str, tuple[str, Read]] = {
+    "/": ("overview", pages.overview),
+    "/quorum": ("quorum", pages.quorum),
+    "/brokers": ("brokers", pages.brokers),
+    "/brokers/{broker}": ("broker", pages.broker),
+    "/topics": ("topics", pages.topics),
+    "/topics/{topic}": ("topic", pages.topic),
+    "/topics/{topic}/tail": ("tail", pages.tail),
+    "/groups": ("groups", pages.groups),
+    "/groups/{group:path}": ("group", pages.group),
+    "/events": ("events", pages.events),
+    "/explain": ("explain", pages.explain),
+}
+"""Path -> (template, what it asks). The path with `.json` behind it answers the dictionary; `/` has `/overview.json`."""
+
+
+PARTS = {"tail": "tail_rows"}
+"""Pages that answer HTMX with a part of theirs; of the others the browser selects what it swaps."""
+
+
+def make_application(cluster: ConsoleCluster, *, is_read_only: bool = False, hosts: Collection[str] = ()) -> Starlette:
+    """The console of one cluster; `hosts` are the names it may be asked by, beside the loopback's."""
+    environment = _environment(is_read_only=is_read_only)
+    routes = []
+    for path, (template, read) in PAGES.items():
+        twin = "/overview.json" if path == "/" else f"{path}.json"
+        routes.append(Route(twin, _twin(cluster, read)))
+        routes.append(Route(path, _page(cluster, environment, template, read)))
+    if not is_read_only:
+        for path, (template, write) in writes.FORMS.items():
+            routes.insert(0, Route(path, _form(cluster, environment, template, write), methods=["GET", "POST"]))
+    routes.append(Route("/theme", _choose_theme, methods=["POST"]))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(application: Starlette) -> AsyncIterator[None]:
+        yield
+        await cluster.close()
+
+    application = Starlette(
+        routes=[*routes, Mount("/static", StaticFiles(directory=HERE / "static"))],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]", *hosts]),
+            Middleware(_Headers),
+        ],
+        exception_handlers={
+            HTTPException: _refused(environment),
+            KafkaError: _failed(environment),
+            OSError: _failed(environment),
+            TimeoutError: _failed(environment),
+        },
+        lifespan=lifespan,
+    )
+    return application
+
+
+def _environment(*, is_read_only: bool) -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= words.FILTERS
+    environment.globals |= {"is_read_only": is_read_only}
+    return environment
+
+
+def _query(request: Request) -> dict[str, str]:
+    return {**request.query_params, **{key: str(value) for key, value in request.path_params.items()}}
+
+
+def _page(cluster: ConsoleCluster, environment: Environment, template: str, read: Read) -> Any:
+    async def endpoint(request: Request) -> Response:
+        found = await read(cluster, _query(request))
+        return _render(environment, request, template, found)
+
+    return endpoint
+
+
+def _twin(cluster: ConsoleCluster, read: Read) -> Any:
+    async def endpoint(request: Request) -> Response:
+        return JSONResponse({"api_version": API_VERSION} | await read(cluster, _query(request)))
+
+    return endpoint
+
+
+def _form(cluster: ConsoleCluster, environment: Environment, template: str, write: writes.Write) -> Any:
+    """A page that changes the cluster: shown by GET, done by POST with the token of its form."""
+
+    async def endpoint(request: Request) -> Response:
+        fields = writes.Fields(_query(request))
+        if request.method == "GET":
+            found = await write.show(cluster, fields)
+            return _render(environment, request, template, found | {"fields": fields, "error": None})
+        if int(request.headers.get("content-length") or FORM_BYTES_MAX + 1) > FORM_BYTES_MAX:
+            raise HTTPException(413, f"a form may have {FORM_BYTES_MAX:,} bytes")
+        form = writes.parse_form(await request.body())
+        token = request.cookies.get(TOKEN_COOKIE, "")
+        if not token or not secrets.compare_digest(token, form.pop("token", "")):
+            raise HTTPException(403, "this form is not of this console, or is old; open the page again")
+        fields |= form
+        try:
+            target = await write.do(cluster, fields)
+        except KafkaError as error:
+            found = await write.show(cluster, fields)
+            found |= {"fields": fields, "error": words.error_fields(error)}
+            return _render(environment, request, template, found, status=400)
+        return RedirectResponse(target, status_code=303)
+
+    return endpoint
+
+
+def _render(
+    environment: Environment, request: Request, template: str, found: dict[str, Any], *, status: int = 200
+) -> Response:
+    token = request.cookies.get(TOKEN_COOKIE) or secrets.token_urlsafe(24)
+    theme = request.cookies.get(THEME_COOKIE, "system")
+    path = request.url.path
+    twin = "/overview.json" if path == "/" else f"{path}.json"
+    is_part = request.headers.get("hx-request") == "true" and template in PARTS
+    name = PARTS[template] if is_part else template
+    text = environment.get_template(f"{name}.html").render(
+        found,
+        screen=template,
+        path=path,
+        address=f"{path}?{request.url.query}" if request.url.query else path,
+        twin=f"{twin}?{request.url.query}" if request.url.query else twin,
+        query=dict(request.query_params),
+        theme=theme if theme in THEMES else "system",
+        themes=THEMES,
+        token=token,
+    )
+    response = HTMLResponse(text, status_code=status)
+    if TOKEN_COOKIE not in request.cookies:
+        response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict")
+    return response
+
+
+async def _choose_theme(request: Request) -> Response:
+    """Keep the theme in a cookie, and go back."""
+    form = writes.parse_form(await request.body())
+    back = form.get("back", "/")
+    response = RedirectResponse(back if back.startswith("/") and not back.startswith("//") else "/", status_code=303)
+    if form.get("theme") in THEMES:
+        response.set_cookie(THEME_COOKIE, form["theme"], max_age=365 * 24 * 3600, samesite="strict")
+    return response
+
+
+def _failed(environment: Environment) -> Any:
+    async def handle(request: Request, error: Exception) -> Response:
+        status = 500
+        if isinstance(error, WrongUsage):
+            status = 400
+        elif isinstance(error, KafkaError):
+            status = _STATUS.get(error.code, 502)
+        elif isinstance(error, TimeoutError):
+            status = 504
+        elif isinstance(error, OSError):
+            status = 503
+        return _error(environment, request, words.error_fields(error), status)
+
+    return handle
+
+
+def _refused(environment: Environment) -> Any:
+    async def handle(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        message = "there is no such page" if error.status_code == 404 else error.detail
+        return _error(environment, request, {"message": message, "code": None, "hint": None}, error.status_code)
+
+    return handle
+
+
+def _error(environment: Environment, request: Request, fields: dict[str, Any], status: int) -> Response:
+    if request.url.path.endswith(".json"):
+        return JSONResponse({"api_version": API_VERSION, "error": fields}, status_code=status)
+    return _render(environment, request, "error", {"error": fields, "status": status}, status=status)
+
+
+class _Headers:
+    """Adds HEADERS to every answer; files of the console may be kept by the browser."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        is_file = scope["path"].startswith("/static/")
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = {key: value for key, value in HEADERS.items() if not (is_file and key == "cache-control")}
+                if is_file:
+                    extra["cache-control"] = "max-age=3600"
+                message["headers"] = [
+                    *message.get("headers", []),
+                    *((key.encode(), value.encode()) for key, value in extra.items()),
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

@@ -1,0 +1,86 @@
+"""Numbers, spans of time and errors as people read them: the filters of the templates.
+
+May touch:  its arguments.            Must not touch: the cluster.
+Invariants: what is not known is a dash; a number keeps its digits together and its groups apart.
+Read next:  templates/.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from barnabas_admin.output import size_text
+from barnabas_wire.kafka.errors import KafkaError
+
+UNKNOWN = "–"
+LINE_LETTERS = 100
+_SPANS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def number(value: int | None) -> str:
+    """1234567 as 1 234 567, with narrow spaces that do not break."""
+    return UNKNOWN if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+def size(value: int | None) -> str:
+    """Bytes in the largest unit that fits."""
+    text = None if value is None else size_text(value)
+    return UNKNOWN if text is None else re.sub(r"(?<=\d)(?=[A-Z])", "\u202f", text)
+
+
+def span(value_ms: int | None) -> str:
+    """Milliseconds in their largest unit: 40 ms, 3 s, 5 min, 2 h, 9 d."""
+    if value_ms is None:
+        return UNKNOWN
+    for unit_ms, name in _SPANS:
+        if value_ms >= unit_ms:
+            return f"{value_ms // unit_ms}\u202f{name}"
+    return f"{value_ms}\u202fms"
+
+
+def moment(timestamp_ms: int | None) -> str:
+    """A time in UTC, to the millisecond."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return UNKNOWN
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def pretty(value: dict[str, Any]) -> str:
+    """A record's key or value for its cell: JSON indented where it is longer than a line, everything else as it is."""
+    text = str(value["text"])
+    if value["kind"] != "json" or len(text) <= LINE_LETTERS:
+        return text
+    return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+
+
+def error_fields(error: Exception) -> dict[str, Any]:
+    """An error as pages and JSON twins show it."""
+    if isinstance(error, KafkaError):
+        return {"message": str(error), "code": error.code.name, "hint": getattr(error, "hint", "") or None}
+    if isinstance(error, TimeoutError):
+        return {"message": "the cluster did not answer in time", "code": "REQUEST_TIMED_OUT", "hint": None}
+    return {"message": f"the cluster cannot be reached: {error}", "code": "NETWORK_EXCEPTION", "hint": None}
+
+
+def dict_with(fields: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """The query of this page with one field changed: its links."""
+    return fields | {name: value}
+
+
+def counts(by_broker: dict[str, int]) -> str:
+    """Broker 1 has 3, broker 2 has 4: `1: 3, 2: 4`."""
+    return ", ".join(f"{broker}: {count}" for broker, count in by_broker.items())
+
+
+FILTERS = {
+    "dict_with": dict_with,
+    "counts": counts,
+    "number": number,
+    "size": size,
+    "span": span,
+    "moment": moment,
+    "pretty": pretty,
+}

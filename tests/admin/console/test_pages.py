@@ -1,0 +1,236 @@
+"""Each page over a real cluster: what it shows, its JSON twin, its forms, and what it refuses."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from barnabas_admin.local_cluster import LocalCluster
+from tests.admin.console.conftest import Console
+
+TOPIC = "seen"
+PAGES = ("/", "/quorum", "/brokers", "/brokers/1", "/topics", "/topics/seen", "/groups", "/events", "/explain")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topic(console: Console) -> None:
+    made = console.post("/topics/new", name=TOPIC, partitions="3", replicas="3", configs="retention.ms=86400000")
+    assert made.status_code == 303, made.text
+    assert made.headers["location"] == "/topics/seen"
+    assert eventually(lambda: console.client.get("/topics/seen").status_code == 200)
+
+
+def eventually(is_so: Callable[[], bool], *, within_s: float = 60) -> bool:
+    deadline = time.monotonic() + within_s
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_has_a_twin_and_runs_no_foreign_script(console: Console, path: str) -> None:
+    page = console.client.get(path)
+    assert page.status_code == 200
+    assert "script-src 'self'" in page.headers["content-security-policy"]
+    assert "<script>" not in page.text and "style=" not in page.text and "onclick" not in page.text
+    twin = console.client.get("/overview.json" if path == "/" else f"{path}.json")
+    assert twin.status_code == 200
+    assert twin.json()["api_version"] == "v1"
+
+
+@pytest.mark.parametrize("tab", ["partitions", "messages", "consumers", "config", "explain"])
+def test_every_tab_of_a_topic(console: Console, tab: str) -> None:
+    assert console.client.get("/topics/seen", params={"tab": tab}).status_code == 200
+    assert console.client.get("/topics/seen.json", params={"tab": tab}).json()["tab"] == tab
+
+
+def test_the_controller_is_the_quorums(console: Console, cluster: LocalCluster) -> None:
+    quorum = console.client.get("/quorum.json").json()
+    overview = console.client.get("/overview.json").json()
+    assert quorum["leader_id"] == overview["health"]["controller_id"] in (1, 2, 3)
+    assert {each["id"] for each in quorum["voters"]} == {1, 2, 3}
+
+
+def test_a_produced_record_is_found_by_offset_time_and_filter_and_tailed(console: Console) -> None:
+    tail = console.client.get("/topics/seen/tail.json").json()
+    assert tail["records"] == []
+    for number in range(5):
+        sent = console.post(
+            "/topics/seen/produce", key=f"k{number}", value=f'{{"n": {number}}}', headers="by=test", partition="1"
+        )
+        assert sent.status_code == 303, sent.text
+    tail = console.client.get("/topics/seen/tail.json", params={"cursor": tail["cursor"]}).json()
+    assert [each["key"]["text"] for each in tail["records"]] == ["k0", "k1", "k2", "k3", "k4"]
+
+    def read(**asked: str) -> list[str]:
+        found = console.client.get("/topics/seen.json", params={"tab": "messages", **asked}).json()["found"]
+        return [each["key"]["text"] for each in found["records"]]
+
+    assert read(start="newest", limit="2", partition="1") == ["k4", "k3"]
+    assert read(start="oldest") == ["k0", "k1", "k2", "k3", "k4"]
+    assert read(start="3", partition="1") == ["k3", "k4"]
+    assert read(start="oldest", q='"n": 2') == ["k2"]
+    assert read(start=f"@{tail['records'][0]['timestamp_ms']}") == ["k0", "k1", "k2", "k3", "k4"]
+    assert read(start=f"@{int(time.time() * 1000) + 3_600_000}") == []
+    record = tail["records"][0]
+    assert record["value"] == {"kind": "json", "text": '{"n": 0}', "cut": False}
+    assert record["headers"] == [{"name": "by", "value": {"kind": "text", "text": "test", "cut": False}}]
+
+
+def test_reading_goes_on_where_a_page_ended(console: Console) -> None:
+    for number in range(7):
+        console.post("/topics/seen/produce", value=f"page {number}", partition="2")
+    seen: list[int] = []
+    asked = {"start": "oldest"}
+    for _ in range(4):
+        found = console.client.get(
+            "/topics/seen.json", params={"tab": "messages", "partition": "2", "limit": "3", **asked}
+        )
+        part = found.json()["found"]
+        seen += [each["offset"] for each in part["records"]]
+        if part["is_done"]:
+            break
+        asked = {"cursor": part["cursor"]}
+    assert seen == list(range(7))
+
+
+def test_nothing_is_fetched_before_it_is_asked_for(console: Console) -> None:
+    assert console.client.get("/topics/seen.json?tab=messages").json()["found"] is None
+
+
+def test_a_config_is_set_and_taken_back(console: Console) -> None:
+    def value() -> dict[str, str]:
+        entries = console.client.get("/topics/seen.json?tab=config").json()["configs"]
+        return next(each for each in entries if each["key"] == "max.message.bytes")
+
+    assert console.post("/topics/seen/config", key="max.message.bytes", value="2000").status_code == 303
+    assert eventually(lambda: value()["value"] == "2000" and value()["source"] == "topic")
+    refused = console.post("/topics/seen/config", key="max.message.bytes", value="many")
+    assert refused.status_code == 400
+    assert "many" in refused.text
+    assert console.post("/topics/seen/config", key="max.message.bytes", remove="yes").status_code == 303
+    assert eventually(lambda: value()["source"] != "topic")
+
+
+def test_offsets_are_previewed_then_set_and_never_under_a_members_feet(console: Console, cluster: LocalCluster) -> None:
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "moved", "enable.auto.commit": False}
+    consumer = Consumer(settings | {"auto.offset.reset": "earliest"})
+    console.post("/topics/seen/produce", value="x", partition="0")
+    consumer.subscribe([TOPIC])
+    assert consumer.poll(20) is not None
+    consumer.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
+    form = {"offset:seen:0": "0"}
+    refused = console.post("/groups/moved/offsets", **form, step="commit")
+    assert refused.status_code == 400
+    assert "members" in refused.text
+    consumer.close()
+    assert eventually(lambda: console.client.get("/groups/moved.json").json()["state"] == "Empty")
+    preview = console.post("/groups/moved/offsets", **form, step="preview")
+    assert "-1" in preview.text
+    assert "Commit these offsets" in preview.text
+
+    def committed() -> int:
+        rows = console.client.get("/groups/moved.json").json()["partitions"]
+        return next(each["committed"] for each in rows if each["partition"] == 0)
+
+    assert committed() == 1, "a preview changes nothing"
+    assert console.post("/groups/moved/offsets", **form, step="commit").status_code == 303
+    assert committed() == 0
+    listed = console.client.get("/groups.json").json()["groups"]
+    assert next(each for each in listed if each["group"] == "moved")["topics"] == [TOPIC]
+
+
+def test_a_dead_broker_is_seen_and_explained_until_it_is_back(console: Console, cluster: LocalCluster) -> None:
+    cluster.kill(2)
+    try:
+        assert eventually(lambda: not console.client.get("/overview.json").json()["health"]["healthy"])
+        assert eventually(lambda: bool(console.client.get("/topics.json").json()["topics"][0]["under_replicated"]))
+        assert "why?" in console.client.get("/topics/seen").text
+        explained = console.client.get("/topics/seen.json?tab=explain&partition=0").json()["explanation"]
+        assert "2" in explained["summary"]
+        assert console.client.get("/brokers/2.json").json()["broker"]["state"] == "fenced"
+    finally:
+        cluster.start_node(2)
+    assert eventually(lambda: console.client.get("/overview.json").json()["health"]["healthy"])
+
+
+def test_a_topic_is_deleted_only_by_its_typed_name(console: Console) -> None:
+    console.post("/topics/new", name="gone", partitions="1")
+    assert eventually(lambda: console.client.get("/topics/gone").status_code == 200)
+    kept = console.post("/topics/gone/delete", typed="gon")
+    assert kept.status_code == 400
+    assert console.client.get("/topics/gone").status_code == 200
+    assert console.post("/topics/gone/delete", typed="gone").status_code == 303
+    assert eventually(lambda: console.client.get("/topics/gone").status_code == 404)
+
+
+def test_a_form_of_another_site_is_refused(console: Console) -> None:
+    console.client.get("/")
+    for fields in ({}, {"token": "guessed"}):
+        refused = console.client.post("/topics/new", data={"name": "forged", **fields})
+        assert refused.status_code == 403
+    without = httpx.post(f"{console.address}/topics/new", data={"name": "forged", "token": ""})
+    assert without.status_code == 403
+    assert console.client.get("/topics/forged").status_code == 404
+
+
+def test_another_host_name_is_refused(console: Console) -> None:
+    assert console.client.get("/", headers={"host": "attacker.example"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/topics/none", 404, "none"),
+        ("/topics/seen?tab=nothing", 400, "partitions, messages"),
+        ("/topics?sort=luck", 400, "sort by"),
+        ("/topics/seen?tab=messages&start=soon", 400, "newest, oldest"),
+        ("/topics/seen?tab=messages&cursor=x", 400, "cursor"),
+        ("/brokers/9", 404, "9"),
+        ("/groups/nobody", 404, "nobody"),
+        ("/explain?subject=weather", 400, "leader, broker or partition"),
+        ("/nothing", 404, "no such page"),
+    ],
+)
+def test_what_cannot_be_shown_says_why(console: Console, path: str, status: int, words: str) -> None:
+    page = console.client.get(path)
+    assert page.status_code == status
+    assert words in page.text
+
+
+def test_a_name_of_a_topic_is_never_markup(console: Console) -> None:
+    page = console.client.get("/topics", params={"q": "<script>alert(1)</script>"})
+    assert page.status_code == 200
+    assert "<script>alert" not in page.text
+
+
+def test_a_read_only_console_has_no_form(cluster: LocalCluster) -> None:
+    console = Console(cluster, "--read-only")
+    try:
+        assert console.client.get("/topics/seen").status_code == 200
+        assert "Produce" not in console.client.get("/topics/seen").text
+        assert console.post("/topics/seen/produce", value="x").status_code in (404, 405)
+        assert console.post("/topics/new", name="more").status_code in (404, 405)
+        assert console.client.get("/topics/more").status_code == 404
+    finally:
+        console.close()
+
+
+def test_a_console_beyond_loopback_wants_a_word(cluster: LocalCluster) -> None:
+    from click.testing import CliRunner
+
+    from barnabas_admin.commands.console import console
+
+    refused = CliRunner().invoke(console, ["--host", "0.0.0.0", "--admin", cluster.admin_addresses])
+    assert refused.exit_code == 2
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = CliRunner().invoke(console, ["--port", port, "--admin", cluster.admin_addresses])
+    assert refused.exit_code != 0
