@@ -127,7 +127,7 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "Delete the records of partitions before a place: an offset, a moment, or all that is there.",
             ),
             "produce": ("records:produce", "Write a record for every line of standard input, or of a file."),
-            "consume": ("records:consume", "Print the records of a topic."),
+            "consume": ("consume:consume", "Print the records of a topic."),
         },
     ),
     "txn": (

@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import click
 import pytest
 
+from barnabas_admin.commands.consume import open_output
 from barnabas_admin.commands.records import (
     BATCH_BYTES_MAX,
     READ_BYTES,
     Line,
     _batches,
-    format_record,
-    open_output,
+    parse_headers,
     parse_json_line,
-    parse_offset,
     parse_text_line,
     read_file,
 )
-from barnabas_admin.errors import AdminError
+from barnabas_admin.consuming import parse_offset
+from barnabas_admin.errors import AdminError, WrongUsage
+from barnabas_admin.group_member import assign_by_range
 from barnabas_admin.kafka import assigned_partitions
+from barnabas_admin.record_format import Columns, Filter, compile_format, json_line, text_formatter
 from barnabas_wire.kafka.ids import TopicPartition
 from barnabas_wire.records.batch import Record
 
@@ -37,6 +38,13 @@ from barnabas_wire.records.batch import Record
 )
 def test_a_line_of_text(text: bytes, separator: bytes | None, key: bytes | None, value: bytes) -> None:
     assert parse_text_line(text, separator, 1) == Line(key, value, ())
+
+
+def test_headers_stand_before_the_rest_of_a_line() -> None:
+    assert parse_headers(b"a=1,b|k:v|w", b"|", 1) == ((("a", b"1"), ("b", None)), b"k:v|w")
+    assert parse_headers(b"|v", b"|", 1) == ((), b"v")
+    with pytest.raises(AdminError, match="line 3 has no"):
+        parse_headers(b"v", b"|", 3)
 
 
 def test_a_line_without_its_separator_is_refused_by_its_number() -> None:
@@ -55,7 +63,7 @@ def test_a_line_without_its_separator_is_refused_by_its_number() -> None:
     ],
 )
 def test_what_consume_prints_produce_reads(record: Record) -> None:
-    text = format_record("t", 3, record, None, is_json=True)
+    text = json_line("t", 3, record)
     fields = json.loads(text)
     assert (fields["topic"], fields["partition"], fields["offset"]) == ("t", 3, record.offset)
     line = parse_json_line(text)
@@ -69,8 +77,38 @@ def test_json_that_is_no_record_is_shown() -> None:
 
 
 def test_text_output_puts_the_key_before_the_separator() -> None:
-    assert format_record("t", 0, Record(0, 0, b"k", b"v"), "=>", is_json=False) == b"k=>v\n"
-    assert format_record("t", 0, Record(1, 0, None, None), None, is_json=False) == b"\n"
+    assert text_formatter(Columns(key_separator="=>"))("t", 0, Record(0, 0, b"k", b"v")) == b"k=>v\n"
+    assert text_formatter(Columns())("t", 0, Record(1, 0, None, None)) == b"\n"
+    columns = Columns(has_topic=True, has_partition=True, has_offset=True, has_headers=True, key_separator="\t")
+    headed = Record(7, 0, b"k", b"v", (("a", b"1"), ("b", None)))
+    assert text_formatter(columns)("t", 3, headed) == b"t\t3\t7\ta=1,b=NULL\tk\tv\n"
+
+
+def test_a_format_is_kcats() -> None:
+    record = Record(7, 1234, b"k\xff", None, (("a", b"1"),))
+    assert compile_format(r"%t[%p]@%o %T %K:%k %S:%s %h 100%%\n\t\x41\\")("t", 3, record) == (
+        b"t[3]@7 1234 2:k\xff -1: a=1 100%\n\tA\\"
+    )
+    for wrong in ("%y", "%"):
+        with pytest.raises(WrongUsage, match="-f: %"):
+            compile_format(wrong)
+
+
+def test_all_filters_must_match() -> None:
+    record = Record(0, 0, b"order-1", b'{"eu": 1}', (("region", b"eu-west"),))
+    assert Filter(keys=["order-*"], values=["*eu*"], headers=[("region", "eu-*")]).passes(record)
+    for wrong in (Filter(keys=["order"]), Filter(values=["us*"]), Filter(headers=[("region", "us*")])):
+        assert not wrong.passes(record)
+    assert not Filter(headers=[("zone", "*")]).passes(record)
+    assert not Filter(keys=["*"]).passes(Record(0, 0, None, b"v")), "no key is not an empty one"
+
+
+def test_partitions_are_shared_by_range() -> None:
+    shares = assign_by_range({"b": ["t"], "a": ["t", "u"]}, {"t": [2, 0, 1], "u": [0]})
+    assert shares == {
+        "a": [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)],
+        "b": [TopicPartition("t", 2)],
+    }
 
 
 async def test_what_is_written_to_a_file_is_read_from_it(tmp_path: Path) -> None:
@@ -99,7 +137,7 @@ def test_offsets() -> None:
     assert parse_offset("-3") == ("before_end", 3)
     assert parse_offset("@1700000000000") == ("time", 1_700_000_000_000)
     for text in ("", "later", "@", "-", "+1", "1.5"):
-        with pytest.raises(click.UsageError):
+        with pytest.raises(WrongUsage):
             parse_offset(text)
 
 

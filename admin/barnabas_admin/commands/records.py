@@ -1,10 +1,10 @@
-"""`barnabas topic produce` and `topic consume`: records from lines, and lines from records.
+"""`barnabas topic produce`: records from lines, or from whole files.
 
-May touch:  standard input and output, the file named, the brokers.     Must not touch: the admin service beyond finding the brokers.
+May touch:  standard input, the files named, the brokers.     Must not touch: the admin service beyond finding the brokers.
 Invariants: with acks=all a line is written exactly once (producer id and sequence), or the command fails; what consume
             prints with -o json, produce reads with --input jsonl; bytes that are no UTF-8 travel as base64; no mistyped name
             becomes a topic.
-Read next:  ../kafka.py.
+Read next:  ../kafka.py; consume.py, which prints them.
 
 Differs from Kafka's console producer, which creates a topic that does not exist: here --create says that it is meant.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import concurrent.futures
-import contextlib
 import itertools
 import json
 import os
@@ -22,7 +21,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ import click
 
 from barnabas_admin.errors import AdminError
 from barnabas_admin.invocation import Invocation, common_options
-from barnabas_admin.output import API_VERSION, print_json, talk
+from barnabas_admin.output import print_json, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
 
@@ -85,14 +84,22 @@ class Line:
     default="text",
     help="Lines of text, or as consume -o json prints.",
 )
+@click.option("-K", "--key", metavar="TEXT", help="The key of every record that has none of its own.")
+@click.option(
+    "--headers-separator",
+    metavar="TEXT",
+    help="Split each line before its key: NAME=VALUE,NAME=VALUE, separator, the rest.",
+)
 @click.option(
     "-f",
     "--from-file",
-    "source",
+    "sources",
     metavar="FILE",
+    multiple=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="Not standard input.",
+    help="Not standard input; repeatable.",
 )
+@click.option("--whole", "is_whole", is_flag=True, help="Each --from-file is one record, not lines.")
 @common_options
 def produce(
     invocation: Invocation,
@@ -104,7 +111,10 @@ def produce(
     compression: str,
     is_creating: bool,
     form: str,
-    source: str | None,
+    key: str | None,
+    headers_separator: str | None,
+    sources: tuple[str, ...],
+    is_whole: bool,
 ) -> None:
     """Write a record for every line of standard input, or of a file.
 
@@ -116,6 +126,12 @@ def produce(
 
     if key_separator == "":
         raise click.UsageError("-k: the separator is empty; name the text between key and value, such as -k :")
+    if headers_separator == "":
+        raise click.UsageError("--headers-separator is empty; name the text behind the headers")
+    if is_whole and not sources:
+        raise click.UsageError("--whole is for files: name them with --from-file")
+    if is_whole and (key_separator is not None or headers_separator is not None or form != "text"):
+        raise click.UsageError("a --whole file is a value: give it a key and headers with --key and --header")
     fixed: Headers = tuple((name, value.encode()) for name, value in parse_pairs(headers).items())
     separator = key_separator.encode() if key_separator is not None else None
 
@@ -123,8 +139,13 @@ def produce(
 
     def parse(text: bytes) -> Line:
         number = next(numbers)
+        before: Headers = ()
+        if headers_separator is not None and form == "text":
+            before, text = parse_headers(text, headers_separator.encode(), number)
         line = parse_json_line(text) if form == "jsonl" else parse_text_line(text, separator, number)
-        line.headers += fixed
+        line.headers = (*before, *line.headers, *fixed)
+        if line.key is None and key is not None:
+            line.key = key.encode()
         if partition is not None:
             line.partition = partition
         return line
@@ -134,14 +155,16 @@ def produce(
         await producer.start(is_creating=is_creating)
         if partition is not None:
             producer.check_partition(partition)  # also when there is nothing to write
-        rest = b""
-        async for data in read_input() if source is None else read_file(source):
-            *lines, rest = (rest + data).split(b"\n")
-            if len(rest) > LINE_BYTES_MAX:
-                raise AdminError(f"a line of input is longer than {LINE_BYTES_MAX} bytes")
-            await producer.send([parse(line) for line in lines])
-        if rest:
-            await producer.send([parse(rest)])
+        for source in sources or (None,):
+            rest = b""
+            async for data in read_input() if source is None else read_file(source):
+                *lines, rest = [rest + data] if is_whole else (rest + data).split(b"\n")
+                if len(rest) > LINE_BYTES_MAX:
+                    what = source if is_whole else "a line of input"
+                    raise AdminError(f"{what} is longer than {LINE_BYTES_MAX} bytes")
+                await producer.send([parse(line) for line in lines])
+            if rest or is_whole:
+                await producer.send([parse(rest)])
         return producer
 
     done = run_with_cluster(invocation, work)
@@ -316,6 +339,22 @@ def parse_text_line(text: bytes, separator: bytes | None, number: int) -> Line:
     return Line(key, value, ())
 
 
+def parse_headers(text: bytes, separator: bytes, number: int) -> tuple[Headers, bytes]:
+    """`name=value,name=value<separator>rest` as (headers, rest); `name` alone is a header without a value. Raises AdminError for a line
+    (its `number`) without the separator."""
+    before, found, rest = text.partition(separator)
+    if not found:
+        raise AdminError(
+            f"line {number} has no {separator.decode()!r} behind its headers: {text[:60].decode(errors='replace')!r}",
+            hint="lines before it may be written already; a line without headers begins with the separator",
+        )
+    headers = []
+    for part in before.split(b",") if before else ():
+        name, has_value, value = part.partition(b"=")
+        headers.append((name.decode(errors="replace"), value if has_value else None))
+    return tuple(headers), rest
+
+
 def parse_json_line(text: bytes) -> Line:
     """A line as consume -o json prints it; offset is ignored, partition and timestamp are kept when present."""
     try:
@@ -343,217 +382,5 @@ def _from_json(fields: dict[str, Any], name: str) -> bytes | None:
     return None if text is None else str(text).encode()
 
 
-@click.command()
-@click.argument("topic", metavar="TOPIC")
-@click.option("-n", "--count", type=click.IntRange(min=1), help="End after this many records.")
-@click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only these; repeatable."
-)
-@click.option(
-    "--offset", default="start", metavar="WHERE", help="start (default), end, N, -N (N before the end), @MS (time)."
-)
-@click.option("--from-beginning", "offset", flag_value="start", help="The same as --offset start.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="End at what is the end of the topic now.")
-@click.option("-k", "--key-separator", metavar="TEXT", help="Print key, separator, value.")
-@click.option(
-    "-f",
-    "--to-file",
-    "target",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Write there, not to standard output.",
-)
-@common_options
-def consume(
-    invocation: Invocation,
-    topic: str,
-    count: int | None,
-    partitions: tuple[int, ...],
-    offset: str,
-    exit_at_end: bool,
-    key_separator: str | None,
-    target: str | None,
-) -> None:
-    """Print the records of a topic.
-
-    In order within a partition, in no order between partitions. Waits for more until Ctrl-C, -n or -e ends it. With
-    -o json one object per line; a key, value or header that is no UTF-8 comes as key_base64, value_base64.
-    """
-    from barnabas_admin.kafka import run_with_cluster
-
-    parse_offset(offset)
-
-    async def work(client: ClusterClient) -> None:
-        consumer = Consumer(client, topic)
-        await consumer.start(partitions, offset)
-        left = count
-        async with open_output(target) as write:
-            while left != 0 and not (exit_at_end and consumer.is_at_end):
-                found = (await consumer.poll())[:left]
-                if left is not None:
-                    left -= len(found)
-                lines = [
-                    format_record(topic, partition, record, key_separator, is_json=invocation.is_json)
-                    for partition, record in found
-                ]
-                await write(b"".join(lines))
-                if not found and not (exit_at_end and consumer.is_at_end):
-                    await asyncio.sleep(IDLE_PAUSE_S)
-
-    with contextlib.suppress(KeyboardInterrupt):
-        run_with_cluster(invocation, work)
-
-
-@contextlib.asynccontextmanager
-async def open_output(path: str | None) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
-    """Where records go: the function that writes bytes to a new file, or to standard output. Raises OSError."""
-    if path is not None:
-        import aiofiles
-
-        async with aiofiles.open(path, "wb") as file:
-
-            async def write_to_file(data: bytes) -> None:
-                await file.write(data)
-                await file.flush()  # Ctrl-C loses nothing that was consumed
-
-            yield write_to_file
-        return
-
-    async def write_to_stdout(data: bytes) -> None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.flush()
-
-    yield write_to_stdout
-
-
-class Consumer:
-    """Reads partitions of one topic in rounds. One round asks every partition without waiting, since a connection answers
-    in order: a long poll of an idle partition would hold up the others."""
-
-    def __init__(self, client: ClusterClient, topic: str) -> None:
-        self._client = client
-        self._topic = topic
-        self._positions: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether everything was read that was there at the start."""
-        return all(self._positions[index] >= end for index, end in self._ends.items())
-
-    async def start(self, partitions: Sequence[int], offset: str) -> None:
-        """Find where to begin. Raises AdminError for a partition that does not exist."""
-        from barnabas_admin.kafka import is_topic_known
-        from barnabas_wire.client.metadata import EARLIEST, LATEST
-
-        if not await is_topic_known(self._client, self._topic):
-            raise _unknown_topic(self._topic)
-        view = await self._client.metadata([self._topic])
-        known = view.topics[self._topic]
-        missing = [index for index in partitions if index not in known]
-        if missing:
-            raise AdminError(
-                f"{self._topic} has no partition {missing[0]}",
-                code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                hint=f"it has {len(known)}, counted from 0",
-            )
-        wanted = [TopicPartition(self._topic, index) for index in sorted(partitions or known)]
-        starts = await self._client.list_offsets(dict.fromkeys(wanted, EARLIEST))
-        ends = await self._client.list_offsets(dict.fromkeys(wanted, LATEST))
-        kind, number = parse_offset(offset)
-        found = await self._client.list_offsets(dict.fromkeys(wanted, number)) if kind == "time" else {}
-        for partition in wanted:
-            start, end = int(starts[partition].offset), int(ends[partition].offset)
-            match kind:
-                case "start":
-                    position = start
-                case "end":
-                    position = end
-                case "before_end":
-                    position = end - number
-                case "time":
-                    # No record is that late: begin at the end.
-                    position = int(found[partition].offset) if found[partition].offset >= 0 else end
-                case _:
-                    position = number
-                    if not start <= position <= end:
-                        talk(f"{partition}: offset {number} is not there; going on at the nearest of {start} to {end}")
-            self._positions[partition.partition] = min(max(position, start), end)
-            self._ends[partition.partition] = end
-
-    async def poll(self) -> list[tuple[int, Record]]:
-        """The next records of every partition, in partition order; empty when there are none now."""
-        rounds = [self._fetch(index, position) for index, position in self._positions.items()]
-        return [item for found in await asyncio.gather(*rounds) for item in found]
-
-    async def _fetch(self, index: int, position: int) -> list[tuple[int, Record]]:
-        from barnabas_wire.records.batch import iterate_batches, iterate_records
-
-        partition = TopicPartition(self._topic, index)
-        try:
-            fetched = await self._client.fetch(
-                partition, position, bytes_max=FETCH_BYTES_MAX, wait_ms_max=0, bytes_min=0
-            )
-        except KafkaError as error:
-            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            return await self._begin_again(partition, position)
-        found: list[tuple[int, Record]] = []
-        for start, header in iterate_batches(fetched.records):
-            if not header.is_control:
-                batch = fetched.records[start : start + header.size_bytes]
-                found += [(index, record) for record in iterate_records(batch) if record.offset >= position]
-            self._positions[index] = int(header.next_offset)
-        return found
-
-    async def _begin_again(self, partition: TopicPartition, position: int) -> list[tuple[int, Record]]:
-        """Retention has overtaken us, or the log was cut: go on at its start."""
-        from barnabas_wire.client.metadata import EARLIEST
-
-        start = int((await self._client.list_offsets({partition: EARLIEST}))[partition].offset)
-        talk(f"{partition}: offset {position} is gone, going on at {start}")
-        self._positions[partition.partition] = start
-        return []
-
-
 def _unknown_topic(topic: str, *, hint: str = "") -> AdminError:
     return AdminError(f"topic {topic!r} does not exist", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, hint=hint)
-
-
-def parse_offset(text: str) -> tuple[str, int]:
-    """--offset as (kind, number): start, end, absolute, before_end, time. Raises UsageError on anything else."""
-    if text in ("start", "end"):
-        return text, 0
-    kind, digits = (
-        ("time", text[1:]) if text[:1] == "@" else ("before_end", text[1:]) if text[:1] == "-" else ("absolute", text)
-    )
-    if not digits.isdigit():
-        raise click.UsageError(f"--offset {text}: use start, end, N, -N or @MILLISECONDS")
-    return kind, int(digits)
-
-
-def format_record(topic: str, partition: int, record: Record, key_separator: str | None, *, is_json: bool) -> bytes:
-    """The line of a record, as consume prints it."""
-    if not is_json:
-        key = b"" if key_separator is None else (record.key or b"") + key_separator.encode()
-        return key + (record.value or b"") + b"\n"
-    fields: dict[str, Any] = {
-        "api_version": API_VERSION,
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp_ms": record.timestamp_ms,
-        **_to_json("key", record.key),
-        **_to_json("value", record.value),
-        "headers": [{"name": name, **_to_json("value", value)} for name, value in record.headers],
-    }
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-
-
-def _to_json(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
