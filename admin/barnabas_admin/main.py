@@ -166,7 +166,7 @@ _NOUNS |= {
         {
             "dump": (
                 "log:dump",
-                "Print the records of metadata log segments and snapshots; a directory means all that is in it.",
+                "Print what stands in log files: batches, records, indexes, snapshots, checkpoints; a directory means all that is in it.",
             ),
             "verify": (
                 "log:verify",

@@ -21,18 +21,25 @@ from barnabas_admin.local_node import server_command
 @click.option("--metadata", is_flag=True, help="Decode the records of the metadata log: segments and snapshots.")
 @click.option("--from", "start", type=click.IntRange(min=0), help="First offset that is shown.")
 @click.option("--to", "end", type=click.IntRange(min=0), help="Last offset that is shown.")
+@click.option("--records", is_flag=True, help="Show the records of data logs too, not only their batches.")
 @click.option("--noops", is_flag=True, help="Show the no-op records of an idle cluster too.")
 @output_option
-def dump(paths: tuple[Path, ...], metadata: bool, start: int | None, end: int | None, noops: bool, output: str) -> None:
-    """Print the records of metadata log segments and snapshots; a directory means all that is in it.
+def dump(
+    paths: tuple[Path, ...],
+    metadata: bool,
+    records: bool,
+    start: int | None,
+    end: int | None,
+    noops: bool,
+    output: str,
+) -> None:
+    """Print what stands in log files: batches, records, indexes, snapshots, checkpoints; a directory means all that is in it.
 
-    Damage is shown where it is, and what stands behind it is still read. Exit status 1 when there is any. No secret is shown.
+    Records of __consumer_offsets and __transaction_state are decoded, and with --metadata those of the metadata log. Damage is
+    shown where it is, and what stands behind it is still read. Exit status 1 when there is any. No secret is shown.
     """
-    if not metadata:
-        raise click.UsageError(
-            "name --metadata: only the metadata log can be decoded; Kafka's own tools dump data logs"
-        )
-    arguments = ["log", "dump", "--metadata", "-o", output, *map(str, paths)]
+    arguments = ["log", "dump", "-o", output, *map(str, paths)]
+    arguments += [flag for flag, is_set in (("--metadata", metadata), ("--records", records)) if is_set]
     if start is not None:
         arguments += ["--from", str(start)]
     if end is not None:

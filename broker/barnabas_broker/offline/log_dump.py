@@ -1,12 +1,9 @@
-"""`barnabas-server log`: `dump --metadata`, segments and snapshots of the metadata log, decoded from their files.
+"""`barnabas-server log`: `dump`, files of data logs and, with --metadata, of the metadata log, decoded.
 
 May touch:  files, to read; stdout, stderr.   Must not touch: directories' locks, a running node.
 Invariants: reads what is there and changes nothing; damage is shown with its byte and its neighbours, and reading goes on
             behind it; no secret is shown; exit status 1 when anything is damaged.
-Read next:  barnabas_quorum/driver/log_entries.py; log_verify.py for data logs.
-
-Where a length is damaged too, the next batch is looked for byte by byte: one begins where magic is 2, the offset goes on, and
-the checksum is right.
+Read next:  barnabas_quorum/driver/log_entries.py; data_dump.py; log_verify.py, which checks data logs.
 """
 
 from __future__ import annotations
@@ -17,12 +14,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas_broker.node.storage import StorageError
-from barnabas_broker.offline import log_verify
+from barnabas_broker.offline import data_dump, log_verify
+from barnabas_broker.offline.batch_reading import Damage, batches_of
 from barnabas_quorum.driver.log_entries import BAD, NO_OP, LogEntry, entries_of
-from barnabas_wire.records.batch import HEADER_BYTES, MAGIC, BatchHeader, CorruptBatch, crc_is_valid, read_header
 
 SUFFIXES = (".log", ".checkpoint")
 EXIT_DAMAGED = 1
@@ -31,23 +28,14 @@ HASH_SHOWN = 12
 """Digits of each part's hash in text; JSON has all."""
 
 
-class Damage(NamedTuple):
-    """Bytes that are no batch."""
-
-    position: int
-    size: int
-    offset: int
-    """That the batch there should have, or says it has."""
-    reason: str
-
-
 def add_verbs(verbs: Any) -> None:
     """Put `log` into the command line of barnabas-server."""
     log = verbs.add_parser("log", help="look into log files (offline)")
     actions = log.add_subparsers(dest="action", required=True)
-    dump = actions.add_parser("dump", help="print the records of metadata log segments and snapshots")
+    dump = actions.add_parser("dump", help="print what stands in log files: batches, indexes, snapshots, checkpoints")
     dump.add_argument("paths", nargs="+", metavar="PATH", help="files, or directories that hold them")
-    dump.add_argument("--metadata", action="store_true", required=True, help="they are of the metadata log")
+    dump.add_argument("--metadata", action="store_true", help="they are of the metadata log: decode its records")
+    dump.add_argument("--records", action="store_true", help="show the records of data logs too")
     dump.add_argument("--from", dest="start", type=int, default=0, metavar="OFFSET")
     dump.add_argument("--to", dest="end", type=int, default=None, metavar="OFFSET")
     dump.add_argument("--noops", action="store_true", help="show no-op records too")
@@ -60,13 +48,17 @@ def run(options: argparse.Namespace) -> int:
     if options.action != "dump":
         return log_verify.run(options)
     damaged = 0
-    for path in _files(options.paths):
-        damaged += _dump(path, options)
+    if options.metadata:
+        for path in _files(options.paths):
+            damaged += _dump(path, options)
+    else:
+        for path in _data_files(options.paths):
+            damaged += _dump_data(path, options)
     if damaged:
         places = "1 damaged place" if damaged == 1 else f"{damaged} damaged places"
         print(
             f"barnabas-server: {places}. On one node alone: its disk; another node has the records "
-            "(`barnabas quorum verify`)",
+            "(`barnabas quorum verify`, `barnabas log verify`)",
             file=sys.stderr,
         )
     return EXIT_DAMAGED if damaged else 0
@@ -92,6 +84,75 @@ def _files(paths: Sequence[str]) -> list[Path]:
     return found
 
 
+def _data_files(paths: Sequence[str]) -> list[Path]:
+    found: list[Path] = []
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            found += sorted(each for each in path.rglob("*") if each.is_file() and data_dump.is_data_file(each))
+        elif not path.is_file():
+            raise StorageError(f"{path} does not exist")
+        elif not data_dump.is_data_file(path):
+            kinds = ", ".join((*data_dump.SUFFIXES, "*checkpoint", *data_dump.TEXT_FILES))
+            raise StorageError(f"{path} is none of the files of a log ({kinds})")
+        else:
+            found.append(path)
+    if not found:
+        raise StorageError(f"no file of a log is in {', '.join(paths)}; name a log directory, a partition's, or files")
+    return [path for path in found if not _is_metadata(path)] or found
+
+
+def _is_metadata(path: Path) -> bool:
+    return path.parent.name.startswith("__cluster_metadata")
+
+
+def _dump_data(path: Path, options: argparse.Namespace) -> int:
+    """Print one file of a data log; how many places of it are damaged."""
+    if options.output == "text":
+        print(f"# {path}  {path.stat().st_size} bytes")
+    damaged = 0
+    before: dict[str, Any] | None = None
+    for found in data_dump.entries_of(path, with_records=options.records):
+        if isinstance(found, Damage):
+            damaged += 1
+            _print_damaged_data(path, found, options.output)
+            continue
+        if not _is_in_range(found, options):
+            continue
+        if options.output == "json":
+            print(json.dumps({"api_version": "v1", "file": str(path), **found}, ensure_ascii=False))
+        else:
+            print(_data_line(found))
+        before = found
+    if before is None and not damaged and options.output == "text":
+        print("(nothing)")
+    return damaged
+
+
+def _is_in_range(entry: dict[str, Any], options: argparse.Namespace) -> bool:
+    first = entry.get("offset", entry.get("base_offset"))
+    last = entry.get("offset", entry.get("last_offset"))
+    return first is None or ((options.end is None or first <= options.end) and last >= options.start)
+
+
+def _data_line(entry: dict[str, Any]) -> str:
+    fields = {name: value for name, value in entry.items() if name != "kind" and value not in (None, False, [])}
+    if entry["kind"] == "line":
+        return str(entry["text"])
+    indent = "    " if entry["kind"] == "record" else ""
+    shown = " ".join(f"{name}={_short(value)[: data_dump.VALUE_SHOWN_MAX]}" for name, value in fields.items())
+    return f"{indent}{entry['kind']}  {shown}"
+
+
+def _print_damaged_data(path: Path, damage: Damage, output: str) -> None:
+    if output == "json":
+        shown = {"api_version": "v1", "file": str(path), "damage": damage.reason, **damage._asdict()}
+        del shown["reason"]
+        print(json.dumps(shown, ensure_ascii=False))
+    else:
+        print(f"!!! DAMAGED at byte {damage.position}, {damage.size} bytes: {damage.reason}")
+
+
 def _dump(path: Path, options: argparse.Namespace) -> int:
     """Print one file; how many places of it are damaged."""
     data = path.read_bytes()
@@ -114,53 +175,11 @@ def _dump(path: Path, options: argparse.Namespace) -> int:
 
 def read_file(data: bytes) -> Iterator[LogEntry | Damage]:
     """The records of a segment or a snapshot in their order, and what is damaged between them."""
-    position, expected = 0, -1
-    while position < len(data):
-        header, reason = _batch_at(data, position)
-        if header is not None:
-            if expected >= 0 and header.base_offset < expected:
-                yield Damage(position, 0, header.base_offset, f"offset {header.base_offset} comes after {expected - 1}")
-            end = position + header.size_bytes
-            yield from entries_of(data[position:end], header)
-            position, expected = end, header.next_offset
-            continue
-        following = _next_batch(data, position + 1, expected)
-        end = len(data) if following is None else following
-        if not any(data[position:end]):
-            return  # preallocated, never written
-        yield Damage(position, end - position, max(expected, 0), reason)
-        position = end
-
-
-def _batch_at(data: bytes, position: int) -> tuple[BatchHeader | None, str]:
-    try:
-        header = read_header(data, position)
-    except CorruptBatch:
-        return None, f"{len(data) - position} bytes are less than a batch header ({HEADER_BYTES}): an unfinished write"
-    if header.magic != MAGIC or header.size_bytes < HEADER_BYTES or header.last_offset_delta < 0:
-        return None, "no batch begins here"
-    if position + header.size_bytes > len(data):
-        return (
-            None,
-            f"a batch of {header.size_bytes} bytes is cut off after {len(data) - position}: an unfinished write",
-        )
-    if not crc_is_valid(data, position, header):
-        return (
-            None,
-            f"the checksum of the batch at offset {header.base_offset} is wrong ({header.record_count} records)",
-        )
-    return header, ""
-
-
-def _next_batch(data: bytes, start: int, expected: int) -> int | None:
-    """Where the next whole batch begins."""
-    for position in range(start, len(data) - HEADER_BYTES + 1):
-        if data[position + 16] != MAGIC:
-            continue
-        header, _ = _batch_at(data, position)
-        if header is not None and header.base_offset >= expected:
-            return position
-    return None
+    for position, found in batches_of(data):
+        if isinstance(found, Damage):
+            yield found
+        else:
+            yield from entries_of(data[position : position + found.size_bytes], found)
 
 
 def _print_entry(path: Path, entry: LogEntry, *, output: str) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from barnabas_broker.main import main
-from barnabas_broker.offline.log_dump import Damage, read_file
+from barnabas_broker.offline.batch_reading import Damage
+from barnabas_broker.offline.log_dump import read_file
 from barnabas_quorum.driver.committed import data_batch
 from barnabas_quorum.driver.log_entries import BAD
 from barnabas_quorum.driver.snapshot_content import snapshot_batches
