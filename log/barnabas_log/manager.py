@@ -31,6 +31,7 @@ from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId, NoRoom, OutOfDescriptors, StorageFailed
+from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.flush import FlushStats
 from barnabas_log.log_directory import LogDirectory
 from barnabas_log.opening import open_partition_log
@@ -621,11 +622,18 @@ class LogManager:
         if directory is None or directory.error is not None:
             return False
         file = repair.replace_damaged(log, damage, batches)
-        try:
-            await self._disk.flush([file])
-        except OSError as error:
-            self._fail_directory(directory, error)
-            return False
+        while True:
+            try:
+                await self._disk.flush([file])
+                break
+            except OSError as error:
+                if not is_out_of_descriptors(error):
+                    self._fail_directory(directory, error)
+                    return False
+            # Written, and not durable yet: nobody else would flush it, for all below the recovery point counts as flushed.
+            await asyncio.sleep(FLUSH_RETRY_S)
+            if log.is_closed or directory.error is not None or damage.segment not in log.base_offsets:
+                return False
         is_sound = await self.check(log, damage.segment) and damage not in log.damage
         directory.scrub.stats.ranges_repaired += is_sound
         return is_sound

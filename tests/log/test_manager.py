@@ -14,6 +14,7 @@ import pytest
 from barnabas_log import checkpoints, truncating
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, StorageFailed
+from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.manager import LogManager, LogManagerListener
 from barnabas_log.producer_state import list_snapshots, snapshot_path
@@ -790,6 +791,22 @@ async def with_rot(disk: MemoryDisk) -> tuple[Broker, bytes, int, int]:
             disk.remove(snapshot_path(log.directory, offset))
     disk.names[path].content[at + 8] ^= 64  # of its length: even who reads headers alone stumbles
     return await loaded(disk), whole, base, at
+
+
+async def test_a_repair_waits_for_a_descriptor_and_fails_no_directory(disk: MemoryDisk) -> None:
+    broker, whole, _, _ = await with_rot(disk)
+    log, manager = broker.log(), broker.manager
+    async with broker.running():
+        await turns()
+        (damage,) = log.damage
+        disk.is_short_of_descriptors = True
+        repairing = asyncio.create_task(manager.replace_damaged(log, damage, whole[damage.position : damage.stop]))
+        await asyncio.sleep(3 * FLUSH_RETRY_S)
+        assert not repairing.done()
+        assert not manager.offline_directories
+        disk.is_short_of_descriptors = False
+        assert await repairing
+    assert not log.damage
 
 
 async def test_producers_are_read_anew_once_what_was_damaged_is_repaired(disk: MemoryDisk) -> None:

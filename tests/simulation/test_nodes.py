@@ -180,6 +180,10 @@ def test_a_cut_before_damage_waits_for_descriptors() -> None:
     run(753789190)  # the repairs' task ended, and with it the broker
 
 
+def test_a_repair_that_finds_no_descriptor_fails_no_directory() -> None:
+    run(196679856)  # want of one at the flush of what was replaced took the whole directory offline
+
+
 def test_a_corrupt_leader_alone_in_the_isr_gives_way_to_an_eligible_replica() -> None:
     run(505477228)  # nobody could fetch what it had lost, so nobody joined its ISR, and nobody took over
 
