@@ -137,6 +137,13 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         help="this controller joins a quorum that runs: it is an observer until it is added",
     )
     format_verb.add_argument(
+        "--add-scram",
+        action="append",
+        default=[],
+        metavar="MECHANISM=[name=NAME,password=PASSWORD]",
+        help="a user of the new cluster; with super.users it is closed from its first second. For each controller the same",
+    )
+    format_verb.add_argument(
         "--ignore-formatted", action="store_true", help="keep directories that are formatted already"
     )
     info = verbs.add_parser("info", help="show what the node's directories say")
@@ -280,6 +287,7 @@ def _stop_when_stdin_ends() -> None:
 
 def _format(options: argparse.Namespace) -> int:
     from barnabas_broker.config.server import node_config
+    from barnabas_broker.node.first_users import parse_users
     from barnabas_broker.node.storage import StorageError, format_command, format_storage, initial_controllers
     from barnabas_log.disk import RealDisk
     from barnabas_quorum.raft.voters import VoterSet
@@ -302,6 +310,9 @@ def _format(options: argparse.Namespace) -> int:
             raise StorageError(f"--initial-controllers does not name node {server.node_id}: add it")
         return voters
 
+    first_users = parse_users(options.add_scram)
+    if first_users and (not server.is_controller or options.no_initial_controllers):
+        raise StorageError("--add-scram is for the first controllers of a new cluster: leave it out")
     disk = RealDisk()
     try:
         storage = format_storage(
@@ -311,6 +322,7 @@ def _format(options: argparse.Namespace) -> int:
             make_voters=make_voters,
             new_uuid=new_uuid,
             is_formatted_ignored=options.ignore_formatted,
+            first_records=first_users,
         )
     finally:
         disk.close()

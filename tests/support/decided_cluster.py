@@ -45,12 +45,13 @@ def refuse_odd_company(topic: str, overrides: Mapping[str, str], cluster: Mappin
         raise KafkaError.of(ErrorCode.INVALID_CONFIG, f"{topic}: left and right")
 
 
-def make_controller(*, seed: int = 1, **config: Any) -> Controller:
+def make_controller(*, seed: int = 1, first_records: Sequence[Record] = (), **config: Any) -> Controller:
     """A controller that is not active."""
     return Controller(
         config=ControllerConfig(**config),
         cluster_id=CLUSTER_ID,
         random=Random(seed),
+        first_records=first_records,
         validators=ConfigValidators(
             topic=refuse_bad_values,
             broker=refuse_bad_values,

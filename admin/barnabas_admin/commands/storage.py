@@ -59,6 +59,12 @@ def init_directory(directory: Path, output: str) -> None:
 @click.option(
     "--no-initial-controllers", is_flag=True, help="This controller joins a quorum that runs: an observer until added."
 )
+@click.option(
+    "--add-scram",
+    multiple=True,
+    metavar="MECHANISM=[name=NAME,password=PASSWORD]",
+    help="A user of the new cluster; with super.users it is closed from its first second. For each controller the same.",
+)
 @click.option("--ignore-formatted", is_flag=True, help="Leave directories alone that are formatted already.")
 @output_option
 def format_storage(
@@ -67,6 +73,7 @@ def format_storage(
     standalone: bool,
     initial_controllers: str | None,
     no_initial_controllers: bool,
+    add_scram: tuple[str, ...],
     ignore_formatted: bool,
     output: str,
 ) -> None:
@@ -85,6 +92,8 @@ def format_storage(
             arguments += ["--initial-controllers", initial_controllers]
         if no_initial_controllers:
             arguments.append("--no-initial-controllers")
+        for user in add_scram:
+            arguments += ["--add-scram", user]
         if ignore_formatted:
             arguments.append("--ignore-formatted")
         said = _run_server("format", *arguments)

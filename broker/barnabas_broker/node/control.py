@@ -150,6 +150,7 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
                 cluster_id=storage.cluster_id,
                 random=context.new_random(),
                 validators=validators,
+                first_records=storage.first_records,
             ),
             node_id=server.id,
             clock_ms=wall_ms,

@@ -24,13 +24,15 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from barnabas_broker.config.server import ServerConfig
 from barnabas_log.disk import Disk
-from barnabas_quorum.driver.snapshot_content import bootstrap_snapshot, bootstrap_voters
+from barnabas_quorum.driver.snapshot_content import bootstrap_records, bootstrap_snapshot, bootstrap_voters
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
+from barnabas_quorum.record_codec import decode, encode
+from barnabas_quorum.records_security import UserScramCredentialRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
 
@@ -88,6 +90,8 @@ class NodeStorage:
     """Why the others cannot be used, by path."""
     metadata_directory: str
     voters: VoterSet | None
+    first_records: tuple[UserScramCredentialRecord, ...] = ()
+    """What a new cluster begins with."""
 
     @property
     def replica(self) -> ReplicaKey:
@@ -111,12 +115,14 @@ def format_storage(
     make_voters: Callable[[Uuid], VoterSet | None],
     new_uuid: Callable[[], Uuid],
     is_formatted_ignored: bool = False,
+    first_records: Sequence[UserScramCredentialRecord] = (),
 ) -> NodeStorage:
     """Write meta.properties into every directory of the node and, for a controller, the first voters.
 
     `make_voters` gets the directory id of the metadata directory and returns the voter set to write, or None for a
     pure broker. Raises StorageError when a directory is formatted already, unless `is_formatted_ignored`:
-    then it is kept, and the same voters at new addresses have their addresses written again.
+    then it is kept, and the same voters at new addresses have their addresses written again. `first_records`: of a new
+    cluster; whichever of its controllers leads first writes its own.
     """
     formatted: dict[str, MetaProperties] = {}
     for path in server.all_directories:
@@ -140,7 +146,7 @@ def format_storage(
         own = [key.directory_id for key in voters.keys if key.id == server.id]
         if kept is None and own:
             metadata_id = own[0]
-        _write_voters(disk, server, voters, is_new=kept is None)
+        _write_voters(disk, server, voters, first_records, is_new=kept is None)
     for path in server.all_directories:
         if path in formatted:
             continue
@@ -204,6 +210,7 @@ def load_storage(disk: Disk, server: ServerConfig) -> NodeStorage:
         offline=offline,
         metadata_directory=server.metadata_directory,
         voters=_read_voters(disk, server),
+        first_records=_read_first_records(disk, server),
     )
 
 
@@ -238,7 +245,14 @@ def initial_controllers(text: str) -> VoterSet:
         ) from error
 
 
-def _write_voters(disk: Disk, server: ServerConfig, voters: VoterSet, *, is_new: bool) -> None:
+def _write_voters(
+    disk: Disk,
+    server: ServerConfig,
+    voters: VoterSet,
+    first_records: Sequence[UserScramCredentialRecord],
+    *,
+    is_new: bool,
+) -> None:
     """The first voters are written once; afterwards only their addresses may be written again."""
     directory = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0")
     path = os.path.join(directory, BOOTSTRAP_CHECKPOINT)
@@ -246,13 +260,31 @@ def _write_voters(disk: Disk, server: ServerConfig, voters: VoterSet, *, is_new:
         raise StorageError(
             f"{path} holds other voters than --initial-controllers: only their addresses may change on a formatted directory"
         )
+    records = [encode(record) for record in first_records]
+    if not is_new:
+        if records:
+            raise StorageError(
+                f"{path} is written already: --add-scram is for a new cluster; give users a password with `barnabas user create`"
+            )
+        records = bootstrap_records(disk.read_file(path)) if disk.exists(path) else []
     disk.make_directory(directory)
-    disk.write_file_atomically(path, bootstrap_snapshot(voters))
+    disk.write_file_atomically(path, bootstrap_snapshot(voters, records))
 
 
 def _read_voters(disk: Disk, server: ServerConfig) -> VoterSet | None:
     path = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0", BOOTSTRAP_CHECKPOINT)
     return bootstrap_voters(disk.read_file(path)) if disk.exists(path) else None
+
+
+def _read_first_records(disk: Disk, server: ServerConfig) -> tuple[UserScramCredentialRecord, ...]:
+    path = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0", BOOTSTRAP_CHECKPOINT)
+    records = [decode(data) for data in bootstrap_records(disk.read_file(path))] if disk.exists(path) else []
+    for record in records:
+        if not isinstance(record, UserScramCredentialRecord):
+            raise StorageError(
+                f"{path} begins a cluster with a {type(record).__name__}, which this barnabas does not do"
+            )
+    return tuple(record for record in records if isinstance(record, UserScramCredentialRecord))
 
 
 def _must_match(path: str, meta: MetaProperties, *, cluster_id: str, node_id: BrokerId) -> None:

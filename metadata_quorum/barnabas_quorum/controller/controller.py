@@ -70,8 +70,15 @@ class Controller:
     """Makes decisions. Owned by one driver; not thread-safe."""
 
     def __init__(
-        self, *, config: ControllerConfig, cluster_id: str, random: Random, validators: ConfigValidators
+        self,
+        *,
+        config: ControllerConfig,
+        cluster_id: str,
+        random: Random,
+        validators: ConfigValidators,
+        first_records: Sequence[Record] = (),
     ) -> None:
+        """`first_records`: what a new cluster begins with, besides its feature levels."""
         self.config = config
         self.sessions = BrokerSessions(
             session_timeout_ms=config.session_timeout_ms, disconnect_grace_ms=config.disconnect_grace_ms
@@ -86,6 +93,7 @@ class Controller:
         """Wall clock when the current event began, ms since 1970; the driver sets it before each decision."""
         self._cluster_id = cluster_id
         self._random = random
+        self._first_records = tuple(first_records)
         self._validators = validators
         self._limits = PartitionLimits(
             topic_partitions_max=config.topic_partitions_max,
@@ -146,6 +154,8 @@ class Controller:
     def bootstrap(self) -> ControllerResult[None]:
         """The first records of a new cluster; none when the cluster has them already."""
         records = features.bootstrap_records(self.pending, min_insync_replicas=self.config.min_insync_replicas)
+        if records:
+            records += self._first_records
         return ControllerResult(records=records, response=None, name="Bootstrap records")
 
     def abort_transaction(self, reason: str) -> ControllerResult[None]:

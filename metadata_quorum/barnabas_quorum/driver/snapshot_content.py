@@ -94,9 +94,17 @@ def snapshot_batches(
     yield control_batch([footer_record()], base_offset=offset, epoch=epoch, timestamp_ms=timestamp_ms)
 
 
-def bootstrap_snapshot(voters: VoterSet) -> bytes:
-    """`00000000000000000000-0000000000.checkpoint`: the first voters and nothing else (KIP-853)."""
-    return b"".join(snapshot_batches((), epoch=Epoch(0), timestamp_ms=0, voters=voters))
+def bootstrap_snapshot(voters: VoterSet, records: Sequence[bytes] = ()) -> bytes:
+    """`00000000000000000000-0000000000.checkpoint`: the first voters (KIP-853), and encoded records that a new cluster begins with
+    (KIP-900)."""
+    groups = (records,) if records else ()
+    return b"".join(snapshot_batches(groups, epoch=Epoch(0), timestamp_ms=0, voters=voters))
+
+
+def bootstrap_records(data: bytes) -> list[bytes]:
+    """The encoded records in a bootstrap checkpoint. Raises DamagedSnapshot."""
+    found = SnapshotRecords(lambda position, size: data[position : position + size], name="the bootstrap checkpoint")
+    return [record for group in found.groups() for record in group]
 
 
 def bootstrap_voters(data: bytes) -> VoterSet:

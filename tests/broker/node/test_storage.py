@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from barnabas_broker.node.storage import (
 from barnabas_log.disk import RealDisk
 from barnabas_quorum.driver.snapshot_content import DamagedSnapshot, bootstrap_snapshot, bootstrap_voters
 from barnabas_quorum.raft.voters import VoterSet
+from barnabas_quorum.records_security import UserScramCredentialRecord
 from barnabas_wire.kafka.ids import Uuid
 
 CLUSTER = str(Uuid(bytes(range(16))))
@@ -50,7 +51,12 @@ def voters(*, port: int = 1) -> VoterSet:
 
 
 def format_node(
-    disk: RealDisk, config: ServerConfig, *, given: VoterSet | None = None, again: bool = False
+    disk: RealDisk,
+    config: ServerConfig,
+    *,
+    given: VoterSet | None = None,
+    again: bool = False,
+    first_records: Sequence[UserScramCredentialRecord] = (),
 ) -> NodeStorage:
     """Format with ids drawn from a counter."""
     ids = iter(Uuid(bytes([number]) * 16) for number in range(1, 200))
@@ -61,6 +67,7 @@ def format_node(
         make_voters=lambda directory_id: given,
         new_uuid=lambda: next(ids),
         is_formatted_ignored=again,
+        first_records=first_records,
     )
 
 
