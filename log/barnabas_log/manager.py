@@ -325,7 +325,7 @@ class LogManager:
         return log
 
     def _refuse(self, directory: LogDirectory, error: OSError) -> KafkaError:
-        """What to raise when a log cannot be made; the directory fails unless it is not to blame."""
+        """What to raise when a log cannot be made or checked; the directory fails unless it is not to blame."""
         if is_out_of_descriptors(error):
             return OutOfDescriptors(f"{directory.path}: {error}")
         if is_no_room(error) and self._listener.stays_when_full():
@@ -605,15 +605,15 @@ class LogManager:
         return directory is not None and directory.error is None and directory.scrub.is_requested(log)
 
     async def check(self, log: UnifiedLog, base_offset: int) -> bool:
-        """Check a segment now; False when nothing can be said of it, for it has gone or was cut meanwhile."""
+        """Check a segment now; False when nothing can be said of it, for it has gone or was cut meanwhile. Raises StorageFailed,
+        OutOfDescriptors, and NoRoom where an index is to be made again."""
         directory = self._homes.get(log)
         if directory is None or directory.error is not None:
             return False
         try:
             return await directory.scrub.check(log, base_offset)
         except OSError as error:
-            self._fail_directory(directory, error)
-            return False
+            raise self._refuse(directory, error) from error
 
     async def replace_damaged(self, log: UnifiedLog, damage: DamagedRange, batches: bytes) -> bool:
         """Put proved batches in the place of a damaged range, make them durable and check the segment anew; whether that range is

@@ -181,8 +181,8 @@ class Scrubber:
                 is_passing = True
             if self._requested:
                 name = next(iter(self._requested))
-                await self._check_named(name, is_throttled=False)
-                self._requested.pop(name, None)
+                if await self._check_named(name, is_throttled=False):
+                    self._requested.pop(name, None)
             elif left:
                 name = left.pop()
                 await self._check_named(name, is_throttled=True)
@@ -208,19 +208,22 @@ class Scrubber:
         self.stats.pass_bytes_checked = self.stats.pass_bytes * done // max(1, len(names))
         return left
 
-    async def _check_named(self, name: SegmentName, *, is_throttled: bool) -> None:
+    async def _check_named(self, name: SegmentName, *, is_throttled: bool) -> bool:
+        """False where it could not be read for want of descriptors, after a pause: what was asked for counts as read when it was."""
         log = self._logs.get(TopicPartition(name[0], name[1]))
         if log is None:
-            return
+            return True
         try:
             await self.check(log, name[2], is_throttled=is_throttled)
         except StorageFailed:
-            return  # the log has informed its listener
+            return True  # the log has informed its listener
         except OSError as error:
             if is_out_of_descriptors(error):
                 await asyncio.sleep(RETRY_S)
-            elif not log.is_failed:
+                return False
+            if not log.is_failed:
                 self._on_failed(error)
+        return True
 
     async def _wait(self, seconds: float | None) -> None:
         self._is_asked.clear()

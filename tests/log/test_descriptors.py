@@ -285,3 +285,19 @@ async def test_a_start_without_descriptors_fails_no_directory() -> None:
     disk.is_short_of_descriptors = True
     with pytest.raises(OutOfDescriptors):
         await logs.load()
+
+
+async def test_a_check_without_descriptors_fails_no_directory() -> None:
+    disk = MemoryDisk()
+    logs = LogManager(disk=disk, directories=["data"], default_config=make_config(), clock_ms=lambda: NOW_MS)
+    await logs.load()
+    logs.serve(LogManagerListener())
+    log = logs.get_or_create(TopicPartition("t", 0), TOPIC_ID, make_config())
+    append(log)
+    flush(log)
+    disk.is_short_of_descriptors = True
+    with pytest.raises(OutOfDescriptors):
+        await logs.check(log, 0)
+    assert logs.online_directories == ["data"] and not log.is_failed
+    disk.is_short_of_descriptors = False
+    assert await logs.check(log, 0) and not log.damage

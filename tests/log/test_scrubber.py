@@ -9,7 +9,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from barnabas_log import repair
+import pytest
+
+from barnabas_log import repair, scrubber
 from barnabas_log.scrubber import SCRUB_FILE, Scrubber
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.records.batch import iterate_batches
@@ -87,6 +89,20 @@ async def test_at_rate_zero_only_what_is_asked_for_is_read() -> None:
     assert not bench.log.damage and bench.scrubber.stats.passes == 0
     bench.scrubber.request(bench.log)
     await bench.run_until(lambda: bool(bench.log.damage))
+
+
+async def test_what_is_asked_for_is_checked_once_there_are_descriptors_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrubber, "RETRY_S", 0.0)
+    bench = Bench(rate=0)
+    bench.flip(bench.log.base_offsets[1], 90)
+    bench.scrubber.request(bench.log)
+    bench.disk.is_short_of_descriptors = True
+    with pytest.raises(AssertionError):
+        await bench.run_until(lambda: not bench.scrubber.is_requested(bench.log))
+    assert not bench.failed, "a replica would count as read, and nobody had read it"
+    bench.disk.is_short_of_descriptors = False
+    await bench.run_until(lambda: not bench.scrubber.is_requested(bench.log))
+    assert bench.log.damage
 
 
 async def test_place_and_damage_outlive_a_restart() -> None:
