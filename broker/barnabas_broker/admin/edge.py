@@ -16,11 +16,10 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import unquote
 
 from barnabas_broker.admin.errors import abort
 from barnabas_broker.security.access import AccessControl
-from barnabas_broker.security.callers import caller
+from barnabas_broker.security.callers import caller, host_of
 from barnabas_quorum.controller.request import ActiveController, Request
 from barnabas_quorum.image.rights import RPC_RIGHTS
 from barnabas_wire.histogram import Histogram
@@ -61,14 +60,6 @@ _GATES = {
     if service in SERVICES
 }
 """By the method's name."""
-
-
-def host_of(context: Any) -> str:
-    """The address that a call came from, without its port."""
-    kind, _, address = context.peer().partition(":")
-    if kind not in ("ipv4", "ipv6"):
-        return ""
-    return str(unquote(address).rpartition(":")[0]).strip("[]")
 
 
 class CallersController:

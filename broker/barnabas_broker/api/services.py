@@ -15,6 +15,7 @@ from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.metadata_bodies import MetadataBodies
 from barnabas_broker.api.unserved import UnservedNotices
 from barnabas_broker.security.access import AccessControl
+from barnabas_broker.security.audit import AuditConfig, AuditLog
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter
@@ -98,6 +99,8 @@ class BrokerServices:
     """Has the quorum's leader change who votes; ends when that is committed. Raises the KafkaError that refuses it."""
     access: AccessControl = field(default_factory=AccessControl)
     """Gives each connection its access; by default, everything."""
+    audit: AuditLog = field(default_factory=lambda: AuditLog(AuditConfig(), node_id=-1, clock_ms=lambda: 0))
+    """Of this node; by default it writes nothing."""
     metadata_bodies: MetadataBodies = field(default_factory=MetadataBodies)
     """Encoded Metadata answers of the current image."""
     unserved: UnservedNotices = field(default_factory=UnservedNotices)

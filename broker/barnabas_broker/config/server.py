@@ -24,6 +24,7 @@ from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.security.audit import AuditConfig
 from barnabas_broker.security.authorization import AuthorizationConfig
 from barnabas_broker.security.config import SecurityConfig
 from barnabas_broker.security.doors import ADMIN, Doors, load_doors
@@ -253,6 +254,7 @@ class NodeConfig:
     transactions: TransactionCoordinatorConfig
     lifecycle: LifecycleConfig
     authorization: AuthorizationConfig
+    audit: AuditConfig
     security: SecurityConfig
     """What listeners have that say nothing else."""
     listener_security: Mapping[str, ListenerSecurity]
@@ -285,6 +287,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     TransactionCoordinatorConfig,
     LifecycleConfig,
     AuthorizationConfig,
+    AuditConfig,
     SecurityConfig,
 )
 
@@ -355,6 +358,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         transactions=load(TransactionCoordinatorConfig, properties),
         lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
         authorization=load(AuthorizationConfig, properties),
+        audit=load(AuditConfig, properties),
         security=load(SecurityConfig, properties),
         listener_security=load_listeners(names, properties),
         client_security=client_security(listener, properties) if server.is_broker else ClientSecurity(),

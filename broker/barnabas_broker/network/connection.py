@@ -187,6 +187,10 @@ class Connection(asyncio.BufferedProtocol):
             self.close(UNAUTHENTICATED)
             return
         self._become(principal)
+        if principal != ANONYMOUS:
+            self._listener.services.audit.logged_in(
+                principal, self.client_host, listener=self._listener.name, how="certificate"
+            )
         if self._is_guarded:
             self._listener.loop.call_later(LOGIN_TIMEOUT_S, self._end_login)
         if transport.get_extra_info("sslcontext") is not None:
@@ -448,7 +452,7 @@ class Connection(asyncio.BufferedProtocol):
         frame = registry.encode_answer(slot.api_key, slot.version, slot.correlation_id, response)
         slot.fill((frame,), len(frame))
         if self._is_guarded:
-            self._take_login()
+            self._take_login(slot.api_key)
 
     def _answer_error(self, slot: ResponseSlot, api: registry.Api, request: Any, error: KafkaError) -> None:
         self._listener.stats.errors[(slot.api_key, error.code)] += 1
@@ -483,14 +487,25 @@ class Connection(asyncio.BufferedProtocol):
         is_small = session.principal is not None or frame_bytes <= LOGIN_BYTES_MAX
         return is_small and session.admits(api.key, self._listener.services.clock_ms())
 
-    def _take_login(self) -> None:
+    def _take_login(self, api_key: int) -> None:
         """A request was answered that may have ended the login, the one way or the other."""
         session = self._session
         assert session is not None, "only a listener with SASL guards its connections"
         if session.state is LoginState.REFUSED:
+            self._listener.services.audit.login_refused(
+                self.client_host,
+                listener=self._listener.name,
+                how=session.mechanism if session.mechanism in session.mechanisms else "",
+                reason=session.reason,
+            )
             self._listener.loop.call_later(REFUSED_CLOSE_S, self.close, UNAUTHENTICATED)
         elif session.state is LoginState.COMPLETE and session.principal is not None:
-            self._become(session.principal)
+            if session.principal != self.principal:
+                self._become(session.principal)
+            if api_key == ApiKey.SASL_AUTHENTICATE:
+                self._listener.services.audit.logged_in(
+                    session.principal, self.client_host, listener=self._listener.name, how=session.mechanism
+                )
             self._is_guarded = session.is_limited
 
     def _become(self, principal: str) -> None:

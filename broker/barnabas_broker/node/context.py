@@ -18,6 +18,7 @@ from barnabas_broker.config.server import NodeConfig
 from barnabas_broker.metrics.lane_probe import LaneProbe
 from barnabas_broker.node.control_lane import ControlLane
 from barnabas_broker.node.descriptor_budget import DescriptorBudget
+from barnabas_broker.security.audit import AuditLog
 from barnabas_log.disk import RealDisk
 from barnabas_wire.kafka.ids import Uuid
 
@@ -49,6 +50,7 @@ class NodeContext:
     data_probe: LaneProbe
     """How late the data lane is."""
     random: Random
+    audit: AuditLog
 
     @classmethod
     def make(
@@ -61,6 +63,7 @@ class NodeContext:
     ) -> NodeContext:
         """A new start, on the loop that runs: the data lane."""
         return cls(
+            audit=AuditLog(config.audit, node_id=config.server.node_id, clock_ms=wall_ms),
             config=config,
             control=control,
             data_loop=asyncio.get_running_loop(),

@@ -155,7 +155,8 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             node_id=server.id,
             clock_ms=wall_ms,
             probe=TcpProbe(),
-            guard=None if authorizer is None else RequestGuard(authorizer),
+            guard=None if authorizer is None else RequestGuard(authorizer, on_verdict=context.audit.denied),
+            on_change=context.audit.changed if context.audit.is_on else None,
         )
     bootstrap_servers = [
         split_address(address, "controller.quorum.bootstrap.servers") for address in server.quorum_bootstrap_servers
@@ -239,7 +240,12 @@ async def build(context: NodeContext, storage: NodeStorage, voters: VoterSet, in
             client=client,
             image=lambda: loader.image,
         )
-    edge = AdminEdge(server.id, AccessControl(config.authorization.new_authorizer(), acls=lambda: loader.image.acls))
+    edge = AdminEdge(
+        server.id,
+        AccessControl(
+            config.authorization.new_authorizer(), acls=lambda: loader.image.acls, on_denied=context.audit.denied
+        ),
+    )
     asking = CallersController(client)
     admin = AdminService(facts, asking, leader_view, edge=edge, clock_ms=wall_ms)
     explain = ExplainService(

@@ -162,7 +162,12 @@ class ControlService:
         door = config_of_node.doors.admin
         callers = None
         if door.credentials is not None:
-            callers = AdminCallers(door, credentials=lambda: self._parts.loader.image.scram, clock_ms=monotonic_ms)
+            callers = AdminCallers(
+                door,
+                credentials=lambda: self._parts.loader.image.scram,
+                clock_ms=monotonic_ms,
+                audit=self._context.audit,
+            )
         for address in config.admin_listeners:
             server = new_server([] if callers is None else [callers])
             if callers is not None:

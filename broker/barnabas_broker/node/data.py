@@ -178,7 +178,10 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         quorum_description=lambda: context.control.call(control.leader_view.describe()),
         broker_keys=control.facts.described_keys,
         voters=lambda: control.quorum.voters.voters,
-        access=AccessControl(config.authorization.new_authorizer(), acls=lambda: cache.image.acls),
+        access=AccessControl(
+            config.authorization.new_authorizer(), acls=lambda: cache.image.acls, on_denied=context.audit.denied
+        ),
+        audit=context.audit,
         change_voters=lambda change: context.control.call(make_change(control.leader_view, change)),
     )
     brokers.serve = serve_own_calls(services)

@@ -64,6 +64,8 @@ class Node:
         context = self._context
         logger.info("%s", describe_node(context.config.server))
         async with AsyncExitStack() as opened:
+            context.audit.start()
+            opened.callback(context.audit.close)
             disk = context.open_disk()
             opened.callback(disk.close)
             disk.descriptors.files_max = context.descriptors.files_max

@@ -15,10 +15,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import grpc
 import grpc.aio
 
+from barnabas_broker.security.audit import AuditLog
 from barnabas_broker.security.doors import DoorSecurity
 from barnabas_broker.security.logins import SCRAM_MECHANISMS, Logins
 from barnabas_broker.security.principal_mapping import map_subject
@@ -37,9 +39,19 @@ EXCHANGES_MAX = 1_000
 EXCHANGE_MS_MAX = 10_000
 LOGIN_PREFIX = "/barnabas.admin.v1.Login/"
 _SCHEME = "Bearer "
+ADMIN = "admin"
+"""What the audit log calls the admin listeners."""
 
 caller: ContextVar[str] = ContextVar("caller", default=ANONYMOUS)
 """The principal, "User:NAME", of the admin call that runs in this task."""
+
+
+def host_of(context: Any) -> str:
+    """The address that a call came from, without its port."""
+    kind, _, address = context.peer().partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return ""
+    return str(unquote(address).rpartition(":")[0]).strip("[]")
 
 
 class _Token(NamedTuple):
@@ -53,7 +65,12 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
     """Stands before every call of the admin listeners, and serves their logins. Belongs to the control lane."""
 
     def __init__(
-        self, security: DoorSecurity, *, credentials: Callable[[], ScramImage], clock_ms: Callable[[], int]
+        self,
+        security: DoorSecurity,
+        *,
+        credentials: Callable[[], ScramImage],
+        clock_ms: Callable[[], int],
+        audit: AuditLog,
     ) -> None:
         """
         Args:
@@ -63,6 +80,7 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
         self._security = security
         self._credentials = credentials
         self._clock_ms = clock_ms
+        self._audit = audit
         self._logins = Logins(security.config, {}, credentials) if security.protocol.has_sasl else None
         self._exchanges: OrderedDict[bytes, tuple[Mechanism, str, int]] = OrderedDict()
         self._tokens: OrderedDict[bytes, _Token] = OrderedDict()
@@ -164,6 +182,7 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
             self._tokens.popitem(last=False)
         self._tokens[_digest(token)] = _Token(user, credential, self._clock_ms() + TOKEN_LIFETIME_MS)
         logger.info("%s%s logged in at the admin listener from %s", USER, user.name, context.peer())
+        self._audit.logged_in(USER + user.name, host_of(context), listener=ADMIN, how=name)
         return login_pb2.FinishLoginResponse(server_final=answer, token=token, lifetime_ms=TOKEN_LIFETIME_MS)
 
     async def _step(self, mechanism: Mechanism, token: bytes, context: Any) -> bytes:
@@ -171,6 +190,7 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
             return mechanism.step(token)
         except LoginRefused as error:
             logger.info("a login at the admin listener from %s was refused: %s", context.peer(), error.message)
+            self._audit.login_refused(host_of(context), listener=ADMIN, how="SCRAM", reason=error.message)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
             raise  # abort has raised
 

@@ -49,7 +49,7 @@ from barnabas_quorum.image.loader import MetadataLoader
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
 from barnabas_quorum.image.topics import TopicImage
 from barnabas_quorum.raft.messages import LeaderAndEpoch
-from barnabas_quorum.records import NoOpRecord, PartitionChangeRecord
+from barnabas_quorum.records import NoOpRecord, PartitionChangeRecord, Record
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset
 
@@ -60,6 +60,10 @@ R = TypeVar("R")
 NO_OP: ControllerResult[None] = ControllerResult(records=[NoOpRecord()], response=None)
 WAITERS_MAX = 10_000
 """Answers that may wait for their commit; more are refused, so that a stalled quorum does not fill the memory."""
+
+
+OnChange = Callable[[str, str, str, MetadataImage, Sequence[Record], KafkaError | None], None]
+"""(principal, its address, name of the request, image before, records, what was told instead of an answer: then nobody knows)."""
 
 
 class MetadataWriter(Protocol):
@@ -124,11 +128,13 @@ class ControllerDriver:
         clock_ms: Callable[[], int],
         probe: BrokerProbe,
         guard: RequestGuard | None = None,
+        on_change: OnChange | None = None,
     ) -> None:
         """`clock_ms` is wall time, for the time stamps of images; sessions use the loop's own clock. `guard`: None where there is no
-        authorizer."""
+        authorizer. `on_change`: hears of every change that somebody asked for, once it is committed or nobody knows."""
         self.controller = controller
         self._guard = guard
+        self._on_change = on_change
         self.stats = ControllerDriverStats()
         self.leader_id: BrokerId | None = None
         """The active controller, as far as this node knows."""
@@ -205,11 +211,34 @@ class ControllerDriver:
             if self._guard is not None:
                 self._guard.check(self.controller.pending, request, principal=principal, host=client_host)
             return cast(R, await self._sign_off(request, principal))
-        reply: R = await self._submit(
-            lambda: self._decide_guarded(request, principal, client_host),
-            is_confirmed=not request.is_nodes_own,
-        )
-        return reply
+        if self._on_change is None or request.is_nodes_own or request.is_read:
+            reply: R = await self._submit(
+                lambda: self._decide_guarded(request, principal, client_host),
+                is_confirmed=not request.is_nodes_own,
+            )
+            return reply
+        return await self._handle_noted(request, principal, client_host, self._on_change)
+
+    async def _handle_noted(self, request: Request[R], principal: str, client_host: str, on_change: OnChange) -> R:
+        decided: list[tuple[MetadataImage, Sequence[Record]]] = []
+
+        def decide() -> ControllerResult[R]:
+            before = self.controller.pending
+            result = self._decide_guarded(request, principal, client_host)
+            decided.append((before, result.records))
+            return result
+
+        error: KafkaError | None = None
+        try:
+            reply: R = await self._submit(decide, is_confirmed=True)
+            return reply
+        except KafkaError as refusal:
+            error = refusal
+            raise
+        finally:
+            for before, records in decided:
+                if records:
+                    on_change(principal, client_host, type(request).__name__, before, records, error)
 
     def _decide_guarded(self, request: Request[R], principal: str, client_host: str) -> ControllerResult[R]:
         if self._guard is not None:

@@ -8,9 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
-from barnabas_broker.admin.edge import CANCELLED, AdminEdge, CallersController, host_of
+from barnabas_broker.admin.edge import CANCELLED, AdminEdge, CallersController
 from barnabas_broker.admin.errors import ERROR_METADATA_KEY
 from barnabas_broker.security.access import AccessControl
+from barnabas_broker.security.callers import host_of
 from barnabas_quorum.controller.requests import CreateTopics
 from barnabas_quorum.image.acls import EMPTY_ACLS
 from barnabas_quorum.image.authorizer import Authorizer

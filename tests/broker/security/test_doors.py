@@ -19,6 +19,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.config.server import node_config
+from barnabas_broker.security.audit import AuditConfig, AuditLog
 from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
 from barnabas_broker.security.doors import ADMIN, DoorSecurity, load_doors
 from barnabas_quorum.driver.claims import claimed_id
@@ -294,7 +295,10 @@ class Desk:
         self.users = {ScramUser("alice", ScramMechanism.SCRAM_SHA_256): credential("hers")}
         self.now_ms = 0
         callers = AdminCallers(
-            door, credentials=lambda: ScramImage(credentials=self.users), clock_ms=lambda: self.now_ms
+            door,
+            credentials=lambda: ScramImage(credentials=self.users),
+            clock_ms=lambda: self.now_ms,
+            audit=AuditLog(AuditConfig(), node_id=1, clock_ms=lambda: 0),
         )
         self.server = new_server([callers])
         callers.add_to(self.server)

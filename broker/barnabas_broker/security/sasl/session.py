@@ -51,6 +51,10 @@ class SaslSession:
         """Who logged in, "User:NAME"; None before the first login."""
         self._mechanisms = mechanisms
         self._lifetime_ms = lifetime_ms
+        self.mechanism = ""
+        """That the client chose last."""
+        self.reason = ""
+        """Why it was refused, in words."""
         self._exchange: Mechanism | None = None
         self._expires_ms: int | None = None
 
@@ -81,6 +85,7 @@ class SaslSession:
             )
         if self.state is LoginState.COMPLETE and not self._lifetime_ms:
             self._refuse(ErrorCode.ILLEGAL_SASL_STATE, "this connection is logged in already")
+        self.mechanism = mechanism
         factory = self._mechanisms.get(mechanism)
         if factory is None:
             self._refuse(
@@ -100,8 +105,9 @@ class SaslSession:
             self._refuse(ErrorCode.ILLEGAL_SASL_STATE, "send SaslHandshake first")
         try:
             answer = exchange.step(token)
-        except LoginRefused:
+        except LoginRefused as refusal:
             self.state = LoginState.REFUSED
+            self.reason = refusal.message
             raise
         if exchange.user is None:
             return answer, 0
@@ -118,4 +124,5 @@ class SaslSession:
 
     def _refuse(self, code: ErrorCode, message: str) -> NoReturn:
         self.state = LoginState.REFUSED
+        self.reason = message
         raise KafkaError.of(code, message)
