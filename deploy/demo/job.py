@@ -3,7 +3,8 @@
 Usage: python job.py BOOTSTRAP OUTPUT_DIRECTORY. Opens no gRPC channel; knows nothing but Kafka addresses. Says on standard
 output how far it is, one line at a time, and when it fails why (`failed: …`); results are in OUTPUT_DIRECTORY/results.json.
 
-Query 1 (stream, complete mode): departures and mean departure delay per origin and day.
+Query 1 (stream, complete mode): departures and mean departure delay per origin and day, written back into the topic `departures` exactly
+once: each micro-batch writes all that is known by then, with its own time.
 Query 2 (stream, append mode): every flight joined to the weather of its origin and hour.
 Then in batch: delays by rain and visibility, from what query 2 wrote; flights whose hour has no weather.
 """
@@ -27,6 +28,8 @@ WEATHER = "origin string, temp double, wind_speed double, precip double, visib d
 FLIGHTS_PER_TRIGGER = 120_000
 WEATHER_PER_TRIGGER = 9_400
 """The same share of each topic, so that both streams walk through the year together."""
+DEPARTURES = "departures"
+"""Topic that query 1 writes to."""
 WATERMARK = "30 days"
 QUERY_TIMEOUT_S = 300
 RAIN = "CASE WHEN precip >= 0.3 THEN 'heavy' WHEN precip >= 0.1 THEN 'moderate' WHEN precip > 0 THEN 'light' ELSE 'none' END"
@@ -59,12 +62,13 @@ def main() -> int:
     session_s = time.monotonic() - started
     say(f"Spark {spark.version} is up after {session_s:.0f} s")
 
-    by_day, first_s = departures(spark, bootstrap, output)
+    by_day, behind, first_s = departures(spark, bootstrap, output)
     join = flights_with_weather(spark, bootstrap, output)
     batch_started = time.monotonic()
     missing = flights_without_weather(spark, bootstrap)
     result = {
         "departures": by_day,
+        "records_behind": behind,
         **join,
         "without_weather": missing,
         "seconds": {
@@ -104,24 +108,35 @@ def parsed(rows: DataFrame, schema: str) -> DataFrame:
     return rows.select(value).select("row.*").withColumn("hour", F.to_timestamp("time_hour"))
 
 
-def departures(spark: SparkSession, bootstrap: str, output: Path) -> tuple[list[dict[str, Any]], float]:
-    """Query 1: rows of (origin, day, departures, mean_delay) after the last micro-batch, and seconds."""
+def departures(spark: SparkSession, bootstrap: str, output: Path) -> tuple[list[dict[str, Any]], int, float]:
+    """Query 1: rows of (origin, day, departures, mean_delay) as the topic has them last, records it is behind, and seconds."""
     started = time.monotonic()
     flown = parsed(stream(spark, bootstrap, "flights", FLIGHTS_PER_TRIGGER), FLIGHT).where("dep_time is not null")
     per_day = flown.groupBy("origin", F.to_date("hour").alias("day")).agg(
         F.count("*").alias("departures"), F.avg("dep_delay").alias("mean_delay")
     )
+    columns = ("origin", "day", "departures", "mean_delay")
     query = (
-        per_day.writeStream.outputMode("complete")
-        .format("memory")
-        .queryName("departures")
+        per_day.select(
+            F.concat_ws(" ", "origin", "day").alias("key"),
+            F.to_json(F.struct(*columns, F.current_timestamp().alias("batch"))).alias("value"),
+        )
+        .writeStream.outputMode("complete")
+        .format("barnabas")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .option("topic", DEPARTURES)
+        .option("mode", "exactly_once")
+        .option("transactionalIdPrefix", "demo-departures")
         .option("checkpointLocation", str(output / "checkpoint-departures"))
         .trigger(availableNow=True)
         .start()
     )
-    finish(query, "query 1 (departures per origin and day)")
-    rows = [row.asDict() for row in spark.table("departures").orderBy("origin", "day").collect()]
-    return rows, time.monotonic() - started
+    behind = finish(query, "query 1 (departures per origin and day)")
+    written = spark.read.format("barnabas").option("kafka.bootstrap.servers", bootstrap).option("subscribe", DEPARTURES)
+    last = written.load().groupBy("key").agg(F.max_by(F.col("value").cast("string"), "offset").alias("value"))
+    row = F.from_json("value", "origin string, day date, departures long, mean_delay double").alias("row")
+    rows = [found.asDict() for found in last.select(row).select("row.*").orderBy("origin", "day").collect()]
+    return rows, behind, time.monotonic() - started
 
 
 def flights_with_weather(spark: SparkSession, bootstrap: str, output: Path) -> dict[str, Any]:
@@ -180,11 +195,23 @@ def flights_without_weather(spark: SparkSession, bootstrap: str) -> list[dict[st
     return rows
 
 
-def finish(query: StreamingQuery, name: str) -> None:
-    """Wait for an availableNow query and print its micro-batches; raises its failure, or TimeoutError."""
+def records_behind(progress: Any) -> int:
+    """How many records the sources have beyond what the micro-batch read."""
+
+    def total(offsets: str) -> int:
+        return sum(at for parts in json.loads(offsets).values() for index, at in parts.items() if index.isdecimal())
+
+    return sum(total(source["latestOffset"]) - total(source["endOffset"]) for source in progress["sources"])
+
+
+def finish(query: StreamingQuery, name: str) -> int:
+    """Wait for an availableNow query and print its micro-batches; returns how many records it is behind in the end.
+
+    Raises its failure, or TimeoutError.
+    """
     deadline = time.monotonic() + QUERY_TIMEOUT_S
     reported: set[int] = set()
-    rows = 0
+    rows = behind = 0
     is_over = False
     while not is_over:
         is_over = bool(query.awaitTermination(0.2))  # type: ignore[arg-type]  # it takes fractions of a second
@@ -193,10 +220,14 @@ def finish(query: StreamingQuery, name: str) -> None:
                 reported.add(progress["batchId"])
                 rows += progress["numInputRows"]
                 seconds = progress["durationMs"]["triggerExecution"] / 1000
-                say(f"{name}: micro-batch {len(reported)}, {rows:,} rows so far, {seconds:.1f} s")
+                behind = records_behind(progress)
+                say(
+                    f"{name}: micro-batch {len(reported)}, {rows:,} rows so far, {behind:,} records behind, {seconds:.1f} s"
+                )
         if not is_over and time.monotonic() > deadline:
             query.stop()
             raise TimeoutError(f"{name} did not end within {QUERY_TIMEOUT_S} s")
+    return behind
 
 
 def reason(error: Exception) -> str:

@@ -38,6 +38,8 @@ from rich.table import Table
 
 CLI = [sys.executable, "-m", "barnabas_admin.main"]
 TOPICS = (("flights", 6), ("weather", 3))
+RESULT = ("departures", 3)
+"""What Spark writes back, exactly once."""
 CONFIGS = ("min.insync.replicas=2", "retention.ms=-1")
 """Never shortened by time: the events are from 2013."""
 JOINED_ROWS = 335_220
@@ -154,8 +156,8 @@ def barnabas(nodes: Nodes, *arguments: str) -> str:
 
 
 def create_topics(nodes: Nodes) -> None:
-    """flights and weather, through the gRPC admin service."""
-    for topic, partitions in TOPICS:
+    """flights and weather, and where Spark writes to, through the gRPC admin service."""
+    for topic, partitions in (*TOPICS, RESULT):
         command = ["topic", "create", topic, "-p", str(partitions), "-r", "3"]
         for config in CONFIGS:
             command += ["--config", config]
@@ -282,6 +284,8 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
     with console.status("reading the whole log back"):
         found = verify.read_everything(nodes.bootstrap, [topic for topic, _ in TOPICS])
         log = verify.judge_log(delivery.acknowledged, found)
+        written = verify.read_everything(nodes.bootstrap, [RESULT[0]])
+        wrong_written, written_count = verify.wrong_topic(written, results["departures"])
         wrong = verify.wrong_departures(results["departures"]) + verify.wrong_weather(results)
     missing = sum(row["count"] for row in results["without_weather"])
     per_origin = ", ".join(f"{row['origin']} {row['count']}" for row in results["without_weather"])
@@ -292,6 +296,8 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
         ),
         f"query 1 agrees with the files on {len(results['departures']):,} origins and days; "
         "so do the delays by rain and visibility": not wrong,
+        f"query 1 wrote {written_count:,} records into the topic {RESULT[0]} in transactions, each exactly once": not wrong_written,
+        f"query 1 ended {results['records_behind']} records behind its topic": results["records_behind"] == 0,
         f"query 2 joined {results['joined_rows']:,} flights to their weather": results["joined_rows"] == JOINED_ROWS,
         f"the other {missing:,} flights have no weather in their hour ({per_origin})": missing == WITHOUT_WEATHER,
         f"{results['rows_dropped_as_late']} rows were dropped as late": results["rows_dropped_as_late"] == 0,
@@ -299,7 +305,7 @@ def report(nodes: Nodes, delivery: Delivery, results: dict[str, Any]) -> bool:
     }
     for text, is_true in checks.items():
         say("[green]verified[/]  " if is_true else "[red]WRONG[/]     ", text)
-    for line in wrong[:5]:
+    for line in [*wrong, *wrong_written][:5]:
         say("", line)
     picture = Path.cwd() / "barnabas-demo.png"
     draw(results, picture)

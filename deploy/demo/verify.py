@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 import rows as source
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 REQUEST_TIMEOUT_S = 10.0
 POLL_S = 0.2
@@ -33,7 +34,9 @@ class LogVerdict(NamedTuple):
 
 def read_everything(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int, bytes, bytes]]:
     """(topic, partition, offset, key, value) of every record, from the first offset to the last."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "demo-verify", "enable.auto.commit": False})
+    settings = {"bootstrap.servers": bootstrap, "group.id": "demo-verify", "enable.auto.commit": False}
+    # The last offset of a partition may be a transaction's marker, which no consumer is given: the end is told as an event.
+    consumer = Consumer(settings | {"isolation.level": "read_committed", "enable.partition.eof": True})
     try:
         found = []
         ends = {}
@@ -51,6 +54,9 @@ def read_everything(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, in
             elif time.monotonic() - silent_since > SILENCE_S:
                 raise SystemExit(f"the log gave nothing for {SILENCE_S:.0f} s although {ends} are not reached")
             for message in batch:
+                if message.error() and message.error().code() == KafkaError._PARTITION_EOF:
+                    ends.pop((message.topic(), message.partition()), None)
+                    continue
                 if message.error():
                     raise SystemExit(f"cannot read the log: {message.error()}")
                 place = (message.topic(), message.partition())
@@ -78,6 +84,39 @@ def judge_log(
         misplaced=sum(1 for place, record in acknowledged.items() if at.get(place) != record),
         unknown=sum(count for record, count in copies.items() if record not in wanted),
     )
+
+
+def wrong_topic(
+    found: list[tuple[str, int, int, bytes, bytes]], computed: list[dict[str, Any]]
+) -> tuple[list[str], int]:
+    """(what is wrong, records) of the topic that query 1 wrote to exactly once.
+
+    Each micro-batch writes every key once, with its own time, and no key goes away: no two records have the same key and time, a
+    micro-batch has no fewer keys than the one before, and the last one of each key is what the query found.
+    """
+    last: dict[str, dict[str, Any]] = {}
+    seen: set[tuple[str, str]] = set()
+    keys: Counter[str] = Counter()
+    wrong = []
+    for _, _, _, key, value in sorted(found):
+        row = json.loads(value)
+        place = (key.decode(), row["batch"])
+        if place in seen:
+            wrong.append(f"{place[0]} of the micro-batch of {place[1]} is there twice")
+        seen.add(place)
+        keys[row["batch"]] += 1
+        last[key.decode()] = row
+    sizes = [keys[batch] for batch in sorted(keys)]
+    if sizes != sorted(sizes):
+        wrong.append(f"the micro-batches wrote {sizes} keys")
+    expected = {f"{row['origin']} {row['day']}": row for row in computed}
+    wrong += [f"{key} is missing or not wanted" for key in expected.keys() ^ last.keys()]
+    wrong += [
+        f"{key}: {last[key]} is not {row}"
+        for key, row in expected.items()
+        if key in last and last[key]["departures"] != row["departures"]
+    ]
+    return wrong, len(found)
 
 
 def wrong_departures(computed: list[dict[str, Any]]) -> list[str]:

@@ -79,3 +79,25 @@ def test_right_figures_pass_and_wrong_ones_are_named() -> None:
     assert len(wrong) == 3
     assert any(line.startswith(f"{place}: ") for line in wrong)
     assert any(line.endswith("is missing") for line in wrong)
+
+
+def written(*rows: tuple[str, int, str]) -> list[tuple[str, int, int, bytes, bytes]]:
+    """Records of the topic that query 1 writes: day, departures, micro-batch."""
+    return [
+        ("departures", 0, at, b"EWR %s" % day.encode(), b'{"departures": %d, "batch": "%s"}' % (count, batch.encode()))
+        for at, (day, count, batch) in enumerate(rows)
+    ]
+
+
+def test_the_topic_of_query_1_has_each_key_of_a_micro_batch_once_and_ends_as_the_query_did() -> None:
+    computed = [{"origin": "EWR", "day": day, "departures": count} for day, count in (("1", 5), ("2", 3))]
+    clean = [("1", 4, "a"), ("1", 5, "b"), ("2", 3, "b")]
+    assert verify.wrong_topic(written(*clean), computed) == ([], 3)
+    for broken, fault in (
+        ([*clean, clean[-1]], "is there twice"),
+        (clean[:-1], "missing"),
+        ([*clean, ("3", 1, "b")], "not wanted"),
+        ([clean[0], ("1", 6, "b"), clean[2]], "is not"),
+        ([*clean, ("1", 5, "c")], "the micro-batches wrote"),
+    ):
+        assert any(fault in line for line in verify.wrong_topic(written(*broken), computed)[0]), fault
