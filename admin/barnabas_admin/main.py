@@ -207,7 +207,7 @@ _NOUNS |= {
         },
     ),
     "quota": (
-        "Client quotas: kept in the metadata, not enforced yet.",
+        "Client quotas: bytes, request time, changes, connections of an address.",
         {
             "list": ("quota:list_quotas", "List the quotas of users, client ids and addresses."),
             "set": ("quota:set_quota", "Set quotas of one entity; KEY= without a value removes."),

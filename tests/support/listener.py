@@ -17,6 +17,7 @@ from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.listener import KafkaServer, ListenAddress
+from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.listener_security import ListenerSecurity
 from barnabas_log.disk import File, FileRange, RealDisk
 from barnabas_quorum.driver.quorum_description import QuorumDescription
@@ -212,12 +213,14 @@ async def running_server(
     config: NetworkConfig | None = None,
     listener: str = LISTENER,
     security: ListenerSecurity | None = None,
+    quota_config: QuotaConfig | None = None,
 ) -> AsyncIterator[KafkaServer]:
     """A server that accepts; it is stopped at the end, and an error it ended with is raised."""
     server = KafkaServer(
         addresses=[ListenAddress(listener, "127.0.0.1", 0, security)],
         config=config or NetworkConfig(),
         services=services,
+        quota_config=quota_config,
     )
     await server.start()
     task = asyncio.create_task(server.run())

@@ -1,7 +1,7 @@
 """`barnabas quota`: client quotas, by the Kafka protocol.
 
 May touch:  the brokers.              Must not touch: the admin service, but to find them.
-Invariants: every answer says that quotas are not enforced yet.
+Invariants: what is set is answered as it now is.
 Read next:  ../kafka.py.
 """
 
@@ -14,7 +14,6 @@ import click
 from barnabas_admin.invocation import Invocation, common_options
 from barnabas_admin.output import print_json, print_table, talk
 
-WARNING = "warning: quotas are kept and not enforced yet"
 DEFAULT = "<default>"
 
 
@@ -34,7 +33,6 @@ def list_quotas(invocation: Invocation) -> None:
         }
         for entry in answer.entries or ()
     ]
-    talk(WARNING)
     if invocation.is_json:
         print_json({"quotas": found})
         return
@@ -86,7 +84,6 @@ def set_quota(
     )
     for entry in answer.entries:
         check(entry)
-    talk(WARNING)
     fields = {op.key: None if op.remove else op.value for op in ops}
     if invocation.is_json:
         print_json({"entity": {part.entity_type: part.entity_name for part in entity}, "quotas": fields, "dry": dry})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from barnabas_broker.api.slot import QuotaCharge
 from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import SaslSession
 from barnabas_wire.kafka.ids import ANONYMOUS
@@ -33,5 +34,7 @@ class RequestContext:
     principal: str = ANONYMOUS
     access: Access = OPEN_ACCESS
     """What the principal may do."""
+    charge: QuotaCharge | None = None
+    """What the request is charged with; None where no quota means its client."""
     session: SaslSession | None = None
     """The login of the connection; None where its listener has no SASL."""

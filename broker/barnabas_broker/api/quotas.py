@@ -4,7 +4,7 @@ May touch:  the image's quotas, the controller client.    Must not touch: who is
 Invariants: every entity of a request is answered once; changes are decided by the controller.
 Read next:  metadata_quorum/image/quotas.py, which says what a filter means.
 
-Behaviour: reads are answered from this broker's image. Differences from Kafka: quotas are kept, and nobody is throttled yet.
+Behaviour: reads are answered from this broker's image. ../network/client_quotas.py enforces them.
 """
 
 from __future__ import annotations

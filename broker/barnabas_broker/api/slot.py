@@ -25,17 +25,35 @@ def release_parts(parts: Iterable[Part]) -> None:
             part.file.release()
 
 
+class QuotaCharge(Protocol):
+    """What one request is charged with (network/client_quotas.py)."""
+
+    def take_mutations(self, count: int, *, is_strict: bool) -> bool:
+        """Count changes of the metadata; False when there are none left and the client, if it knows of that, is to be told."""
+        ...
+
+    def settle(self, slot: ResponseSlot, parts: Sequence[Part], size_bytes: int) -> Sequence[Part]:
+        """The answer, which says how long its connection rests now."""
+        ...
+
+
 class SlotConnection(Protocol):
     """What a slot asks of its connection."""
 
     access: Access
     """What the client may do."""
+    charge: QuotaCharge | None
+    """Of the request that is being taken up."""
     is_of_broker: bool
     """Whether another broker fetched over it."""
 
     @property
     def listener_name(self) -> str:
         """Name of the listener that accepted the connection."""
+        ...
+
+    def mute(self, throttle_ms: int) -> None:
+        """Read no further request for so long."""
         ...
 
     def slot_filled(self, size_bytes: int) -> None:
@@ -57,6 +75,7 @@ class ResponseSlot:
     __slots__ = (
         "api_key",
         "cancel",
+        "charge",
         "connection",
         "correlation_id",
         "is_done",
@@ -79,6 +98,8 @@ class ResponseSlot:
         self.cancel: Callable[[], object] | None = None
         """Called when the connection is lost before the answer; set by a handler that parks."""
         self.started = started
+        self.charge = connection.charge
+        """What the request is charged with; None where no quota means its client."""
 
     def fill(self, parts: Sequence[Part], size_bytes: int) -> None:
         """Give the answer: a whole frame, its size prefix included, `size_bytes` long in all."""
@@ -90,6 +111,9 @@ class ResponseSlot:
             release_parts(parts)
             raise InvariantViolated(f"two answers for one request of api {self.api_key}")
         self.is_done = True
+        charge = self.charge
+        if charge is not None:
+            parts = charge.settle(self, parts, size_bytes)
         self.parts = parts
         self.size_bytes = size_bytes
         self.cancel = None

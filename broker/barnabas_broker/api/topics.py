@@ -7,7 +7,7 @@ Read next:  metadata_quorum/controller/topics.py, which decides.
 Behaviour: any broker takes these requests and forwards them; -1 for partitions or replicas means the broker's default
 (KIP-464). A topic that one request names twice, be it by name and by id, is left alone. Answers come when the change is
 committed, or REQUEST_TIMED_OUT after the client's time-out. Differences from Kafka: CreateTopics v5+ lists the effective
-configs like DescribeConfigs; no throttling (KIP-599).
+configs like DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ from barnabas_wire.kafka.schema import encode_element, join_elements
 
 T = TypeVar("T")
 
+STRICT_CREATION_FROM, STRICT_DELETION_FROM, STRICT_GROWTH_FROM = 6, 5, 3
+"""First versions whose clients know THROTTLING_QUOTA_EXCEEDED."""
 CREATED_PER_TURN = 50
 """Created topics described before other requests get their turn: each lists forty configs."""
 ASSIGNMENT_ELEMENTS_MAX = 16_384
@@ -89,6 +91,12 @@ async def create_topics(services: BrokerServices, context: RequestContext, reque
         except KafkaError as error:
             refused[topic.name] = error
     created: dict[str, CreatedTopic] = {}
+    _take_mutations(
+        context,
+        sum(len(topic.assignments) or topic.partition_count for topic in wanted.values()),
+        is_validation=request.validate_only,
+        strict_from=STRICT_CREATION_FROM,
+    )
     if wanted:
         call = services.controller.ask(
             CreateTopics(topics=tuple(wanted.values()), validate_only=request.validate_only),
@@ -113,6 +121,17 @@ async def create_topics(services: BrokerServices, context: RequestContext, reque
         if len(elements) % CREATED_PER_TURN == 0:
             await asyncio.sleep(0)
     return join_elements(CreateTopicsResponse, context.api_version, elements)
+
+
+def _take_mutations(context: RequestContext, count: int, *, strict_from: int, is_validation: bool = False) -> None:
+    """Charge partitions that come or go (KIP-599). Raises THROTTLING_QUOTA_EXCEEDED for clients of versions that know it."""
+    charge = context.charge
+    if charge is None or is_validation or not count:
+        return
+    if not charge.take_mutations(count, is_strict=context.api_version >= strict_from):
+        raise KafkaError.of(
+            ErrorCode.THROTTLING_QUOTA_EXCEEDED, "the quota controller_mutation_rate is used up: wait, and ask again"
+        )
 
 
 async def within(work: Awaitable[T], timeout_ms: int) -> T:
@@ -221,6 +240,11 @@ async def delete_topics(
             )
             continue
         wanted.append(state)
+    topics = services.metadata.image.topics
+    known = [topics.get_by_id(s.topic_id) if s.name is None else topics.get(s.name) for s in wanted]
+    _take_mutations(
+        context, sum(len(topic.partitions) for topic in known if topic is not None), strict_from=STRICT_DELETION_FROM
+    )
     if wanted:
         references = tuple(TopicReference(name=s.name, topic_id=s.topic_id) for s in wanted)
         call = services.controller.ask(
@@ -300,6 +324,17 @@ async def create_partitions(
     for name in [topic.name for topic in wanted if not context.access.may(ALTER, TOPIC, topic.name)]:
         errors[name] = context.access.refusal(ALTER, TOPIC, name)
     wanted = [topic for topic in wanted if topic.name not in errors]
+    image = services.metadata.image
+    _take_mutations(
+        context,
+        sum(
+            max(0, topic.partition_count - len(present.partitions))
+            for topic in wanted
+            if (present := image.topics.get(topic.name)) is not None
+        ),
+        is_validation=request.validate_only,
+        strict_from=STRICT_GROWTH_FROM,
+    )
     if wanted:
         call = services.controller.ask(
             CreatePartitions(topics=tuple(wanted), validate_only=request.validate_only),

@@ -24,6 +24,7 @@ from barnabas_broker.coordinator.config import GroupCoordinatorConfig
 from barnabas_broker.coordinator.transaction.config import TransactionCoordinatorConfig
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
+from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.audit import AuditConfig
 from barnabas_broker.security.authorization import AuthorizationConfig
 from barnabas_broker.security.config import SecurityConfig
@@ -255,6 +256,7 @@ class NodeConfig:
     lifecycle: LifecycleConfig
     authorization: AuthorizationConfig
     audit: AuditConfig
+    quota: QuotaConfig
     security: SecurityConfig
     """What listeners have that say nothing else."""
     listener_security: Mapping[str, ListenerSecurity]
@@ -288,6 +290,7 @@ ROOM_CONFIGS: tuple[type, ...] = (
     LifecycleConfig,
     AuthorizationConfig,
     AuditConfig,
+    QuotaConfig,
     SecurityConfig,
 )
 
@@ -359,6 +362,7 @@ def node_config(properties: Mapping[str, str]) -> NodeConfig:
         lifecycle=load(LifecycleConfig, properties, session_timeout_ms=controller.session_timeout_ms),
         authorization=load(AuthorizationConfig, properties),
         audit=load(AuditConfig, properties),
+        quota=load(QuotaConfig, properties),
         security=load(SecurityConfig, properties),
         listener_security=load_listeners(names, properties),
         client_security=client_security(listener, properties) if server.is_broker else ClientSecurity(),

@@ -35,7 +35,8 @@ from barnabas_broker.api.api_versions import unsupported_version
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.sasl import LOGIN_BYTES_MAX
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.api.slot import Part, ResponseSlot, release_parts
+from barnabas_broker.api.slot import Part, QuotaCharge, ResponseSlot, release_parts
+from barnabas_broker.network.client_quotas import ClientQuotas, ConnectionQuota
 from barnabas_broker.network.framing import FRAME_BYTES_MIN, FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
@@ -69,6 +70,7 @@ class ConnectionListener(Protocol):
     apis: dict[int, registry.Api]
     """Every version served, by api key << 16 | version."""
     buffers: ReceiveBuffers
+    quotas: ClientQuotas
     congestion_control: bytes
     frame_bytes_max: int
     in_flight_max: int
@@ -123,19 +125,23 @@ class Connection(asyncio.BufferedProtocol):
         "_is_consuming",
         "_is_exclusive",
         "_is_guarded",
+        "_is_muted",
         "_is_paused",
+        "_is_waiting",
         "_listener",
         "_reader",
         "_session",
         "_slots",
         "_transport",
         "access",
+        "charge",
         "client_host",
         "is_dirty",
         "is_of_broker",
         "is_on_probation",
         "last_active",
         "principal",
+        "quota",
     )
 
     def __init__(self, listener: ConnectionListener) -> None:
@@ -158,6 +164,10 @@ class Connection(asyncio.BufferedProtocol):
         self._is_closed = False
         self._is_consuming = False
         self._is_exclusive = False
+        """Whether no further request is taken up: a handler waits, or the client is muted."""
+        self._is_waiting = False
+        self._is_muted = 0
+        """How many throttles are not over."""
         self.is_dirty = False
         self.is_on_probation = False
         """Whether only a broker may have this connection and it has not yet shown that it is one."""
@@ -168,6 +178,10 @@ class Connection(asyncio.BufferedProtocol):
         """Who the client is, "User:NAME"."""
         self.access = OPEN_ACCESS
         """What it may do; looked up when it is known who it is, once."""
+        self.quota: ConnectionQuota | None = None
+        """None while there are no quotas."""
+        self.charge: QuotaCharge | None = None
+        """Of the request that is being taken up."""
         self.last_active = 0.0
 
     # ---- asyncio's side
@@ -191,6 +205,11 @@ class Connection(asyncio.BufferedProtocol):
             self._listener.services.audit.logged_in(
                 principal, self.client_host, listener=self._listener.name, how="certificate"
             )
+        throttle_ms = self._listener.quotas.connection_throttle_ms(self.client_host)
+        if throttle_ms:
+            transport.pause_reading()
+            self._listener.loop.call_later(throttle_ms / 1000, self.close, "throttled")
+            return
         if self._is_guarded:
             self._listener.loop.call_later(LOGIN_TIMEOUT_S, self._end_login)
         if transport.get_extra_info("sslcontext") is not None:
@@ -311,7 +330,10 @@ class Connection(asyncio.BufferedProtocol):
                     if self._is_full():
                         self._hold()
                         return
-                self._take_frame(frame, now)
+                if self.quota is None:
+                    self._take_frame(frame, now)
+                else:
+                    self._take_charged(frame, now, self.quota)
                 if self._is_closed:
                     break
         except InvalidFrameSize:
@@ -358,6 +380,32 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._take_frames()
 
+    def _take_charged(self, frame: memoryview, now: float, quota: ConnectionQuota) -> None:
+        """As _take_frame, for a client that a quota may mean."""
+        (_, _, client_id_bytes) = _unpack_header(frame, 0)
+        charge = self.charge = quota.begin(frame, client_id_bytes)
+        began = perf_counter()
+        try:
+            self._take_frame(frame, now)
+        finally:
+            self.charge = None
+        if charge is not None and not self.is_of_broker and not self._is_closed:
+            throttle_ms = quota.note_time(charge, perf_counter() - began)
+            if throttle_ms:
+                self.mute(throttle_ms)
+
+    def mute(self, throttle_ms: int) -> None:
+        """Take up no further request for so long (KIP-219)."""
+        self._is_muted += 1
+        self._is_exclusive = True
+        self._listener.loop.call_later(throttle_ms / 1000, self._unmute)
+
+    def _unmute(self) -> None:
+        self._is_muted -= 1
+        self._is_exclusive = self._is_waiting or self._is_muted > 0
+        if not self._is_closed:
+            self._go_on()
+
     def _take_frame(self, frame: memoryview, now: float) -> None:
         """Parse the request header and call the handler. A frame that is not a request closes the connection.
 
@@ -403,6 +451,7 @@ class Connection(asyncio.BufferedProtocol):
                 now_ms=listener.services.clock_ms(),
                 principal=self.principal,
                 access=self.access,
+                charge=self.charge,
                 session=self._session,
             )
             request = registry.decode_request(api, version, frame, position)
@@ -424,7 +473,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise context.access.refusal(*api.gate)
             response = api.handler(self._listener.services, context, request)
             if isawaitable(response):
-                self._is_exclusive = True
+                self._is_exclusive = self._is_waiting = True
                 task = self._listener.spawn(self._answer_later(slot, api, request, response))
                 if api.ends_with_client:
                     slot.cancel = task.cancel
@@ -445,7 +494,8 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._bug(slot, error)
         finally:
-            self._is_exclusive = False
+            self._is_waiting = False
+            self._is_exclusive = self._is_muted > 0
             self._go_on()
 
     def _answer(self, slot: ResponseSlot, response: Any) -> None:
@@ -512,6 +562,7 @@ class Connection(asyncio.BufferedProtocol):
         """It is known who the client is."""
         self.principal = principal
         self.access = self._listener.services.access.of(principal, self.client_host)
+        self.quota = self._listener.quotas.of(principal)
 
     def _end_login(self) -> None:
         """The time for the first login is up."""

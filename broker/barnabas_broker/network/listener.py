@@ -19,16 +19,19 @@ from typing import Any, NamedTuple
 
 from barnabas_broker.api.registry import REQUEST_BYTES_MAX, by_kind, load_handlers
 from barnabas_broker.api.services import BrokerServices
+from barnabas_broker.network.client_quotas import ClientQuotas
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
 from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
+from barnabas_broker.quota import QuotaConfig
 from barnabas_broker.security.listener_security import ListenerSecurity
 from barnabas_broker.security.logins import Logins
 from barnabas_broker.security.principal_mapping import map_subject
 from barnabas_broker.security.sasl.session import USER, SaslSession
 from barnabas_broker.security.tls import subject_of
+from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
 
@@ -70,11 +73,13 @@ class KafkaServer:
         config: NetworkConfig,
         services: BrokerServices,
         stats: NetworkStats | None = None,
+        quota_config: QuotaConfig | None = None,
     ) -> None:
         self.config = config
         self.services = services
         self.stats = stats if stats is not None else NetworkStats()
         self.buffers = ReceiveBuffers()
+        self.quotas = ClientQuotas(quota_config or QuotaConfig(), now_ms=lambda: perf_counter() * 1000)
         self.connections: set[Connection] = set()
         self.is_for_brokers_only = False
         """Set by `serve_clients`."""
@@ -168,6 +173,12 @@ class KafkaServer:
             if not connection.is_of_broker:
                 connection.close(CUT_OFF)
 
+    def apply_quotas(self, image: QuotasImage) -> None:
+        """Throttle clients by these quotas from now on, on open connections too."""
+        self.quotas.follow(image)
+        for connection in self.connections:
+            connection.quota = self.quotas.of(connection.principal)
+
     async def close(self) -> None:
         """Stop accepting and close every connection."""
         for server in self._servers:
@@ -229,6 +240,7 @@ class KafkaListener:
         self.stats = server.stats
         self.apis = by_kind()
         self.buffers = server.buffers
+        self.quotas = server.quotas
         self.spawn = server.spawn
         self.fail = server.fail
         self.congestion_control = b""

@@ -196,12 +196,15 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
             inter_broker_connections_reserved=context.descriptors.connections_reserved,
         ),
         services=services,
+        quota_config=config.quota,
     )
     await server.start()
 
     def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
         for topic in settings.changed_topics(delta, image):
             replicas.update_topic_config(topic, settings.log_config(topic, image))
+        if delta.quotas is not None or image.quotas is not delta.image.quotas:
+            server.apply_quotas(image.quotas)
         settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
     gate = ServiceGate(broker_id=config.server.id, incarnation_id=context.incarnation_id, on_registered=server.listen)
