@@ -5,7 +5,8 @@ Invariants: the newest `dev` wins; a `dev` removes only the context that it wrot
 Read next:  invocation.py, which falls back to it.
 
 The file is $BARNABAS_CONTEXT, else $XDG_STATE_HOME/barnabas/context.json, else ~/.local/state/barnabas/context.json:
-{"api_version": "v1", "cluster_id": …, "admin": "host:port,…", "brokers": "host:port,…", "directory": …, "pid": …}
+{"api_version": "v1", "cluster_id": …, "admin": "host:port,…", "brokers": "host:port,…", "directory": …, "pid": …,
+"client_config": …}, of mode 0600: the last names the file with which a secured cluster lets its operator in, or is empty.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Context:
     brokers: str
     directory: str
     pid: int
+    client_config: str = ""
 
 
 def context_path() -> Path:
@@ -55,7 +57,8 @@ def write_context(context: Context) -> None:
     path = context_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps({"api_version": "v1"} | asdict(context), indent=2) + "\n", encoding="utf-8")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+        out.write(json.dumps({"api_version": "v1"} | asdict(context), indent=2) + "\n")
     temporary.replace(path)
 
 

@@ -26,6 +26,7 @@ from barnabas_wire.rpc.options import address_of
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
     from barnabas_admin.console.cluster import ConsoleCluster
+    from barnabas_admin.context_file import Context
     from barnabas_wire.client.properties import AdminSecurity
     from barnabas_wire.client.security import ClientSecurity
 
@@ -122,12 +123,23 @@ class Invocation:
     @contextlib.contextmanager
     def _client_properties(self) -> Iterator[Mapping[str, str]]:
         """Those of --client-config, else of the context. A ValueError in the block is wrong usage."""
+        from barnabas_admin.context_file import read_context
         from barnabas_wire.client.properties import read_client_properties
 
+        file = self._client_config
+        if not file and (context := read_context()) is not None and self._is_of(context):
+            file = context.client_config
         try:
-            yield read_client_properties(self._client_config) if self._client_config else {}
+            yield read_client_properties(file) if file else {}
         except ValueError as error:
             raise WrongUsage(str(error), hint="--client-config takes Kafka's client properties") from None
+
+    def _is_of(self, context: Context) -> bool:
+        """Whether this run means the context's cluster: its credentials go to nobody else."""
+        return all(
+            named is None or set(named.split(",")) <= set(known.split(","))
+            for named, known in ((self._admin, context.admin), (self._brokers, context.brokers))
+        )
 
     def close(self) -> None:
         """Close what was opened."""

@@ -5,7 +5,9 @@ Invariants: files with a secret have mode 0600; what a directory has once is kep
 Read next:  local_cluster.py; pki.py.
 
     pki/ca.pem, ca-key.pem, node-N.pem, admin.pem     the authority, a certificate for each node and one for the operator
-    client.properties      how a client logs in as `admin`: over SASL_SSL with SCRAM, at admin listeners by its certificate
+    client.properties      how the commands log in as `admin`: over SASL_SSL with SCRAM, at admin listeners by its certificate
+    librdkafka.properties, java.properties      the same for other clients
+    password               of that user, for clients that read no properties
     peer.properties        the same by certificate alone, over the brokers' own listener: how the first user is made
 """
 
@@ -40,6 +42,9 @@ class LocalSecurity:
         self._host = host
         self.client_file = directory / "client.properties"
         self.peer_file = directory / "peer.properties"
+        self.librdkafka_file = directory / "librdkafka.properties"
+        self.java_file = directory / "java.properties"
+        self.password_file = directory / "password"
 
     @property
     def authority(self) -> Path:
@@ -76,13 +81,19 @@ class LocalSecurity:
         if not self.peer_file.exists():
             _write_secret(self.peer_file, {"security.protocol": "SSL", **by_certificate})
         if not self.client_file.exists():
-            login = {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": MECHANISM,
-                "sasl.username": USER,
-                _PASSWORD: secrets.token_urlsafe(18),
-            }
-            _write_secret(self.client_file, login | by_certificate)
+            password = secrets.token_urlsafe(18)
+            jaas = "org.apache.kafka.common.security.scram.ScramLoginModule"
+            trust = {key: by_certificate[key] for key in ("ssl.truststore.type", "ssl.truststore.location")}
+            login = {"security.protocol": "SASL_SSL", "sasl.mechanism": MECHANISM}
+            by_name = {"sasl.username": USER, _PASSWORD: password}
+            _write_secret(self.client_file, login | by_name | by_certificate)
+            _write_secret(self.librdkafka_file, login | by_name | {"ssl.ca.location": str(self.authority)})
+            _write_secret(
+                self.java_file,
+                login | trust | {"sasl.jaas.config": f'{jaas} required username="{USER}" password="{password}";'},
+            )
+            with open(os.open(self.password_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+                out.write(password)
 
     def properties(self, node: LocalNode) -> dict[str, str]:
         """Of a node."""
@@ -110,6 +121,30 @@ class LocalSecurity:
     def admin_security(self) -> AdminSecurity | None:
         """How the admin listeners let the operator in."""
         return admin_security(read_client_properties(self.peer_file))
+
+    def client_settings(self) -> dict[str, list[str]]:
+        """How clients come in, in the words of each kind; the password stays in files."""
+        return {
+            "librdkafka": [
+                "security.protocol=SASL_SSL",
+                f"ssl.ca.location={self.authority}",
+                f"sasl.mechanism={MECHANISM}",
+                f"sasl.username={USER}",
+                f"sasl.password: in {self.librdkafka_file}, which `kcat -F` takes",
+            ],
+            "Java": [
+                "security.protocol=SASL_SSL",
+                "ssl.truststore.type=PEM",
+                f"ssl.truststore.location={self.authority}",
+                f"sasl.mechanism={MECHANISM}",
+                f"sasl.jaas.config: in {self.java_file}, which `--command-config` takes",
+            ],
+            "Python": [
+                f'security_protocol="SASL_SSL", ssl_cafile="{self.authority}",',
+                f'sasl_mechanism="{MECHANISM}", sasl_plain_username="{USER}",',
+                f'sasl_plain_password=open("{self.password_file}").read()',
+            ],
+        }
 
     def make_first_user(self, brokers: str, *, timeout_s: float) -> None:
         """Give `admin` its password, over the brokers' own listener; again at each start, since it does no harm."""

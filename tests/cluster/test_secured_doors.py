@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +68,25 @@ def test_secrets_are_their_owners_alone_and_in_no_log(cluster: LocalCluster) -> 
     for node in cluster.nodes.values():
         assert node.properties_file.stat().st_mode & 0o077 == 0
         assert security.password not in node.stderr_file.read_text() + node.stdout_file.read_text()
+
+
+def test_dev_tells_clients_how_to_come_in_and_shows_no_password(tmp_path: Path) -> None:
+    """`--exec` runs with the credentials of the cluster; without a context nobody else has them."""
+    inner = f"{sys.executable} -m barnabas_admin.main"
+    command = f"{inner} topic create mine -p 1 && cat $BARNABAS_CLIENT_CONFIG && env -u BARNABAS_CLIENT_CONFIG {inner} topic list"
+    words = ["dev", "-n", "1", "--secure", "--data", str(tmp_path / "dev"), "--port", str(find_base_port())]
+    environment = os.environ | {"BARNABAS_CONTEXT": str(tmp_path / "context.json")}
+    done = subprocess.run(
+        [sys.executable, "-m", "barnabas_admin.main", *words, "--exec", command],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    password = next(line.partition("=")[2] for line in done.stdout.splitlines() if line.startswith("sasl.password="))
+    assert "mine" in done.stdout.splitlines()[-1]  # the context, of mode 0600, names the credentials
+    assert all(kind in done.stderr for kind in ("librdkafka", "Java", "Python")) and password not in done.stderr
 
 
 def test_certificates_are_renewed_one_after_another_under_way(cluster: LocalCluster) -> None:

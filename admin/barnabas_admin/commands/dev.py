@@ -51,6 +51,12 @@ class _Stopped(Exception):
     "--ephemeral", is_flag=True, help="Keep nothing: a temporary directory, removed at the end unless the nodes failed."
 )
 @click.option("--port", type=int, help=f"First Kafka port; default {DEFAULT_PORT}, or where there is room.")
+@click.option(
+    "--secure",
+    "is_secured",
+    is_flag=True,
+    help="TLS and logins on every listener but metrics, with an authority and a user of its own; prints how clients come in.",
+)
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
 @output_option
 @click.option(
@@ -62,6 +68,7 @@ def dev(
     data: Path | None,
     ephemeral: bool,
     port: int | None,
+    is_secured: bool,
     overrides: tuple[str, ...],
     output: str,
     is_exec: bool,
@@ -90,7 +97,11 @@ def dev(
     with errors_end_the_process(is_json=is_json), _directory(data, is_ephemeral=ephemeral) as directory:
         properties = DEV_PROPERTIES | _parse_overrides(overrides)
         cluster = LocalCluster(
-            directory, nodes=nodes, base_port=find_dev_port() if port is None else port, overrides=properties
+            directory,
+            nodes=nodes,
+            base_port=find_dev_port() if port is None else port,
+            overrides=properties,
+            is_secured=True if is_secured else None,
         )
         if overrides and (refusal := cluster.find_refusal()) is not None:
             raise click.UsageError(f"--set: {refusal}")
@@ -131,6 +142,7 @@ class _Session:
             brokers=cluster.bootstrap_servers,
             directory=str(cluster.directory),
             pid=os.getpid(),
+            client_config=str(cluster.security.client_file) if cluster.security is not None else "",
         )
 
     def run(self) -> int:
@@ -165,6 +177,7 @@ class _Session:
                     "metrics": cluster.metrics_urls,
                     "directory": str(cluster.directory),
                     "prometheus_config": str(cluster.prometheus_file),
+                    "client_config": self._context.client_config,
                     "nodes": [
                         {
                             "id": node.id,
@@ -194,6 +207,14 @@ class _Session:
         write(f"metrics  {' '.join(cluster.metrics_urls)}")
         write(f"data     {cluster.directory}")
         write(f"scrape   prometheus --config.file={cluster.prometheus_file}")
+        if cluster.security is None:
+            write("secured  no: plain text on loopback, open to everybody on this host; `barnabas dev --secure` is not")
+        else:
+            write(f"secured  TLS and logins; barnabas commands use {cluster.security.client_file}")
+            for kind, lines in cluster.security.client_settings().items():
+                write(f"{kind}")
+                for line in lines:
+                    write(f"         {line}")
         if not self._command:
             write(
                 "try      barnabas topic create hello -p 3 && echo hi | barnabas topic produce hello"
@@ -219,6 +240,8 @@ class _Session:
             "BARNABAS_ADMIN": self._cluster.admin_addresses,
             "BARNABAS_BROKERS": self._cluster.bootstrap_servers,
         }
+        if self._cluster.security is not None:
+            environment["BARNABAS_CLIENT_CONFIG"] = str(self._cluster.security.client_file)
         words = list(self._command)
         arguments: list[str] = ["/bin/sh", "-c", words[0]] if len(words) == 1 else words
         try:

@@ -149,6 +149,11 @@ def _authenticated(context: RequestContext) -> str:
             ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
             "delegation tokens are for who has logged in; use a listener with SASL",
         )
+    if context.session is not None and context.session.is_by_delegation_token:
+        raise KafkaError.of(
+            ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+            "who has logged in with a delegation token may not make, renew, expire or list any: log in as its owner",
+        )
     return context.principal
 
 

@@ -7,6 +7,7 @@ Read next:  listener.py.
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass, field
 
 
@@ -34,6 +35,27 @@ class NetworkConfig:
         metadata={
             "key": "max.connections",
             "doc": "Most open connections of the node; one more is closed at once, unless it is another broker's.",
+        },
+    )
+    max_connections_per_ip: int = field(
+        default=2_147_483_647,
+        metadata={
+            "key": "max.connections.per.ip",
+            "doc": "Most open connections from one address; one more is closed at once.",
+        },
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "key": "max.connections.per.ip.overrides",
+            "doc": "Other limits for some addresses: ADDRESS:COUNT with commas, an IPv6 address in brackets.",
+        },
+    )
+    tls_handshakes_per_second_max: int = field(
+        default=200,
+        metadata={
+            "key": "tls.handshakes.per.second.max",
+            "doc": "TLS handshakes of a listener in a second, each about a millisecond of CPU; who comes later waits for its turn.",
         },
     )
     inter_broker_connections_reserved: int = field(
@@ -72,6 +94,9 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         if self.socket_request_max_bytes < 1024:
             raise ValueError("socket.request.max.bytes must be at least 1024")
+        if self.max_connections_per_ip < 0 or self.tls_handshakes_per_second_max < 1:
+            raise ValueError("max.connections.per.ip must be at least 0 and tls.handshakes.per.second.max at least 1")
+        self.address_overrides()
         if self.inter_broker_connections_reserved < 0:
             raise ValueError("inter.broker.connections.reserved must be at least 0")
         if self.in_flight_requests_max < 1 or self.max_connections < 1 or self.queued_response_bytes_max < 1:
@@ -79,3 +104,17 @@ class NetworkConfig:
                 "connection.in.flight.requests.max, connection.queued.response.bytes.max and max.connections "
                 "must be at least 1"
             )
+
+    def address_overrides(self) -> dict[str, int]:
+        """max.connections.per.ip.overrides by address. Raises ValueError."""
+        found = {}
+        for entry in self.max_connections_per_ip_overrides:
+            address, separator, count = entry.rpartition(":")
+            try:
+                parsed = ipaddress.ip_address(address.strip("[]"))
+            except ValueError:
+                separator = ""
+            if not separator or not count.isdecimal():
+                raise ValueError(f"max.connections.per.ip.overrides={entry}: write ADDRESS:COUNT, with numbers")
+            found[str(parsed)] = int(count)
+        return found

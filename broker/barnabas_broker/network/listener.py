@@ -10,18 +10,23 @@ Read next:  connection.py.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import os
 import socket
+import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from barnabas_broker.api.registry import REQUEST_BYTES_MAX, by_kind, load_handlers
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.network.client_quotas import ClientQuotas
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.network.connection import Connection
+from barnabas_broker.network.handshakes import HandshakeRate, TlsHandshake
 from barnabas_broker.network.output import accept_unpaced
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
@@ -31,17 +36,21 @@ from barnabas_broker.security.logins import Logins
 from barnabas_broker.security.principal_mapping import map_subject
 from barnabas_broker.security.sasl.session import USER, SaslSession
 from barnabas_broker.security.tls import subject_of
+from barnabas_quorum.controller.tokens import token_hmac
 from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_wire.kafka.errors import InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
+
+if TYPE_CHECKING:
+    from barnabas_broker.security.sasl.scram import TokenVerifier
 
 logger = logging.getLogger(__name__)
 
 IDLE_SCAN_S_MAX = 10.0
 CERTIFICATES_SCAN_S = 10.0
 """Between two looks whether a certificate was renewed."""
-TLS_HANDSHAKE_S = 10.0
-TLS_SHUTDOWN_S = 1.0
+KEYS_SCAN_S = 1.0
+"""Between two looks whether keys of tokens are to be fetched or read again."""
 PROBATION_S = 5.0
 """How long a connection may take of the brokers' reserve without a request that only brokers send."""
 CUT_OFF = "cut_off"
@@ -81,11 +90,16 @@ class KafkaServer:
         self.buffers = ReceiveBuffers()
         self.quotas = ClientQuotas(quota_config or QuotaConfig(), now_ms=lambda: perf_counter() * 1000)
         self.connections: set[Connection] = set()
+        self.handshakes: set[TlsHandshake] = set()
+        """Sockets that are no connections yet."""
+        self.addresses: Counter[str] = Counter()
+        """Connections and handshakes by the address that they come from."""
         self.is_for_brokers_only = False
         """Set by `serve_clients`."""
         self.bound: dict[str, tuple[str, int]] = {}
         """Listener name -> (host, port) really bound; filled by start."""
         self._addresses = tuple(addresses)
+        self._address_overrides = config.address_overrides()
         self._servers: list[asyncio.Server] = []
         self._tasks: asyncio.TaskGroup | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -99,15 +113,12 @@ class KafkaServer:
             listener = KafkaListener(self, address.name, loop, address.security)
             tls = address.security.tls if address.security is not None else None
             server = await loop.create_server(
-                lambda listener=listener: Connection(listener),
+                partial(Connection if tls is None else TlsHandshake, listener),
                 address.host,
                 address.port,
                 reuse_address=True,
                 backlog=ACCEPTED_AT_ONCE,
                 start_serving=False,
-                ssl=tls.context if tls is not None else None,
-                ssl_handshake_timeout=TLS_HANDSHAKE_S if tls is not None else None,
-                ssl_shutdown_timeout=TLS_SHUTDOWN_S if tls is not None else None,
             )
             self._servers.append(server)
             for listening in server.sockets:
@@ -142,11 +153,13 @@ class KafkaServer:
                             twin.listen(self.config.socket_listen_backlog_size)
                 idle = tasks.create_task(self._close_idle(), name="kafka-idle")
                 renewal = tasks.create_task(self._renew_certificates(), name="kafka-certificates")
+                keys = tasks.create_task(self._refresh_keys(), name="kafka-jwks")
                 try:
                     await self._failure
                 finally:
                     idle.cancel()
                     renewal.cancel()
+                    keys.cancel()
                     await self.close()  # before the group ends: it would refuse the waiting part of a request
         finally:
             self._tasks = None
@@ -184,9 +197,21 @@ class KafkaServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        for handshake in tuple(self.handshakes):
+            handshake.cancel()
         for connection in tuple(self.connections):
             connection.close("shutdown")
         await asyncio.sleep(0)  # connection_lost of each runs in the next turn of the loop
+
+    def address_max(self, address: str) -> int:
+        """How many connections may come from an address."""
+        return self._address_overrides.get(address, self.config.max_connections_per_ip)
+
+    def leave(self, address: str) -> None:
+        """One connection less from an address."""
+        self.addresses[address] -= 1
+        if self.addresses[address] <= 0:
+            del self.addresses[address]
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a handler's waiting part; it is cancelled when the server stops."""
@@ -206,6 +231,19 @@ class KafkaServer:
             for connection in tuple(self.connections):
                 if connection.last_active < deadline and not connection.is_waited_for:
                     connection.close("idle")
+
+    async def _refresh_keys(self) -> None:
+        """Keep the keys of OAUTHBEARER's tokens fresh. Nobody logs in with a token before they are there."""
+        sources = [
+            address.security.jwks
+            for address in self._addresses
+            if address.security is not None and address.security.jwks is not None
+        ]
+        while sources:
+            for source in sources:
+                if source.is_refresh_due:
+                    await asyncio.to_thread(source.refresh)
+            await asyncio.sleep(KEYS_SCAN_S)
 
     async def _renew_certificates(self) -> None:
         """Take renewed certificates for the connections to come."""
@@ -241,8 +279,8 @@ class KafkaListener:
         self.apis = by_kind()
         self.buffers = server.buffers
         self.quotas = server.quotas
-        self.spawn = server.spawn
-        self.fail = server.fail
+        self.spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = server.spawn
+        self.fail: Callable[[InvariantViolated], None] = server.fail
         self.congestion_control = b""
         """What the kernel gives connections of its own choice; set before the first is accepted."""
         self.frame_bytes_max = server.config.socket_request_max_bytes
@@ -250,8 +288,15 @@ class KafkaListener:
         self.queued_bytes_max = server.config.queued_response_bytes_max
         self._server = server
         self._security = security
+        self.handshakes = HandshakeRate(server.config.tls_handshakes_per_second_max)
         self._logins = (
-            Logins(security.config, security.passwords, lambda: server.services.metadata.image.scram)
+            Logins(
+                security.config,
+                security.passwords,
+                lambda: server.services.metadata.image.scram,
+                jwks=security.jwks,
+                find_token=self._find_token,
+            )
             if security is not None and security.protocol.has_sasl
             else None
         )
@@ -295,14 +340,51 @@ class KafkaListener:
         """
         self.stats.connections_accepted += 1
         count = len(self._connections)
+        if self._server.addresses[connection.client_host] >= self._server.address_max(connection.client_host):
+            return False
         if count >= self._connections_max or self._server.is_for_brokers_only:
             if count >= self._connections_max + self._reserved:
                 return False
             connection.is_on_probation = True
             self.loop.call_later(PROBATION_S, connection.end_probation)
         self._connections.add(connection)
+        self._server.addresses[connection.client_host] += 1
         self.stats.connections += 1
         return True
+
+    # -- before TLS stands (handshakes.py) ------------------------------------------------------------------------------
+
+    @property
+    def tls_context(self) -> ssl.SSLContext:
+        """With the certificate of the moment."""
+        assert self._security is not None and self._security.tls is not None, "only listeners with TLS shake hands"
+        return self._security.tls.context
+
+    def begin_handshake(self, handshake: TlsHandshake) -> bool:
+        """Count a socket; False when the node, or its address, has as many as it may."""
+        server = self._server
+        count = len(self._connections) + len(server.handshakes)
+        if count >= self._connections_max + self._reserved:
+            return False
+        if server.addresses[handshake.client_host] >= server.address_max(handshake.client_host):
+            return False
+        server.handshakes.add(handshake)
+        server.addresses[handshake.client_host] += 1
+        return True
+
+    def end_handshake(self, handshake: TlsHandshake) -> None:
+        """It is a connection now, which counts itself, or gone."""
+        if handshake in self._server.handshakes:
+            self._server.handshakes.discard(handshake)
+            self._server.leave(handshake.client_host)
+
+    def count_closed(self, reason: str) -> None:
+        """Count a socket that was closed before it was a connection."""
+        self.stats.connections_closed[reason] += 1
+
+    def new_connection(self) -> Connection:
+        """What takes over once TLS stands."""
+        return Connection(self)
 
     @property
     def probation_reason(self) -> str:
@@ -312,6 +394,18 @@ class KafkaListener:
     def new_session(self) -> SaslSession | None:
         """The login of a new connection; None without SASL."""
         return self._logins.new_session() if self._logins is not None else None
+
+    def _find_token(self, token_id: str) -> TokenVerifier | None:
+        """A delegation token that counts now, as its holder logs in with it."""
+        from barnabas_broker.security.sasl.scram import TokenVerifier
+
+        services = self.services
+        secret_key = services.config.delegation_token_secret_key
+        token = services.metadata.image.tokens.tokens.get(token_id)
+        if token is None or not secret_key or services.clock_ms() >= token.expiration_timestamp_ms:
+            return None
+        password = base64.b64encode(token_hmac(secret_key, token_id)).decode()
+        return TokenVerifier(token.owner.removeprefix(USER), password, token.expiration_timestamp_ms)
 
     def principal_of(self, transport: asyncio.Transport) -> str | None:
         """Who a client is before any login: by its certificate, else anonymous. None: no rule takes its certificate."""
@@ -332,6 +426,7 @@ class KafkaListener:
         """A connection is gone."""
         if connection in self._connections:
             self._connections.discard(connection)
+            self._server.leave(connection.client_host)
             self.stats.connections -= 1
 
     def flush_soon(self, connection: Connection) -> None:

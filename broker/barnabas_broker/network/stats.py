@@ -20,8 +20,8 @@ class NetworkStats:
     connections: int = 0
     connections_accepted: int = 0
     connections_closed: Counter[str] = field(default_factory=Counter)
-    """By reason: client, idle, frame, oversized, malformed, unsupported, limit, throttled, cut_off, short_read, acks_zero_error,
-    bug, shutdown."""
+    """By reason: client, idle, frame, oversized, malformed, unsupported, limit, throttled, handshake, authentication, cut_off, short_read,
+    acks_zero_error, bug, shutdown."""
     requests: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
     """By kind: api key << 16 | version, as a request begins. Of what is served only: anybody can send kinds without end. No
     Counter, which adds by a Python call: once per request."""

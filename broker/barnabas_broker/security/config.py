@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from barnabas_broker.security.sasl.mechanism import PLAIN, SCRAM
+from barnabas_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN, SCRAM
 
 
 class SecurityProtocol(Enum):
@@ -41,7 +41,8 @@ class ClientAuth(Enum):
     REQUIRED = "required"
 
 
-MECHANISMS = (PLAIN, *SCRAM)
+MECHANISMS = (PLAIN, *SCRAM, OAUTHBEARER)
+INTER_BROKER_MECHANISMS = (PLAIN, *SCRAM)
 
 
 def _key(name: str, doc: str, *, sensitive: bool = False) -> dict[str, object]:
@@ -120,6 +121,47 @@ class SecurityConfig:
         default=SCRAM[1],
         metadata=_key("sasl.mechanism.inter.broker.protocol", "Mechanism that this broker logs in to others with."),
     )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = field(
+        default=None,
+        metadata=_key(
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "file:///… or https://… of the public keys that tokens of OAUTHBEARER are signed with; without it the mechanism is refused.",
+        ),
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = field(
+        default=3_600_000,
+        metadata=_key(
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms", "How often an https endpoint of keys is asked again."
+        ),
+    )
+    sasl_oauthbearer_expected_issuer: str | None = field(
+        default=None,
+        metadata=_key(
+            "sasl.oauthbearer.expected.issuer",
+            "The claim iss that tokens must have; without it the mechanism is refused.",
+        ),
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = field(
+        default=(),
+        metadata=_key(
+            "sasl.oauthbearer.expected.audience",
+            "Audiences, one of which the claim aud of a token must name; without it the mechanism is refused.",
+        ),
+    )
+    sasl_oauthbearer_algorithms: tuple[str, ...] = field(
+        default=("RS256", "PS256", "ES256"),
+        metadata=_key(
+            "sasl.oauthbearer.algorithms",
+            "Signatures of tokens that are taken, of RS, PS and ES with 256, 384 or 512, and EdDSA; HMAC and none never are.",
+        ),
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = field(
+        default=30,
+        metadata=_key("sasl.oauthbearer.clock.skew.seconds", "By how much the clock of a token's issuer may be off."),
+    )
+    sasl_oauthbearer_sub_claim_name: str = field(
+        default="sub", metadata=_key("sasl.oauthbearer.sub.claim.name", "The claim of a token that names its user.")
+    )
     connections_max_reauth_ms: int = field(
         default=0,
         metadata=_key(
@@ -144,12 +186,20 @@ class SecurityConfig:
             )
         if self.ssl_endpoint_identification_algorithm.lower() not in ("https", ""):
             raise ValueError("ssl.endpoint.identification.algorithm: use https, or leave it empty")
-        for key, names in (
-            ("sasl.enabled.mechanisms", self.sasl_enabled_mechanisms),
-            ("sasl.mechanism.inter.broker.protocol", (self.sasl_mechanism_inter_broker_protocol,)),
+        for key, names, known in (
+            ("sasl.enabled.mechanisms", self.sasl_enabled_mechanisms, MECHANISMS),
+            (
+                "sasl.mechanism.inter.broker.protocol",
+                (self.sasl_mechanism_inter_broker_protocol,),
+                INTER_BROKER_MECHANISMS,
+            ),
         ):
             for name in names:
-                if name not in MECHANISMS:
-                    raise ValueError(f"{key}={name}: use {', '.join(MECHANISMS)}")
+                if name not in known:
+                    raise ValueError(f"{key}={name}: use {', '.join(known)}")
+        if self.sasl_oauthbearer_clock_skew_seconds < 0 or self.sasl_oauthbearer_jwks_endpoint_refresh_ms < 1:
+            raise ValueError(
+                "sasl.oauthbearer.clock.skew.seconds must be 0 or greater, and …jwks.endpoint.refresh.ms 1 or greater"
+            )
         if self.connections_max_reauth_ms < 0:
             raise ValueError("connections.max.reauth.ms must be 0 or greater")

@@ -13,14 +13,19 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from barnabas_broker.config.keys import ConfigError, keys_of, load
 from barnabas_broker.security.config import ClientAuth, SecurityConfig, SecurityProtocol
+from barnabas_broker.security.logins import token_rules
 from barnabas_broker.security.principal_mapping import MappingRule, parse_rules
-from barnabas_broker.security.sasl.mechanism import PLAIN
+from barnabas_broker.security.sasl.mechanism import OAUTHBEARER, PLAIN
 from barnabas_broker.security.tls import ServerTls, client_context
 from barnabas_wire.client import jaas
 from barnabas_wire.client.security import PLAINTEXT, ClientSecurity, SaslLogin
+
+if TYPE_CHECKING:
+    from barnabas_broker.security.jwks import JwksSource
 
 PROTOCOL_MAP = "listener.security.protocol.map"
 INTER_BROKER_PROTOCOL = "security.inter.broker.protocol"
@@ -42,6 +47,8 @@ class ListenerSecurity:
     """Names of clients that show a certificate."""
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Of PLAIN's users."""
+    jwks: JwksSource | None = None
+    """Keys of OAUTHBEARER's tokens."""
 
     @property
     def names_clients_by_certificate(self) -> bool:
@@ -143,6 +150,7 @@ def _listener(name: str, properties: Mapping[str, str]) -> ListenerSecurity:
     protocol = protocol_of(name, properties)
     config = config_of(name, properties)
     passwords: dict[str, str] = {}
+    jwks: JwksSource | None = None
     if protocol.has_sasl:
         if not config.sasl_enabled_mechanisms:
             raise ConfigError(
@@ -155,12 +163,30 @@ def _listener(name: str, properties: Mapping[str, str]) -> ListenerSecurity:
                     f'listener {name} takes PLAIN and knows no user: set {key} to PlainLoginModule required user_NAME="PASSWORD" …;'
                 )
             passwords = line.users
+        if OAUTHBEARER in config.sasl_enabled_mechanisms:
+            jwks = _jwks(name, config)
     return ListenerSecurity(
         protocol=protocol,
         config=config,
         tls=ServerTls(config, name) if protocol.has_tls else None,
         rules=parse_rules(config.ssl_principal_mapping_rules),
         passwords=passwords,
+        jwks=jwks,
+    )
+
+
+def _jwks(listener: str, config: SecurityConfig) -> JwksSource:
+    from barnabas_broker.security.jwks import JwksSource  # PyJWT is loaded where tokens are taken
+
+    token_rules(config)
+    if not config.sasl_oauthbearer_jwks_endpoint_url:
+        raise ConfigError(
+            f"listener {listener} takes OAUTHBEARER and has no keys to check tokens with: set sasl.oauthbearer.jwks.endpoint.url"
+        )
+    return JwksSource(
+        config.sasl_oauthbearer_jwks_endpoint_url,
+        refresh_ms=config.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+        cafile=config.ssl_truststore_location,
     )
 
 

@@ -12,7 +12,7 @@ from scramp import ScramClient, ScramMechanism
 from barnabas_broker.security.sasl.mechanism import SCRAM as NAMES
 from barnabas_broker.security.sasl.mechanism import LoginRefused
 from barnabas_broker.security.sasl.plain import TOKEN_BYTES_MAX, Plain
-from barnabas_broker.security.sasl.scram import Scram, Verifier
+from barnabas_broker.security.sasl.scram import FindToken, Scram, TokenVerifier, Verifier
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
 from barnabas_wire.client.security import SaslLogin, login_steps
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -248,3 +248,57 @@ def test_our_client_does_not_count_for_ever() -> None:
     first = steps.send(SaslHandshakeResponse(mechanisms=[NAMES[0]]))
     with pytest.raises(KafkaError, match="more iterations"):
         steps.send(server_first(first, 999_999_999))
+
+
+# -- delegation tokens -------------------------------------------------------------------------------------------------
+
+
+NOBODY: dict[str, Verifier] = {}
+
+
+def token_login(token_id: str, password: str, *, signs_extension: bool = True, find: FindToken | None = None) -> Scram:
+    """The exchange of a client that logs in with a delegation token, as Java's writes it."""
+    tokens = {"tid": TokenVerifier("alice", "the hmac", 5_000)}
+    server = Scram(NAMES[0], NOBODY.get, unknown_key=KEY, find_token=find or tokens.get)
+    client = ScramClient([NAMES[0]], token_id, password)
+    first = client.get_client_first() + ",tokenauth=true"
+    if signs_extension:
+        client.client_first_bare += ",tokenauth=true"
+    client.set_server_first(server.step(first.encode()).decode())
+    client.set_server_final(server.step(client.get_client_final().encode()).decode())
+    return server
+
+
+def test_who_has_a_delegation_token_is_its_owner_until_it_ends() -> None:
+    exchange = token_login("tid", "the hmac")
+    assert (exchange.user, exchange.expires_ms, exchange.is_by_delegation_token) == ("alice", 5_000, True)
+
+
+@pytest.mark.parametrize(
+    ("token_id", "password", "signs_extension"),
+    [("tid", "guessed", True), ("other", "the hmac", True), ("alice", "hers", True), ("tid", "the hmac", False)],
+)
+def test_who_has_none_is_refused(token_id: str, password: str, signs_extension: bool) -> None:
+    with pytest.raises(LoginRefused, match="user or password is wrong"):
+        token_login(token_id, password, signs_extension=signs_extension)
+
+
+def test_a_token_is_no_user_and_a_user_no_token() -> None:
+    server = Scram(NAMES[0], {"alice": verifier_of(NAMES[0])}.get, unknown_key=KEY)
+    client = ScramClient([NAMES[0]], "alice", "hers")
+    first = client.get_client_first() + ",tokenauth=true"
+    client.client_first_bare += ",tokenauth=true"
+    client.set_server_first(server.step(first.encode()).decode())
+    with pytest.raises(LoginRefused):
+        server.step(client.get_client_final().encode())
+
+
+@pytest.mark.parametrize(
+    "extension", [",tokenauth=false", ",tokenauth=true,tokenauth=true", ",x=y,tokenauth=true", ",tokenauth"]
+)
+def test_other_extensions_make_no_token(extension: str) -> None:
+    server = Scram(NAMES[0], NOBODY.get, unknown_key=KEY, find_token={"tid": TokenVerifier("alice", "p", 1)}.get)
+    first = ScramClient([NAMES[0]], "tid", "p").get_client_first() + extension
+    with pytest.raises(LoginRefused):
+        server.step(first.encode())
+        server.step(b"c=biws,r=x,p=eA==")

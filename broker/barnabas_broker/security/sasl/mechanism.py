@@ -24,6 +24,10 @@ class Mechanism(Protocol):
 
     user: str | None
     """Who logged in; None until the exchange is complete."""
+    expires_ms: int | None
+    """When what it logged in with ends, ms since 1970; None: never."""
+    is_by_delegation_token: bool
+    """Whether it was a delegation token: with one no other is made (KIP-48)."""
 
     def step(self, token: bytes) -> bytes:
         """Take the client's token, return the server's. Raises LoginRefused."""
@@ -32,6 +36,7 @@ class Mechanism(Protocol):
 
 PLAIN = "PLAIN"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
 """Names, as clients choose them."""
 MechanismFactory = Callable[[], Mechanism]
 """Makes the exchange of a new login."""

@@ -22,6 +22,8 @@ class Plain:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         """passwords: of all users, by name."""
         self.user: str | None = None
+        self.expires_ms: int | None = None
+        self.is_by_delegation_token = False
         self._passwords = passwords
 
     def step(self, token: bytes) -> bytes:

@@ -5,13 +5,15 @@ Invariants: a user that does not exist gets a salt of its own, always the same, 
             the nonce of the last message is the whole one that was agreed on (CVE-2024-56128).
 Read next:  mechanism.py; metadata_quorum/image/scram.py, where the credentials are.
 
-Behaviour: `tokenauth=true` of a delegation token is not served: it is refused like an unknown user.
+Behaviour: with the extension `tokenauth=true` the user is the id of a delegation token and the password its HMAC (KIP-48); who logs in
+is the token's owner. scramp refuses extensions, so it is given the message without them and told what was signed.
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 from scramp import ScramException, ScramMechanism
@@ -20,6 +22,8 @@ from barnabas_broker.security.sasl.mechanism import LoginRefused
 
 TOKEN_BYTES_MAX = 4096
 ITERATIONS_OF_UNKNOWN = 4096
+TOKEN_EXTENSION_AT = ",tokenauth"
+TOKEN_EXTENSION = "=true"
 _SALT_BYTES = 20
 
 
@@ -32,6 +36,17 @@ class Verifier(NamedTuple):
     iterations: int
 
 
+class TokenVerifier(NamedTuple):
+    """A delegation token."""
+
+    owner: str
+    """User name."""
+    password: str
+    expires_ms: int
+
+
+FindToken = Callable[[str], TokenVerifier | None]
+"""By token id; None for one that is not there, or not any more."""
 FindVerifier = Callable[[str], Verifier | None]
 """By user name."""
 
@@ -39,9 +54,15 @@ FindVerifier = Callable[[str], Verifier | None]
 class Scram:
     """One login with a mechanism of the family."""
 
-    def __init__(self, name: str, find: FindVerifier, *, unknown_key: bytes) -> None:
+    def __init__(
+        self, name: str, find: FindVerifier, *, unknown_key: bytes, find_token: FindToken = lambda token_id: None
+    ) -> None:
         """unknown_key: a secret of this process, from which the salts of users that do not exist are made."""
         self.user: str | None = None
+        self.expires_ms: int | None = None
+        self.is_by_delegation_token = False
+        self._name = name
+        self._find_token = find_token
         self._claimed: str | None = None
         self._find = find
         self._unknown_key = unknown_key
@@ -59,7 +80,7 @@ class Scram:
         try:
             self._steps += 1
             if self._steps == 1:
-                self._server.set_client_first(text)
+                self._take_first(text)
                 return str(self._server.get_server_first()).encode()
             if self._steps == 2:
                 self._server.set_client_final(text)
@@ -71,9 +92,19 @@ class Scram:
             raise LoginRefused(wrong) from None
         raise LoginRefused("the SCRAM exchange is over")
 
+    def _take_first(self, text: str) -> None:
+        message, *extensions = text.split(TOKEN_EXTENSION_AT)
+        self.is_by_delegation_token = extensions == [TOKEN_EXTENSION]
+        if not self.is_by_delegation_token:
+            self._server.set_client_first(text)
+            return
+        self._server.set_client_first(message)
+        self._server.client_first_bare += TOKEN_EXTENSION_AT + TOKEN_EXTENSION
+
     def _verifier(self, user: str) -> Verifier:
-        found = self._find(user)
-        self._claimed = user
+        found = self._token(user) if self.is_by_delegation_token else self._find(user)
+        if not self.is_by_delegation_token:
+            self._claimed = user
         if found is not None:
             return found
         # a stored key of which nobody knows the client key: no proof can be right
@@ -81,3 +112,19 @@ class Scram:
         size = self._server.m.hf().digest_size
         key = hmac.digest(self._unknown_key, b"key" + user.encode(), "sha512")[:size]
         return Verifier(salt, key, key, ITERATIONS_OF_UNKNOWN)
+
+    def _token(self, token_id: str) -> Verifier | None:
+        token = self._find_token(token_id)
+        if token is None:
+            return None
+        self._claimed, self.expires_ms = token.owner, token.expires_ms
+        return _verifier_of_token(self._name, token.password)
+
+
+@lru_cache(maxsize=1024)
+def _verifier_of_token(mechanism: str, password: str) -> Verifier:
+    """Derived once: it takes 2.5 ms, and anybody may ask for it before the login."""
+    salt, stored_key, server_key, iterations = ScramMechanism(mechanism).make_auth_info(
+        password, iteration_count=ITERATIONS_OF_UNKNOWN
+    )
+    return Verifier(salt, stored_key, server_key, iterations)

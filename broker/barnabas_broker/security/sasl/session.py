@@ -49,6 +49,8 @@ class SaslSession:
         self.state = LoginState.FIRST
         self.principal: str | None = None
         """Who logged in, "User:NAME"; None before the first login."""
+        self.is_by_delegation_token = False
+        """Whether the login was with one: with a token no other is made (KIP-48)."""
         self._mechanisms = mechanisms
         self._lifetime_ms = lifetime_ms
         self.mechanism = ""
@@ -66,7 +68,7 @@ class SaslSession:
     @property
     def is_limited(self) -> bool:
         """Whether a login counts for a time only, so that requests are checked after it too."""
-        return self._lifetime_ms > 0
+        return self._expires_ms is not None
 
     def admits(self, api_key: int, now_ms: int) -> bool:
         """Whether a request of this API may be taken up now; if not, the connection is to be closed."""
@@ -83,7 +85,7 @@ class SaslSession:
             self._refuse(
                 ErrorCode.UNSUPPORTED_VERSION, "SaslHandshake v0 is not served: use a client of Kafka 1.0 or later"
             )
-        if self.state is LoginState.COMPLETE and not self._lifetime_ms:
+        if self.state is LoginState.COMPLETE and self._expires_ms is None:
             self._refuse(ErrorCode.ILLEGAL_SASL_STATE, "this connection is logged in already")
         self.mechanism = mechanism
         factory = self._mechanisms.get(mechanism)
@@ -119,8 +121,12 @@ class SaslSession:
         self.principal = principal
         self._exchange = None
         self.state = LoginState.COMPLETE
-        self._expires_ms = now_ms + self._lifetime_ms if self._lifetime_ms else None
-        return answer, self._lifetime_ms
+        self.is_by_delegation_token = exchange.is_by_delegation_token
+        ends = [now_ms + self._lifetime_ms] if self._lifetime_ms else []
+        if exchange.expires_ms is not None:
+            ends.append(exchange.expires_ms)
+        self._expires_ms = min(ends, default=None)
+        return answer, 0 if self._expires_ms is None else max(1, self._expires_ms - now_ms)
 
     def _refuse(self, code: ErrorCode, message: str) -> NoReturn:
         self.state = LoginState.REFUSED
