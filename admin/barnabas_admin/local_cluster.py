@@ -84,7 +84,7 @@ class LocalCluster:
     Args: `nodes` per kind (1…NODES_MAX), None = what the directory holds, else 3; `directory` keeps everything;
     `base_port` is the first Kafka port (see PORTS_SPAN); `roles` "combined" (every node is broker and controller) or
     "separate" (`nodes` controllers and `nodes` brokers); `overrides` are properties for every node; `is_secured`: TLS on every
-    listener but metrics, and nobody without a login or a certificate (local_security.py), None = as the directory has it.
+    listener but metrics, nobody without a login or a certificate, and ACLs (local_security.py), None = as the directory has it.
     Methods are for one thread at a time. Raises LocalClusterError with a hint.
     """
 
@@ -137,7 +137,7 @@ class LocalCluster:
         if identity.is_secured:
             from barnabas_admin.local_security import LocalSecurity  # loads gRPC and cryptography
 
-            self.security = LocalSecurity(self.directory, self.cluster_id, HOST)
+            self.security = LocalSecurity(self.directory, self.cluster_id, HOST, self.nodes)
 
     def __enter__(self) -> LocalCluster:
         self.start()

@@ -36,7 +36,8 @@ _PASSWORD = "sasl.password"
 class LocalSecurity:
     """Of one cluster's directory."""
 
-    def __init__(self, directory: Path, cluster_id: str, host: str) -> None:
+    def __init__(self, directory: Path, cluster_id: str, host: str, node_ids: Iterable[int]) -> None:
+        self._node_names = [f"node-{node_id}" for node_id in node_ids]
         self._pki = directory / "pki"
         self._cluster_id = cluster_id
         self._host = host
@@ -102,6 +103,8 @@ class LocalSecurity:
             "ssl.keystore.location": str(self._certificate_of(node)),
             "ssl.truststore.location": str(self.authority),
             "ssl.principal.mapping.rules": r"RULE:^CN=([^,]+)$/$1/,DEFAULT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": ";".join(f"User:{name}" for name in (USER, *self._node_names)),
         }
         if node.is_broker:
             found |= {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,12 +29,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def barnabas(
-    cluster: LocalCluster, *words: str, config: bool = True, stdin: str = ""
+    cluster: LocalCluster, *words: str, config: bool | Path = True, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     security = cluster.security
     assert security is not None
     where = ["--admin", cluster.admin_addresses, "-b", cluster.bootstrap_servers]
-    login = ["--client-config", str(security.client_file)] if config else []
+    login = ["--client-config", str(security.client_file if config is True else config)] if config else []
     command = [sys.executable, "-m", "barnabas_admin.main", *words, *where, *login]
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
 
@@ -46,6 +47,27 @@ def test_the_commands_reach_it_with_a_login_and_not_without(cluster: LocalCluste
     assert consumed.stdout == "hello\n", consumed.stderr
     refused = barnabas(cluster, "cluster", "health", "--timeout", "1", config=False)
     assert refused.returncode != 0 and refused.stdout == ""
+
+
+def test_who_is_logged_in_may_do_what_acls_say(cluster: LocalCluster) -> None:
+    """By the Kafka listener with SCRAM, by the admin listener with a certificate: one name, one right."""
+    security = cluster.security
+    assert security is not None
+    made = barnabas(cluster, "user", "create", "ann", stdin="hers alone\n")
+    assert made.returncode == 0, made.stderr
+    pki.issue(security.authority.parent, "ann")
+    config = security.client_file.read_text().replace("=admin\n", "=ann\n").replace("admin.pem", "ann.pem")
+    hers = security.client_file.with_name("ann.properties")
+    hers.write_text(re.sub(r"sasl.password=.*", "sasl.password=hers alone", config))
+    hers.chmod(0o600)
+    for words, stdin in ((["topic", "produce", "closed"], "no\n"), (["topic", "create", "hers"], "")):
+        refused = barnabas(cluster, *words, stdin=stdin, config=hers)
+        assert refused.returncode != 0 and "AUTHORIZATION_FAILED" in refused.stderr, refused.stderr
+    rights = ("--operation", "write", "--operation", "create", "--resource", "topic", "--name", "hers")
+    allowed = barnabas(cluster, "acl", "create", "--allow", "User:ann", *rights)
+    assert allowed.returncode == 0, allowed.stderr
+    assert barnabas(cluster, "topic", "create", "hers", config=hers).returncode == 0
+    assert barnabas(cluster, "topic", "produce", "hers", stdin="mine\n", config=hers).returncode == 0
 
 
 def test_every_controller_answers_for_itself(cluster: LocalCluster) -> None:

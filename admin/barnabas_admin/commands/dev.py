@@ -55,7 +55,7 @@ class _Stopped(Exception):
     "--secure",
     "is_secured",
     is_flag=True,
-    help="TLS and logins on every listener but metrics, with an authority and a user of its own; prints how clients come in.",
+    help="TLS, logins and ACLs on every listener but metrics, with an authority and a user of its own; prints how clients come in.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property for every node; repeatable.")
 @output_option
@@ -210,7 +210,7 @@ class _Session:
         if cluster.security is None:
             write("secured  no: plain text on loopback, open to everybody on this host; `barnabas dev --secure` is not")
         else:
-            write(f"secured  TLS and logins; barnabas commands use {cluster.security.client_file}")
+            write(f"secured  TLS, logins and ACLs; barnabas commands use {cluster.security.client_file}")
             for kind, lines in cluster.security.client_settings().items():
                 write(f"{kind}")
                 for line in lines:

@@ -319,7 +319,8 @@ def read_properties(path: str | Path) -> dict[str, str]:
         if not separator:
             raise ConfigError(f"{path}:{number}: {stripped!r} is not key=value")
         properties[key.strip()] = value.strip()
-    secret = next((key for key, value in properties.items() if value and has_secret(key)), None)
+    sensitive = {key.name for key in known_keys() if key.is_sensitive}
+    secret = next((key for key, value in properties.items() if value and (has_secret(key) or key in sensitive)), None)
     if secret is not None:
         refuse_readable_by_others(str(path), secret)
     return properties
