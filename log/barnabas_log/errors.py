@@ -65,6 +65,12 @@ class InvalidProducerEpoch(KafkaError):
     code = ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+class ProducersInDoubt(KafkaError):
+    """Damage hides what producers wrote: whether this batch is a repeat is not known until the log is repaired. To be sent again."""
+
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+
+
 class StorageFailed(KafkaError):
     """The disk under this log has failed; the log takes nothing more until the process starts again."""
 

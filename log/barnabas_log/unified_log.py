@@ -48,6 +48,8 @@ from barnabas_log.errors import (
     NoRoom,
     OffsetOutOfRange,
     OutOfDescriptors,
+    OutOfOrderSequence,
+    ProducersInDoubt,
     StorageFailed,
 )
 from barnabas_log.log_listener import LogListener
@@ -190,6 +192,8 @@ class UnifiedLog:
         """What is known to be damaged, rising; see repair.py."""
         self.doubted_from = NO_OFFSET
         """Where the first damage began since the producer state was last read from an undamaged log; NO_OFFSET without one."""
+        self.is_sole_copy = True
+        """Whether the partition has one replica: then nothing repairs its damage, and what the damage hides of producers is lost."""
         self.producers.note_high_watermark(self.high_watermark)
 
     # -- append ----------------------------------------------------------------------------------------------------
@@ -221,13 +225,25 @@ class UnifiedLog:
         if self.config.is_compacted:
             refuse_keyless(batches, header)
         if producer_id >= 0:
-            repeated = self.producers.check(
-                producer_id=producer_id,
-                epoch=producer_epoch,
-                first_sequence=base_sequence,
-                record_count=record_count,
-            )
+            is_in_doubt = self.doubted_from != NO_OFFSET and not self.is_sole_copy
+            try:
+                repeated = self.producers.check(
+                    producer_id=producer_id,
+                    epoch=producer_epoch,
+                    first_sequence=base_sequence,
+                    record_count=record_count,
+                )
+            except OutOfOrderSequence:
+                if not is_in_doubt:
+                    raise
+                repeated = None
             if repeated is None:
+                if is_in_doubt:
+                    # A damaged batch may be the one that this repeats, or the one that it follows.
+                    raise ProducersInDoubt(
+                        f"{self.directory}: damage from offset {self.doubted_from} on hides what producers wrote; it is repaired "
+                        "once another replica is in sync"
+                    )
                 self.producers.check_transactional(
                     producer_id=producer_id, epoch=producer_epoch, is_transactional=bool(header[5] & TRANSACTIONAL_FLAG)
                 )

@@ -39,6 +39,7 @@ def lead(
     is_new_epoch = epoch > partition.leader_epoch
     if not is_new_epoch and not partition.is_leader:
         return
+    partition.log.is_sole_copy = len(registration.replicas) == 1
     if is_new_epoch:
         was_led_before = partition.leader_epoch == NO_EPOCH and partition.log.latest_epoch >= epoch
         _take_roles(partition, registration)

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas_log import checkpoints, truncating
 from barnabas_log.disk import RealDisk
-from barnabas_log.errors import InconsistentTopicId, StorageFailed
+from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.manager import LogManager, LogManagerListener
@@ -807,6 +807,42 @@ async def test_a_repair_waits_for_a_descriptor_and_fails_no_directory(disk: Memo
         disk.is_short_of_descriptors = False
         assert await repairing
     assert not log.damage
+
+
+async def test_while_damage_hides_producers_a_leader_takes_no_batch_that_may_be_a_repeat(disk: MemoryDisk) -> None:
+    broker, whole, _, _ = await with_rot(disk)
+    log, manager = broker.log(), broker.manager
+    log.is_sole_copy = False
+    known = make_batch(2, producer_id=9, producer_epoch=0, base_sequence=38)
+    follows = make_batch(2, producer_id=9, producer_epoch=0, base_sequence=40)
+    strange = make_batch(2, producer_id=77, producer_epoch=0, base_sequence=0)
+    late = make_batch(2, producer_id=9, producer_epoch=0, base_sequence=50)
+    async with broker.running():
+        await turns()
+        (damage,) = log.damage
+        for batch in (follows, strange, late):
+            with pytest.raises(ProducersInDoubt) as refused:
+                append(log, batch, now_ms=NOW_MS)
+            assert refused.value.is_retriable
+        end = log.log_end_offset
+        assert log.append_as_leader(known, leader_epoch=Epoch(0), now_ms=NOW_MS).is_duplicate, "what is known is answered"
+        append(log, make_batch(1), now_ms=NOW_MS)
+        assert log.log_end_offset == end + 1, "who numbers nothing may write"
+        assert await manager.replace_damaged(log, damage, whole[damage.position : damage.stop])
+        assert await manager.reload_producers(log)
+        for batch in (follows, strange):
+            append(log, batch, now_ms=NOW_MS)
+        with pytest.raises(OutOfOrderSequence):
+            append(log, late, now_ms=NOW_MS)
+
+
+async def test_a_sole_copy_takes_batches_though_damage_hides_producers(disk: MemoryDisk) -> None:
+    broker, _, _, _ = await with_rot(disk)
+    log = broker.log()
+    async with broker.running():
+        await turns()
+        assert log.damage
+        append(log, make_batch(2, producer_id=77, producer_epoch=0, base_sequence=0), now_ms=NOW_MS)
 
 
 async def test_producers_are_read_anew_once_what_was_damaged_is_repaired(disk: MemoryDisk) -> None:

@@ -571,6 +571,10 @@ def _repaired_replica_keeps_the_producers_it_had_read(patch: pytest.MonkeyPatch)
     patch.setattr(LogManager, "reload_producers", reload_producers)
 
 
+def _damaged_leader_trusts_what_it_knows_of_producers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(UnifiedLog, "is_sole_copy", property(lambda log: True, lambda log, is_sole: None), raising=False)
+
+
 def _compaction_drops_the_last_value(patch: pytest.MonkeyPatch) -> None:
     """> for >=, as where the offset in the map is taken for that of a later record."""
 
@@ -705,6 +709,11 @@ MUTANTS = (
     NodeMutant("a follower takes damaged batches", _follower_takes_what_its_leader_sends_unproved),
     NodeMutant("damage is cleared and not repaired", _damage_is_cleared_and_not_repaired),
     NodeMutant("a repaired replica keeps the producers it had read", _repaired_replica_keeps_the_producers_it_had_read),
+    NodeMutant(
+        "a damaged leader trusts what it knows of producers",
+        _damaged_leader_trusts_what_it_knows_of_producers,
+        107548368,
+    ),
     NodeMutant("a corrupt leader goes on leading", _corrupt_leader_goes_on_leading),
     NodeMutant("what a scrub finds is forgotten", _what_a_scrub_finds_is_forgotten),
     NodeMutant("compaction drops the last value", _compaction_drops_the_last_value),

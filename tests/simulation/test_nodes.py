@@ -180,6 +180,10 @@ def test_a_cut_before_damage_waits_for_descriptors() -> None:
     run(753789190)  # the repairs' task ended, and with it the broker
 
 
+def test_a_damaged_leader_takes_no_batch_that_may_be_a_repeat() -> None:
+    run(107548368)  # the damage hid the batch that a producer sent again, and it was appended twice
+
+
 def test_a_repair_that_finds_no_descriptor_fails_no_directory() -> None:
     run(196679856)  # want of one at the flush of what was replaced took the whole directory offline
 
