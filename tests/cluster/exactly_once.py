@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,8 @@ from tests.ecosystem import java
 PARTITIONS = 3
 COPIERS = 3
 DOWN_S = 1.5
+HOST = "127.0.0.1"
+PROBE_S = 1.0
 QUIET_S = 3.0
 """How long a reader waits, once it has seen everything, for a record too many."""
 STILL_S = 90.0
@@ -203,6 +206,8 @@ class Copy:
             self._report.kills[what] += 1
             return None
         brokers = sorted(node.id for node in self._cluster.brokers)
+        if not all(_serves(node.kafka_port) for node in self._cluster.brokers):
+            return None  # one still starts: with two down nobody leads, on a slow machine for ever
         if what == "broker":
             victim = self._random.choice(brokers)
         else:
@@ -213,6 +218,16 @@ class Copy:
         self._cluster.kill(victim)
         self._report.kills[what] += 1
         return now + DOWN_S, victim
+
+
+def _serves(port: int | None) -> bool:
+    """Whether a broker takes connections at its Kafka port."""
+    assert port is not None, "a broker has one"
+    try:
+        with socket.create_connection((HOST, port), PROBE_S):
+            return True
+    except OSError:
+        return False
 
 
 async def coordinator_of(bootstrap: str, key: str, kind: int) -> int:
