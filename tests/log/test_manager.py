@@ -825,7 +825,9 @@ async def test_while_damage_hides_producers_a_leader_takes_no_batch_that_may_be_
                 append(log, batch, now_ms=NOW_MS)
             assert refused.value.is_retriable
         end = log.log_end_offset
-        assert log.append_as_leader(known, leader_epoch=Epoch(0), now_ms=NOW_MS).is_duplicate, "what is known is answered"
+        assert log.append_as_leader(known, leader_epoch=Epoch(0), now_ms=NOW_MS).is_duplicate, (
+            "what is known is answered"
+        )
         append(log, make_batch(1), now_ms=NOW_MS)
         assert log.log_end_offset == end + 1, "who numbers nothing may write"
         assert await manager.replace_damaged(log, damage, whole[damage.position : damage.stop])
