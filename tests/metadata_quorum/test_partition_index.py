@@ -190,6 +190,7 @@ async def test_a_broker_takes_one_change_in_without_visiting_the_others(per_topi
             replicas=replicas,
             coordinators=[],
             update_configs=lambda delta, image: None,
+            update_quotas=lambda image: None,
             cache=cache,
             gate=ServiceGate(broker_id=BrokerId(4), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,

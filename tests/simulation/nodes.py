@@ -391,6 +391,7 @@ class SimulatedNode:
             replicas=replicas,
             coordinators=coordinators,
             update_configs=update_configs,
+            update_quotas=lambda image: None,
             cache=self.cache,
             gate=self.gate,
             control_loop=loop,

@@ -22,7 +22,7 @@ from barnabas_broker.api.leaders import node_endpoints
 from barnabas_broker.api.registry import PARTITIONS_BYTES_MAX, handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot
-from barnabas_broker.security.access import OPEN_ACCESS, Access
+from barnabas_broker.security.access import Access
 from barnabas_quorum.image.rights import CLUSTER, CLUSTER_ACTION, READ, TOPIC
 from barnabas_replication.requests import NO_SESSION_EPOCH, FetchOutcome, FetchPartitionSpec, FetchSpec
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -54,13 +54,12 @@ UNKNOWN_TOPIC_CODES = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_T
 )
 def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: memoryview, position: int) -> None:
     """Read from the asked partitions; the slot is filled now, or when enough bytes or the time have come."""
-    connection = slot.connection
-    access = OPEN_ACCESS if connection is None else connection.access
+    guard = slot.connection.guard  # type: ignore[union-attr]  # the client is there while it asks
     split = split_poll(frame, position, version)
     if split is not None and not (version >= FOLLOWERS_POLL_FROM and _is_in_session(frame, position)):
         head, offset, tail, flushed = split
         poll = _read_poll(head, tail, version)
-        if poll is not None and _poll(services, slot, version, poll, offset, flushed, access):
+        if poll is not None and _poll(services, slot, version, poll, offset, flushed, guard):
             return
     request = parse_fetch_request(frame, position, version)
     if len(request.partitions) > CONSUMER_PARTITIONS_MAX:
@@ -69,7 +68,7 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
         if len(request.partitions) > known:
             raise TooManyElements(f"a fetch names {len(request.partitions):,} partitions")
     spec = _spec_of(request, version)
-    if spec.replica_id >= 0 and not access.may(CLUSTER_ACTION, CLUSTER):
+    if guard is not None and spec.replica_id >= 0 and not guard.may(CLUSTER_ACTION, CLUSTER):
         _refuse_follower(services, slot, version, request)
         return
     try:
@@ -91,9 +90,9 @@ def fetch(services: BrokerServices, slot: ResponseSlot, version: int, frame: mem
     )
     partitions: list[FetchPartitionSpec] = []
     if version >= TOPIC_IDS_FROM:
-        partitions = answer.admit(request.partitions, access)
-    elif not access.is_open:
-        partitions = answer.admit_named(request.partitions, access)
+        partitions = answer.admit(request.partitions, guard)
+    elif guard is not None:
+        partitions = answer.admit_named(request.partitions, guard)
     else:
         for asked in request.partitions:
             name, *fields = asked
@@ -163,7 +162,13 @@ def _read_poll(head: bytes, tail: bytes, version: int) -> _Poll | None:
 
 
 def _poll(
-    services: BrokerServices, slot: ResponseSlot, version: int, poll: _Poll, offset: int, flushed: int, access: Access
+    services: BrokerServices,
+    slot: ResponseSlot,
+    version: int,
+    poll: _Poll,
+    offset: int,
+    flushed: int,
+    guard: Access | None,
 ) -> bool:
     """Read for a poll; False if its topic id names no topic, or the client may not read it."""
     spec, answers, topic, index, leader_epoch, fetched_epoch, start, most = poll
@@ -174,7 +179,7 @@ def _poll(
         if known is None:
             return False
         topic = known.name
-    if not access.is_open and not _may_read(access, spec.replica_id, topic):  # type: ignore[arg-type]  # a name by now
+    if guard is not None and not _may_read(guard, spec.replica_id, topic):  # type: ignore[arg-type]  # a name by now
         return False
     asked = (topic, topic_id, index, leader_epoch, offset, fetched_epoch, start, most, flushed)
     answer = _Answer(services, slot, version, spec.is_read_committed, answers)
@@ -256,7 +261,7 @@ class _Answer:
                 self.refused[position] = access.refusal(READ, TOPIC, name)
         return specs
 
-    def admit(self, asked: list[FetchRequestPartition], access: Access) -> list[FetchPartitionSpec]:
+    def admit(self, asked: list[FetchRequestPartition], guard: Access | None) -> list[FetchPartitionSpec]:
         """The partitions whose topic id is known, by name; the others are noted as refused."""
         topics = self.services.metadata.image.topics
         specs = []
@@ -265,8 +270,8 @@ class _Answer:
             known = topics.get_by_id(entry.topic)  # type: ignore[arg-type]  # an id, from this version on
             if known is None:
                 self.refused[position] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {entry.topic}")
-            elif not access.is_open and not _may_read(access, self.replica_id, known.name):
-                self.refused[position] = access.refusal(READ, TOPIC, known.name)
+            elif guard is not None and not _may_read(guard, self.replica_id, known.name):
+                self.refused[position] = guard.refusal(READ, TOPIC, known.name)
             else:
                 specs.append(new_tuple(FetchPartitionSpec, (known.name, *entry)))
         return specs

@@ -21,7 +21,7 @@ from barnabas_broker.api.registry import handles_directly
 from barnabas_broker.api.services import BrokerServices
 from barnabas_broker.api.slot import ResponseSlot
 from barnabas_broker.coordinator.transaction.writes import WriteVersion
-from barnabas_broker.security.access import OPEN_ACCESS, Access
+from barnabas_broker.security.access import Access
 from barnabas_quorum.image.rights import TOPIC, TRANSACTIONAL_ID, WRITE
 from barnabas_replication.requests import AppendEntry, AppendOutcome
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
@@ -66,15 +66,14 @@ def produce(services: BrokerServices, slot: ResponseSlot, version: int, frame: m
         _refuse_old_version(slot, version, frame, position)
         return
     transactional_id, acks, timeout_ms, parsed = parse_produce_request(frame, position, version)
-    connection = slot.connection
-    access = OPEN_ACCESS if connection is None else connection.access
-    if not access.is_open and not _may_write_transaction(access, transactional_id, parsed):
+    guard = slot.connection.guard  # type: ignore[union-attr]  # the client is there while it asks
+    if guard is not None and not _may_write_transaction(guard, transactional_id, parsed):
         _refuse_all(
-            services, slot, version, acks, parsed, access.refusal(WRITE, TRANSACTIONAL_ID, transactional_id or "")
+            services, slot, version, acks, parsed, guard.refusal(WRITE, TRANSACTIONAL_ID, transactional_id or "")
         )
         return
-    if version >= TOPIC_IDS_FROM or version < ZSTD_FROM or not access.is_open:
-        merged = _MergedAnswer(services, slot, version, acks, parsed, access)
+    if version >= TOPIC_IDS_FROM or version < ZSTD_FROM or guard is not None:
+        merged = _MergedAnswer(services, slot, version, acks, parsed, guard)
         answer: _Answer = merged
         entries, merged.admitted = merged.admitted, []
         if not entries:
@@ -161,7 +160,7 @@ class _MergedAnswer(_Answer):
         version: int,
         acks: int,
         parsed: list[ProduceEntry],
-        access: Access,
+        guard: Access | None,
     ) -> None:
         super().__init__(services, slot, version, acks)
         self.asked = [(topic, partition) for topic, partition, _ in parsed]
@@ -178,8 +177,8 @@ class _MergedAnswer(_Answer):
                 name = known.name if known is not None else None
             if name is None:
                 self.refused[index] = KafkaError.of(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has id {topic}")
-            elif not access.is_open and not access.may(WRITE, TOPIC, name):
-                self.refused[index] = access.refusal(WRITE, TOPIC, name)
+            elif guard is not None and not guard.may(WRITE, TOPIC, name):
+                self.refused[index] = guard.refusal(WRITE, TOPIC, name)
             elif version < ZSTD_FROM and _is_zstd(batches):
                 self.refused[index] = KafkaError.of(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{ZSTD_FROM}, this is v{version}"

@@ -40,8 +40,8 @@ class QuotaCharge(Protocol):
 class SlotConnection(Protocol):
     """What a slot asks of its connection."""
 
-    access: Access
-    """What the client may do."""
+    guard: Access | None
+    """What the client may do; None: everything."""
     charge: QuotaCharge | None
     """Of the request that is being taken up."""
     is_of_broker: bool
@@ -75,7 +75,6 @@ class ResponseSlot:
     __slots__ = (
         "api_key",
         "cancel",
-        "charge",
         "connection",
         "correlation_id",
         "is_done",
@@ -98,8 +97,6 @@ class ResponseSlot:
         self.cancel: Callable[[], object] | None = None
         """Called when the connection is lost before the answer; set by a handler that parks."""
         self.started = started
-        self.charge = connection.charge
-        """What the request is charged with; None where no quota means its client."""
 
     def fill(self, parts: Sequence[Part], size_bytes: int) -> None:
         """Give the answer: a whole frame, its size prefix included, `size_bytes` long in all."""
@@ -111,9 +108,6 @@ class ResponseSlot:
             release_parts(parts)
             raise InvariantViolated(f"two answers for one request of api {self.api_key}")
         self.is_done = True
-        charge = self.charge
-        if charge is not None:
-            parts = charge.settle(self, parts, size_bytes)
         self.parts = parts
         self.size_bytes = size_bytes
         self.cancel = None
@@ -142,3 +136,21 @@ class ResponseSlot:
         """Give up on this client: the only answer an acks=0 producer can be given."""
         if self.connection is not None:
             self.connection.close(reason)
+
+
+class ChargedSlot(ResponseSlot):
+    """Of a request that is charged to a quota when it is answered."""
+
+    __slots__ = ("charge",)
+
+    def __init__(
+        self, connection: SlotConnection, api_key: int, version: int, correlation_id: int, started: float
+    ) -> None:
+        super().__init__(connection, api_key, version, correlation_id, started)
+        self.charge = connection.charge
+
+    def fill(self, parts: Sequence[Part], size_bytes: int) -> None:
+        """See ResponseSlot."""
+        if self.charge is not None and not self.is_done:
+            parts = self.charge.settle(self, parts, size_bytes)
+        super().fill(parts, size_bytes)

@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 from barnabas_broker.metadata.cache import MetadataCache
 from barnabas_broker.metadata.service_gate import ServiceGate
 from barnabas_quorum.image.metadata import MetadataDelta, MetadataImage
+from barnabas_quorum.image.quotas import QuotasImage
 from barnabas_quorum.image.topics import TopicsDelta
 from barnabas_wire.kafka.ids import Epoch, Offset
 
@@ -64,6 +65,7 @@ class BrokerMetadataPublisher:
         replicas: ReplicaTarget,
         coordinators: Sequence[CoordinatorTopic],
         update_configs: Callable[[MetadataDelta, MetadataImage], None],
+        update_quotas: Callable[[QuotasImage], None],
         cache: MetadataCache,
         gate: ServiceGate,
         control_loop: asyncio.AbstractEventLoop,
@@ -71,12 +73,14 @@ class BrokerMetadataPublisher:
         on_applied: Callable[[Offset], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`update_configs` (data lane) takes changed topic configs to the open logs. On the control lane: `on_applied` hears
-        the offset of each image that the data lane has applied, `on_error` stops the node."""
+        """`update_configs` (data lane) takes changed topic configs to the open logs, `update_quotas` changed quotas to the
+        listeners. On the control lane: `on_applied` hears the offset of each image that the data lane has applied, `on_error`
+        stops the node."""
         self._broker_id = broker_id
         self._replicas = replicas
         self._coordinators = coordinators
         self._update_configs = update_configs
+        self._update_quotas = update_quotas
         self._cache = cache
         self._gate = gate
         self._control_loop = control_loop
@@ -144,6 +148,8 @@ class BrokerMetadataPublisher:
                 self._tell_coordinator(coordinator, delta.topics)
         if delta.configs is not None:
             self._update_configs(delta, image)
+        if delta.quotas is not None:
+            self._update_quotas(image.quotas)
         self._cache.swap(image)
         self._gate.look(image)
 

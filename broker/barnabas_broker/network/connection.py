@@ -35,14 +35,14 @@ from barnabas_broker.api.api_versions import unsupported_version
 from barnabas_broker.api.context import RequestContext
 from barnabas_broker.api.sasl import LOGIN_BYTES_MAX
 from barnabas_broker.api.services import BrokerServices
-from barnabas_broker.api.slot import Part, QuotaCharge, ResponseSlot, release_parts
+from barnabas_broker.api.slot import ChargedSlot, Part, QuotaCharge, ResponseSlot, release_parts
 from barnabas_broker.network.client_quotas import ClientQuotas, ConnectionQuota
 from barnabas_broker.network.framing import FRAME_BYTES_MIN, FrameReader, InvalidFrameSize, OversizedFrame
 from barnabas_broker.network.output import OutputGate, send_paced_to_another_host
 from barnabas_broker.network.receive_buffers import ReceiveBuffers
 from barnabas_broker.network.stats import NetworkStats
 from barnabas_broker.network.tls_output import TlsOutputGate
-from barnabas_broker.security.access import OPEN_ACCESS
+from barnabas_broker.security.access import OPEN_ACCESS, Access
 from barnabas_broker.security.sasl.session import LoginState, SaslSession
 from barnabas_wire.kafka.errors import ErrorCode, InvariantViolated, KafkaError
 from barnabas_wire.kafka.ids import ANONYMOUS
@@ -131,11 +131,13 @@ class Connection(asyncio.BufferedProtocol):
         "_listener",
         "_reader",
         "_session",
+        "_slot_type",
         "_slots",
         "_transport",
         "access",
         "charge",
         "client_host",
+        "guard",
         "is_dirty",
         "is_of_broker",
         "is_on_probation",
@@ -178,10 +180,13 @@ class Connection(asyncio.BufferedProtocol):
         """Who the client is, "User:NAME"."""
         self.access = OPEN_ACCESS
         """What it may do; looked up when it is known who it is, once."""
+        self.guard: Access | None = None
+        """`access`, unless that is everything."""
         self.quota: ConnectionQuota | None = None
         """None while there are no quotas."""
         self.charge: QuotaCharge | None = None
         """Of the request that is being taken up."""
+        self._slot_type: type[ResponseSlot] = ResponseSlot
         self.last_active = 0.0
 
     # ---- asyncio's side
@@ -384,11 +389,13 @@ class Connection(asyncio.BufferedProtocol):
         """As _take_frame, for a client that a quota may mean."""
         (_, _, client_id_bytes) = _unpack_header(frame, 0)
         charge = self.charge = quota.begin(frame, client_id_bytes)
+        self._slot_type = ChargedSlot
         began = perf_counter()
         try:
             self._take_frame(frame, now)
         finally:
             self.charge = None
+            self._slot_type = ResponseSlot
         if charge is not None and not self.is_of_broker and not self._is_closed:
             throttle_ms = quota.note_time(charge, perf_counter() - began)
             if throttle_ms:
@@ -414,7 +421,7 @@ class Connection(asyncio.BufferedProtocol):
         kind, correlation_id, client_id_bytes = _unpack_header(frame, 0)
         version = kind & 0xFFFF
         listener = self._listener
-        slot = ResponseSlot(self, kind >> 16, version, correlation_id, now)
+        slot = self._slot_type(self, kind >> 16, version, correlation_id, now)
         api = listener.apis.get(kind)
         if api is None:
             self._refuse_version(slot)
@@ -451,9 +458,10 @@ class Connection(asyncio.BufferedProtocol):
                 now_ms=listener.services.clock_ms(),
                 principal=self.principal,
                 access=self.access,
-                charge=self.charge,
                 session=self._session,
             )
+            if self.charge is not None:
+                context.charge = self.charge
             request = registry.decode_request(api, version, frame, position)
         except TooManyElements as error:
             self._close_greedy(kind, error.message)
@@ -562,6 +570,7 @@ class Connection(asyncio.BufferedProtocol):
         """It is known who the client is."""
         self.principal = principal
         self.access = self._listener.services.access.of(principal, self.client_host)
+        self.guard = None if self.access.is_open else self.access
         self.quota = self._listener.quotas.of(principal)
 
     def _end_login(self) -> None:

@@ -203,8 +203,6 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     def update_configs(delta: MetadataDelta, image: MetadataImage) -> None:
         for topic in settings.changed_topics(delta, image):
             replicas.update_topic_config(topic, settings.log_config(topic, image))
-        if delta.quotas is not None or image.quotas is not delta.image.quotas:
-            server.apply_quotas(image.quotas)
         settings.apply_throttles(replicas.throttle, delta, image, replicas.now_ms())
 
     gate = ServiceGate(broker_id=config.server.id, incarnation_id=context.incarnation_id, on_registered=server.listen)
@@ -226,6 +224,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
         replicas=replicas,
         coordinators=[CoordinatorTopic(OFFSETS_TOPIC, groups), CoordinatorTopic(TRANSACTION_TOPIC, transactions)],
         update_configs=update_configs,
+        update_quotas=server.apply_quotas,
         cache=cache,
         gate=gate,
         control_loop=context.control.loop,

@@ -296,6 +296,7 @@ async def measure_broker(directory: Path, partitions: int, per_topic: int, chang
             replicas=replicas,
             coordinators=[],
             update_configs=lambda delta, image: None,
+            update_quotas=lambda image: None,
             cache=cache,
             gate=ServiceGate(broker_id=BrokerId(HELD_BY), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,

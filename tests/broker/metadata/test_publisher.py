@@ -29,6 +29,7 @@ class Stand:
             replicas=self,
             coordinators=[],
             update_configs=lambda delta, image: None,
+            update_quotas=lambda image: None,
             cache=self.cache,
             gate=ServiceGate(broker_id=BrokerId(1), incarnation_id=ZERO_UUID, on_registered=lambda: None),
             control_loop=loop,
