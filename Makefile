@@ -5,7 +5,7 @@ SEED ?= 1
 STEPS ?= 20000
 SEEDS ?= 1
 
-.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-transactions bench-start bench-many ecosystem compat-oracle vendor clean help
+.PHONY: setup demo test check lock wheel coverage docs docs-reference proto sim sim-long sim-mutants chaos chaos-data power-loss recovery-fuzz roll-versions exactly-once soak bench bench-peer bench-trace bench-instructions bench-idle bench-metadata bench-compaction bench-transactions bench-start bench-many ecosystem fuzz compat-oracle vendor clean help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -86,6 +86,9 @@ bench: ## produce and fetch against a floor measured in the same run
 
 bench-peer: ## Barnabas beside Apache Kafka (Maven fetches it), row by row in one run: ARGS="--rows PREFIX --rounds 3" (--list names the rows)
 	@$(PY) -m tests.bench.peer --json bench-peer.json --picture bench-peer.png $(ARGS)
+
+fuzz: ## hostile bytes into every decoder that strangers reach: BUDGET=60s; by atheris where the extra `fuzz` is installed
+	@$(PY) -m tests.fuzz --budget $(or $(BUDGET),60s) $(ARGS)
 
 bench-trace: ## where the time of one small record goes, over three brokers: ARGS="--rate 200 --durable --idle 300"
 	@$(PY) -m tests.bench.trace $(ARGS)
