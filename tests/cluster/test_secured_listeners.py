@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
@@ -16,6 +19,7 @@ from confluent_kafka.admin import (
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from barnabas_admin import pki
 from barnabas_admin.local_cluster import LocalCluster, find_base_port
@@ -35,13 +39,35 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+SIGNING_KEY = ec.generate_private_key(ec.SECP256R1())
+ISSUER = "https://login.example"
+
+
+def keys_of_tokens(directory: Path) -> Path:
+    """The JWKS of who signs tokens."""
+    key = jwt.algorithms.ECAlgorithm.to_jwk(SIGNING_KEY.public_key(), as_dict=True)
+    file = directory / "jwks.json"
+    file.write_text(json.dumps({"keys": [{**key, "kid": "1"}]}))
+    return file
+
+
+def token_of(user: str, issuer: str = ISSUER) -> tuple[str, float]:
+    """A token, and when it ends: what librdkafka asks an application for."""
+    ends_s = time.time() + 300
+    claims = {"iss": issuer, "aud": "kafka", "sub": user, "exp": int(ends_s)}
+    return jwt.encode(claims, SIGNING_KEY, algorithm="ES256", headers={"kid": "1"}), ends_s
+
+
 @pytest.fixture(scope="module")
 def secured(authority: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     overrides = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_SSL",
         "ssl.keystore.location": str(authority / "node.pem"),
         "ssl.truststore.location": str(authority / "ca.pem"),
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": keys_of_tokens(authority).as_uri(),
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": "kafka",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": PLAIN_LINE,
     }
@@ -101,6 +127,30 @@ def test_records_go_through_tls_and_a_login(
         seen.append(int(message.key()))
     consumer.close()
     assert sorted(seen) == list(range(1_000))
+
+
+def test_a_bearer_token_lets_its_subject_in(secured: LocalCluster, authority: Path, admin: AdminClient) -> None:
+    topic = f"tokens-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(TIMEOUT_S)
+    settings = {
+        "bootstrap.servers": secured.bootstrap_servers,
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(authority / "ca.pem"),
+        "sasl.mechanism": "OAUTHBEARER",
+        "log_level": 0,
+    }
+    errors: list[Any] = []
+    producer = Producer({**settings, "oauth_cb": lambda _: token_of("alice")})
+    producer.produce(topic, b"v", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(TIMEOUT_S) == 0 and errors == [None]
+    heard: list[KafkaError] = []
+    refused = Producer(
+        {**settings, "oauth_cb": lambda _: token_of("alice", "https://evil.example"), "error_cb": heard.append}
+    )
+    deadline = time.monotonic() + TIMEOUT_S
+    while not any("another issuer" in error.str() for error in heard) and time.monotonic() < deadline:
+        refused.poll(0.1)
+    assert any("another issuer" in error.str() for error in heard), heard
 
 
 @pytest.mark.parametrize(
