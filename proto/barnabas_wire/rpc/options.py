@@ -15,6 +15,10 @@ WINDOW_BYTES = 4 * 1024 * 1024
 KEEPALIVE_TIME_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 CONNECT_MS_MAX = 2_000
+HANDSHAKE_TIMEOUT_KEY = "grpc.server_handshake_timeout_ms"
+HANDSHAKE_TIMEOUT_MS = 10_000
+CONCURRENT_CALLS_MAX = 1_000
+"""Of one connection; a node has a few, an operator one."""
 
 _SHARED_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -59,6 +63,9 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
     ("grpc.http2.max_ping_strikes", 0),
+    # By default a stranger may keep a socket for two minutes without a word, and open calls without end.
+    (HANDSHAKE_TIMEOUT_KEY, HANDSHAKE_TIMEOUT_MS),
+    ("grpc.max_concurrent_streams", CONCURRENT_CALLS_MAX),
 )
 
 

@@ -31,6 +31,7 @@ from barnabas_wire.client.security import SaslLogin
 from barnabas_wire.kafka.ids import Uuid
 from barnabas_wire.rpc import admin_pb2, admin_pb2_grpc, controller_pb2, quorum_pb2, quorum_pb2_grpc
 from barnabas_wire.rpc.dialing import PemIdentity, TlsDialer, UnknownPeer
+from barnabas_wire.rpc.options import HANDSHAKE_TIMEOUT_KEY, HANDSHAKE_TIMEOUT_MS, SERVER_OPTIONS
 from barnabas_wire.rpc.peers import PeerGuard, nodes_named, peer_name
 from barnabas_wire.rpc.server import new_server
 
@@ -179,6 +180,22 @@ async def test_a_client_demands_the_name_of_the_node_it_means(authority: Path) -
         elsewhere = TlsDialer(lambda: (0, identity(authority, "node-2")), OTHER_CLUSTER)
         with pytest.raises(UnknownPeer, match=f"no node of cluster {OTHER_CLUSTER}"):
             await elsewhere.open("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("first_words", [b"", b"\x16\x03\x01\x02\x00\x01"])
+async def test_who_does_not_finish_the_handshake_is_closed(
+    authority: Path, monkeypatch: pytest.MonkeyPatch, first_words: bytes
+) -> None:
+    assert dict(SERVER_OPTIONS)[HANDSHAKE_TIMEOUT_KEY] == HANDSHAKE_TIMEOUT_MS
+    options = dict(SERVER_OPTIONS) | {HANDSHAKE_TIMEOUT_KEY: 300}
+    monkeypatch.setattr("barnabas_wire.rpc.server.SERVER_OPTIONS", tuple(options.items()))
+    async with peer_door(authority) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(first_words)
+        async with asyncio.timeout(TIMEOUT_S):
+            with contextlib.suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
 
 
 def test_every_call_of_a_node_says_whose_it_is() -> None:
