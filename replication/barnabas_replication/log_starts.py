@@ -33,4 +33,4 @@ class RisingLogStarts:
             await self._is_due.wait()
             self._is_due.clear()
             due, self._due = self._due, {}
-            await self._logs.raise_log_starts(due)
+            await self._logs.checkpoints.raise_log_starts(due)

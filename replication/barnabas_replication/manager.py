@@ -17,7 +17,8 @@ from barnabas_log.errors import (
     NoRoom,
     StorageFailed,
 )
-from barnabas_log.manager import LogManager, LogManagerListener
+from barnabas_log.manager import LogManager
+from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.image.metadata import MetadataImage
 from barnabas_quorum.image.topics import TopicsDelta
@@ -230,7 +231,7 @@ class ReplicaManager(LogManagerListener):
     ) -> list[Offset | KafkaError]:
         """See deletion.py."""
         return await delete_records(
-            asked, host=self, raise_log_starts=self._logs.raise_log_starts, timeout_ms=timeout_ms
+            asked, host=self, raise_log_starts=self._logs.checkpoints.raise_log_starts, timeout_ms=timeout_ms
         )
 
     def answer_followers(self, partition: Partition) -> None:
@@ -246,7 +247,7 @@ class ReplicaManager(LogManagerListener):
     @property
     def log_directories(self) -> tuple[list[str], list[str]]:
         """Paths of the log directories that work, and of those that failed."""
-        return self._logs.online_directories, self._logs.offline_directories
+        return self._logs.health.online_directories, self._logs.health.offline_directories
 
     @property
     def cleaner_faults(self) -> Mapping[TopicPartition, str]:
@@ -494,7 +495,7 @@ class ReplicaManager(LogManagerListener):
         for partition in tuple(self._partitions.values()):
             self._followers.stop(partition)
             partition.stop(error)
-        await self._logs.write_high_watermarks()
+        await self._logs.checkpoints.write_high_watermarks()
 
     async def _watch_isrs(self) -> None:
         while True:
@@ -509,4 +510,4 @@ class ReplicaManager(LogManagerListener):
     async def _checkpoint_high_watermarks(self) -> None:
         while True:
             await asyncio.sleep(self._config.high_watermark_checkpoint_interval_ms / 1000)
-            await self._logs.write_high_watermarks()
+            await self._logs.checkpoints.write_high_watermarks()

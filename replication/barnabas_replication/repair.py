@@ -221,7 +221,7 @@ class Repairs:
             return
         log, me = partition.log, self._host.broker_id
         damages = [damage for damage in log.damage if damage.end_offset > log.log_start_offset]
-        if patient.is_proving and not damages and not self._logs.is_check_requested(log):
+        if patient.is_proving and not damages and not self._logs.repairs.is_check_requested(log):
             patient.is_proved = True
         facts = ReplicaFacts(
             damage=damages[0] if damages else None,
@@ -235,7 +235,7 @@ class Repairs:
         if step is RepairStep.CLEAR:
             if not self._is_back(partition, patient):
                 return
-            if not await self._logs.reload_producers(log):
+            if not await self._logs.repairs.reload_producers(log):
                 return
             if log.damage or self._host.partition(name) is not partition:
                 return  # looked at anew
@@ -248,7 +248,7 @@ class Repairs:
                     log, log.log_start_offset
                 )  # what was repaired before the restart may have been read damaged
                 logger.warning("%s: taken for corrupt since before the restart, reading all of it", name)
-                self._logs.request_check(log)
+                self._logs.repairs.request_check(log)
         elif step is RepairStep.WAIT:
             self._tell_why_it_waits(name, partition, patient, damages)
         elif step is RepairStep.CUT:
@@ -303,7 +303,7 @@ class Repairs:
             if log.base_offsets[-1] == damage.segment:
                 # What grows is not repaired; and where the damage ends is known for certain when it does not.
                 log_repair.seal(log, damage.segment)
-                await self._logs.check(log, damage.segment)
+                await self._logs.repairs.check(log, damage.segment)
                 self._is_due.set()
                 return
             batches = await self._fetch(partition, damage)
@@ -315,7 +315,7 @@ class Repairs:
             is_tail = len(batches) != damage.stop - damage.position
             if is_tail and damage.stop < log_repair.segment_size(log, damage.segment):
                 raise DoesNotFit(f"{len(batches)} bytes for the {damage.stop - damage.position} of {damage}")
-            if await self._logs.replace_damaged(log, damage, batches):
+            if await self._logs.repairs.replace_damaged(log, damage, batches):
                 logger.warning("%s: repaired %s from broker %d", name, damage, partition.leader_id)
                 patient.failures = 0
                 self._is_due.set()

@@ -48,7 +48,7 @@ class ReplicaFaults:
         self._followers = followers
         self._listener = listener
         self._now_ms = now_ms
-        self._full_directories: set[str] = set(logs.full_directories)
+        self._full_directories: set[str] = set(logs.health.full_directories)
         self._suspected_ms: dict[Partition, int] = {}
 
     def adopt(self, partition: Partition, registration: PartitionRegistration) -> bool:
@@ -143,7 +143,7 @@ class ReplicaFaults:
                 partition.topic_partition,
                 offset,
             )
-            self._logs.request_check(partition.log, base_offset)
+            self._logs.repairs.request_check(partition.log, base_offset)
 
 
 def _in_words(fault: ReplicaFault | None) -> str:

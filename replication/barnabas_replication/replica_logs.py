@@ -66,10 +66,10 @@ class ReplicaLogs:
         """The log of a replica, with its topic's settings; found or made."""
         logs, broker_id = self._logs, self._hosted.broker_id
         is_present = self._hosted.is_present_incarnation()
-        if topic_partition in logs.rivals:
+        if topic_partition in logs.homes.rivals:
             if not is_present:
                 return NotOpened.IMAGE_TOO_OLD
-            logs.settle(topic_partition, topic_id, directory_id=directory_of(registration, broker_id))
+            logs.homes.settle(topic_partition, topic_id, directory_id=directory_of(registration, broker_id))
         stale = logs.get(topic_partition)
         if stale is not None and stale.topic_id != topic_id:
             if not is_present:
@@ -82,7 +82,7 @@ class ReplicaLogs:
             refusal = self._refusal_of_new_log(topic_partition, registration)
             if refusal is not None:
                 return refusal
-        online = len(logs.online_directories)
+        online = len(logs.health.online_directories)
         try:
             return logs.get_or_create(
                 topic_partition,
@@ -98,7 +98,7 @@ class ReplicaLogs:
             return NotOpened.NO_ROOM
         except (OSError, StorageFailed) as error:
             logger.error("%s: its log cannot be made: %s", topic_partition, error)
-            if logs.get(topic_partition) is None and 0 < len(logs.online_directories) < online:
+            if logs.get(topic_partition) is None and 0 < len(logs.health.online_directories) < online:
                 # Its directory failed just now, with nothing in it: another may do. Nobody would ask again, and a leader
                 # that hosts nothing is led on by no one else.
                 return self.open(topic_partition, topic_id, registration)
@@ -108,8 +108,8 @@ class ReplicaLogs:
         self, topic_partition: TopicPartition, registration: PartitionRegistration
     ) -> NotOpened | None:
         """Why no empty log may be begun here now; None when one may."""
-        online = self._logs.online_directory_ids
-        has_offline = bool(self._logs.offline_directories)
+        online = self._logs.health.online_directory_ids
+        has_offline = bool(self._logs.health.offline_directories)
         if ZERO_UUID in online:
             return None  # directories without ids: nobody can know where a replica is
         refusal = refusal_of_new_log(
@@ -144,10 +144,10 @@ class ReplicaLogs:
     def set_strays_aside(self) -> None:
         """No delta names topics that were deleted, and partitions that moved away, while this broker was down."""
         topics = self._hosted.image.topics
-        for topic_partition in list(self._logs.rivals):
+        for topic_partition in list(self._logs.homes.rivals):
             topic = topics.get(topic_partition.topic)
             # no replica is left of those whose turn has not come: one of them is enough to be looked at below
-            self._logs.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
+            self._logs.homes.settle(topic_partition, ZERO_UUID if topic is None else topic.id, directory_id=ZERO_UUID)
         to_set_aside = strays(
             {topic_partition: log.topic_id for topic_partition, log in self._logs.logs.items()},
             topics,

@@ -191,8 +191,8 @@ class _Author:
             self.disk.remove(path)
 
     async def _checkpoint(self) -> None:
-        await self.manager.write_checkpoints()
-        await self.manager.write_high_watermarks()
+        await self.manager.checkpoints.write_offsets()
+        await self.manager.checkpoints.write_high_watermarks()
 
     async def _stop(self) -> None:
         await self.manager.close()

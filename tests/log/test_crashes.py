@@ -126,7 +126,7 @@ class Ordeal:
             self.disk.remove(path)
 
     async def checkpoint(self) -> None:
-        await asyncio.gather(self.manager.write_checkpoints(), self.manager.write_high_watermarks())
+        await asyncio.gather(self.manager.checkpoints.write_offsets(), self.manager.checkpoints.write_high_watermarks())
 
     async def cut_amid_a_checkpoint(self) -> None:
         writing = asyncio.create_task(self.checkpoint())

@@ -18,7 +18,8 @@ from barnabas_log import retiring, truncating
 from barnabas_log.descriptors import SPARE_DESCRIPTORS, is_out_of_descriptors
 from barnabas_log.disk import RealDisk
 from barnabas_log.errors import OutOfDescriptors
-from barnabas_log.manager import LogManager, LogManagerListener
+from barnabas_log.manager import LogManager
+from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.unified_log import HELD_BYTES_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from tests.support.logs import NOW_MS, append, content, first_at, flush, make_batch, make_config, open_log, take
@@ -263,10 +264,10 @@ async def test_no_directory_fails_for_want_of_descriptors_and_all_is_done_when_t
     logs.request_flush(log)
     with pytest.raises(OutOfDescriptors):
         logs.get_or_create(TopicPartition("u", 0), TOPIC_ID, make_config())
-    await logs.write_checkpoints()
+    await logs.checkpoints.write_offsets()
     await logs.apply_retention()
     await asyncio.sleep(0.02)
-    assert logs.online_directories == ["data"] and flushed == [] and not log.is_failed
+    assert logs.health.online_directories == ["data"] and flushed == [] and not log.is_failed
     assert logs.get(TopicPartition("u", 0)) is None and not disk.exists("data/u-0")
     disk.is_short_of_descriptors = False
     async with asyncio.timeout(10):

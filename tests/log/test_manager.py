@@ -16,7 +16,8 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.log_directory import parse_directory_name
-from barnabas_log.manager import LogManager, LogManagerListener
+from barnabas_log.manager import LogManager
+from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.producer_state import list_snapshots, snapshot_path
 from barnabas_log.unified_log import UNNAMED_SEGMENTS_MAX, UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
@@ -305,7 +306,7 @@ async def test_a_failed_flush_takes_the_directory_offline(disk: MemoryDisk) -> N
         append(log)
         broker.manager.request_flush(log)
         await turns()
-        assert broker.failed == ["one"] and broker.manager.offline_directories == ["one"]
+        assert broker.failed == ["one"] and broker.manager.health.offline_directories == ["one"]
         with pytest.raises(StorageFailed):
             append(log)
         append(other)
@@ -333,8 +334,8 @@ async def test_a_directory_that_cannot_be_loaded_is_offline_and_the_others_serve
         offline={"three": OSError(5, "input/output error")},
     )
     await manager.load()
-    assert (manager.online_directories, manager.offline_directories) == (["two"], ["one", "three"])
-    assert manager.online_directory_ids == [Uuid(b"2" * 16)]
+    assert (manager.health.online_directories, manager.health.offline_directories) == (["two"], ["one", "three"])
+    assert manager.health.online_directory_ids == [Uuid(b"2" * 16)]
     assert list(manager.logs) == [B1], "what was opened in a directory that fails is let go"
     assert manager.previous_broker_epoch == 7, "what works was stopped cleanly"
     new = manager.get_or_create(A0, TOPIC_ID, make_config(), directory_id=Uuid(b"1" * 16))
@@ -372,7 +373,7 @@ async def test_a_failed_write_takes_the_directory_offline_and_the_last_leaves_no
     disk.fail_on = lambda operation, path: operation == "append"
     with pytest.raises(StorageFailed):
         append(log)
-    assert broker.failed == ["one"] and broker.manager.online_directories == []
+    assert broker.failed == ["one"] and broker.manager.health.online_directories == []
     with pytest.raises(StorageFailed, match="no log directory"):
         broker.log(B1)
 
@@ -394,7 +395,7 @@ async def test_checkpoints_say_what_is_flushed_and_epochs_come_first(disk: Memor
     append(log, epoch=3)
     flush(log)
     append(log, epoch=3)
-    await broker.manager.write_checkpoints()
+    await broker.manager.checkpoints.write_offsets()
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 1}
     assert checkpoints.read_epochs(disk, "one/a-0/leader-epoch-checkpoint") == [(3, 0)]
 
@@ -402,7 +403,7 @@ async def test_checkpoints_say_what_is_flushed_and_epochs_come_first(disk: Memor
     write = disk.write_file_atomically
     disk.write_file_atomically = lambda path, data: order.append(path) or write(path, data)  # type: ignore[method-assign, func-returns-value]
     append(log, epoch=4)
-    await broker.manager.write_checkpoints()
+    await broker.manager.checkpoints.write_offsets()
     assert order.index("one/a-0/leader-epoch-checkpoint") < order.index("one/recovery-point-offset-checkpoint")
 
 
@@ -412,7 +413,7 @@ async def test_a_truncation_below_the_saved_recovery_point_lowers_it_at_once(dis
     for _ in range(10):
         append(log)
     flush(log)
-    await broker.manager.write_checkpoints()
+    await broker.manager.checkpoints.write_offsets()
     truncating.truncate_to(log, Offset(12))
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 10}
     truncating.truncate_to(log, Offset(4))
@@ -426,8 +427,8 @@ async def test_a_start_that_finds_less_than_was_flushed_says_so_before_more_is_w
         append(log)
     log.update_high_watermark(Offset(10))
     flush(log)
-    await broker.manager.write_checkpoints()
-    await broker.manager.write_high_watermarks()
+    await broker.manager.checkpoints.write_offsets()
+    await broker.manager.checkpoints.write_high_watermarks()
     del disk.names["one/a-0/00000000000000000000.log"]
     found = (await loaded(disk)).manager.logs[A0].log_end_offset
     assert found == 0
@@ -446,7 +447,9 @@ async def test_a_log_that_starts_over_lower_is_not_cut_by_its_former_start(
     append(log, epoch=3)
     log.update_high_watermark(Offset(501))
     flush(log)
-    writing = asyncio.gather(broker.manager.write_checkpoints(), broker.manager.write_high_watermarks())
+    writing = asyncio.gather(
+        broker.manager.checkpoints.write_offsets(), broker.manager.checkpoints.write_high_watermarks()
+    )
     if is_checkpoint_under_way:
         await asyncio.sleep(0)
     else:
@@ -465,7 +468,7 @@ async def test_a_checkpoint_begun_before_a_truncation_does_not_undo_it(disk: Mem
     for _ in range(10):
         append(log)
     flush(log)
-    writing = asyncio.create_task(broker.manager.write_checkpoints())
+    writing = asyncio.create_task(broker.manager.checkpoints.write_offsets())
     await asyncio.sleep(0)
     truncating.truncate_to(log, Offset(4))
     await writing
@@ -489,10 +492,10 @@ async def test_a_checkpoint_covers_nothing_whose_epochs_came_after_their_file(di
         return False
 
     disk.fail_on = refill
-    await broker.manager.write_checkpoints()
+    await broker.manager.checkpoints.write_offsets()
     assert checkpoints.read_epochs(disk, "one/a-0/leader-epoch-checkpoint") == [(3, 0)]
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 0, B1: 1}
-    await broker.manager.write_checkpoints()
+    await broker.manager.checkpoints.write_offsets()
     assert checkpoints.read_epochs(disk, "one/a-0/leader-epoch-checkpoint") == [(4, 0)]
     assert checkpoints.read_offsets(disk, "one/recovery-point-offset-checkpoint") == {A0: 10, B1: 1}
 
@@ -502,7 +505,7 @@ async def test_a_log_deleted_during_a_checkpoint_does_no_harm(disk: MemoryDisk) 
     for log in (broker.log(), broker.log(B1)):
         append(log, epoch=2)
         flush(log)
-    writing = asyncio.create_task(broker.manager.write_checkpoints())
+    writing = asyncio.create_task(broker.manager.checkpoints.write_offsets())
     await asyncio.sleep(0)
     broker.manager.delete(A0)
     await writing
@@ -601,9 +604,9 @@ async def test_of_a_log_in_two_directories_the_one_that_the_cluster_means_serves
         append(latter.log(A0, OTHER_ID))
     broker = await loaded(disk, "one", "two")
     assert broker.manager.get(A0) is None, "nobody can tell yet"
-    broker.manager.settle(A0, topic_id, directory_id=directory_id)
+    broker.manager.homes.settle(A0, topic_id, directory_id=directory_id)
     log = broker.manager.get(A0)
-    assert log is not None and log.directory == f"{right}/a-0" and not broker.manager.rivals
+    assert log is not None and log.directory == f"{right}/a-0" and not broker.manager.homes.rivals
     assert [name for name in disk.directories if name.endswith("-stray")] != [], "the other is kept"
     assert append(log) == {"one": 1, "two": 2}[right]
     assert set((await loaded(disk, "one", "two")).manager.logs) == {A0}
@@ -617,7 +620,7 @@ async def test_a_topic_made_again_is_not_cut_by_the_checkpoints_of_the_old(disk:
     flush(log)
     log.update_high_watermark(Offset(50))
     log.delete_records_before(Offset(45))
-    await broker.manager.write_checkpoints()
+    await broker.manager.checkpoints.write_offsets()
     broker.manager.delete(A0)
     log = broker.log(A0, Uuid(b"2" * 16))
     for _ in range(30):
@@ -637,8 +640,8 @@ async def test_topics_deleted_and_made_again_write_few_files_and_mostly_off_the_
         append(broker.log(name))
         flush(broker.log(name))
         broker.log(name).update_high_watermark(Offset(1))
-    await broker.manager.write_checkpoints()
-    await broker.manager.write_high_watermarks()
+    await broker.manager.checkpoints.write_offsets()
+    await broker.manager.checkpoints.write_high_watermarks()
     writes: list[str] = []
     on_loop: list[str] = []
     write, run = disk.write_file_atomically, disk.run
@@ -676,7 +679,7 @@ async def test_a_topic_made_again_does_not_take_the_high_watermark_of_the_old(di
     for _ in range(5):
         append(broker.log())
     broker.log().update_high_watermark(Offset(5))
-    await broker.manager.write_high_watermarks()
+    await broker.manager.checkpoints.write_high_watermarks()
     broker.manager.delete(A0)
     for _ in range(7):
         append(broker.log(A0, Uuid(b"2" * 16)))
@@ -688,7 +691,7 @@ async def test_a_checkpoint_under_way_says_nothing_of_a_log_deleted_meanwhile(di
     broker = await loaded(disk)
     append(broker.log())
     broker.log().update_high_watermark(Offset(1))
-    writing = asyncio.ensure_future(broker.manager.write_high_watermarks())
+    writing = asyncio.ensure_future(broker.manager.checkpoints.write_high_watermarks())
     await asyncio.sleep(0)  # it has taken what to write, and waits for its thread
     broker.manager.delete(A0)
     append(broker.log(A0, Uuid(b"2" * 16)))
@@ -854,9 +857,9 @@ async def test_producers_are_read_anew_once_what_was_damaged_is_repaired(disk: M
         await turns()
         (damage,) = log.damage
         assert (damage.segment, damage.position) == (base, at), "found at the start, and not when the scrub comes by"
-        assert not await manager.reload_producers(log)
-        assert await manager.replace_damaged(log, damage, whole[damage.position : damage.stop])
-        reading = asyncio.create_task(manager.reload_producers(log))
+        assert not await manager.repairs.reload_producers(log)
+        assert await manager.repairs.replace_damaged(log, damage, whole[damage.position : damage.stop])
+        reading = asyncio.create_task(manager.repairs.reload_producers(log))
         await asyncio.sleep(0)
         append(log, make_batch(2, producer_id=7, producer_epoch=0, base_sequence=40))
         assert await reading

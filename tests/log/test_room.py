@@ -16,7 +16,8 @@ from barnabas_log.config import LogConfig, LogManagerConfig
 from barnabas_log.disk import File
 from barnabas_log.errors import NoRoom
 from barnabas_log.log_directory import RESERVE_FILE
-from barnabas_log.manager import LogManager, LogManagerListener
+from barnabas_log.manager import LogManager
+from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.opening import open_partition_log
 from barnabas_log.room import Reserve, RoomMarks, is_no_room
 from barnabas_log.unified_log import UnifiedLog
@@ -264,7 +265,7 @@ async def test_a_directory_stops_below_one_mark_and_goes_on_above_the_other() ->
             disk.left = left
             await manager.look_at_room()
             await turns()
-            assert bool(manager.full_directories) is full
+            assert bool(manager.health.full_directories) is full
         assert heard == [False, True] and manager.stats.directories_filled == 1
 
 
@@ -279,16 +280,16 @@ async def test_a_quota_that_free_bytes_do_not_show_is_over_when_the_reserve_can_
         append(log)
         with pytest.raises(NoRoom):
             log.write_pending()
-        await manager.write_checkpoints()
+        await manager.checkpoints.write_offsets()
         await turns()
-        assert heard == [False] and manager.online_directories == ["d"] and not log.is_failed
+        assert heard == [False] and manager.health.online_directories == ["d"] and not log.is_failed
         assert disk.names["d/recovery-point-offset-checkpoint"].content, "written in the room that is kept for it"
         disk.left = 0
         await manager.look_at_room()
-        assert manager.full_directories == ["d"]
+        assert manager.health.full_directories == ["d"]
         disk.left = 1 << 20
         await manager.look_at_room()
-        assert manager.full_directories == [] and heard == [False, True]
+        assert manager.health.full_directories == [] and heard == [False, True]
 
 
 async def test_where_nobody_leads_past_a_full_directory_it_fails_as_before() -> None:
@@ -299,12 +300,12 @@ async def test_where_nobody_leads_past_a_full_directory_it_fails_as_before() -> 
         disk.left = 100
         await manager.look_at_room()
         await turns()
-        assert heard == [] and manager.full_directories == []
+        assert heard == [] and manager.health.full_directories == []
         disk.left = 10
         append(log)
         with pytest.raises(Exception, match="no room"):
             log.write_pending()
-        assert manager.offline_directories == ["d"] and log.is_failed
+        assert manager.health.offline_directories == ["d"] and log.is_failed
 
 
 async def test_a_log_that_cannot_be_made_leaves_nothing_and_is_made_when_there_is_room() -> None:
@@ -313,7 +314,7 @@ async def test_a_log_that_cannot_be_made_leaves_nothing_and_is_made_when_there_i
         disk.left = 0
         with pytest.raises(NoRoom):
             manager.get_or_create(TP, TOPIC_ID, LogConfig())
-        assert not disk.exists("d/t-0") and manager.online_directories == ["d"]
+        assert not disk.exists("d/t-0") and manager.health.online_directories == ["d"]
         disk.left = 1 << 20
         assert manager.get_or_create(TP, TOPIC_ID, LogConfig()).topic_id == TOPIC_ID
 
@@ -327,11 +328,11 @@ async def test_a_checkpoint_that_found_no_room_leaves_the_old_files_right() -> N
         manager.request_flush(log)
         await turns()
         disk.left = 5
-        await manager.write_checkpoints()
-        assert manager.online_directories == ["d"] and manager.full_directories == ["d"]
+        await manager.checkpoints.write_offsets()
+        assert manager.health.online_directories == ["d"] and manager.health.full_directories == ["d"]
         assert "d/recovery-point-offset-checkpoint" not in disk.names and log.leader_epochs.is_dirty
         disk.left = 1 << 20
-        await manager.write_checkpoints()
+        await manager.checkpoints.write_offsets()
         assert b"t 0 1" in disk.names["d/recovery-point-offset-checkpoint"].content and not log.leader_epochs.is_dirty
 
 

@@ -66,7 +66,7 @@ async def test_after_a_kill_of_all_nobody_begins_before_what_was_answered(tmp_pa
         for _ in range(5):
             assert (await cluster[1].produce("t", batch())).error is None
         for node in (1, 2, 3):
-            await cluster[node].logs.write_checkpoints()
+            await cluster[node].logs.checkpoints.write_offsets()
         assert await delete(cluster, 4) == 4
         for node in (1, 2, 3):
             await cluster[node].kill()

@@ -122,11 +122,11 @@ async def test_a_followers_damage_is_marked_repaired_in_place_and_cleared(tmp_pa
         cluster = marks.cluster
         whole, size = cluster[1].bytes_of("t"), cluster[2].partition("t").log.size_bytes
         rot(cluster[2], offset, at=at)
-        cluster[2].logs.request_check(cluster[2].partition("t").log)
+        cluster[2].logs.repairs.request_check(cluster[2].partition("t").log)
         await eventually(lambda: bool(marks.seen) and is_well(cluster))
         assert marks.seen == [(2, ReplicaFault.CORRUPT), (2, None)]
         assert cluster[2].bytes_of("t") == whole and cluster[2].partition("t").log.size_bytes == size
-        assert cluster[2].logs.scrub_stats()[cluster[2].path].ranges_repaired == 1
+        assert cluster[2].logs.repairs.scrub_stats()[cluster[2].path].ranges_repaired == 1
         assert (await cluster[1].produce("t", batch())).error is None
 
 
@@ -139,7 +139,7 @@ async def test_damage_in_the_batch_that_the_log_start_lies_in_is_repaired(tmp_pa
         assert manager is not None and await manager.delete_records([(key, Offset(4))], timeout_ms=5_000) == [4]
         await eventually(lambda: all(cluster[n].partition("t").log.log_start_offset == 4 for n in (1, 2, 3)))
         rot(cluster[2], 4)
-        cluster[2].logs.request_check(cluster[2].partition("t").log)
+        cluster[2].logs.repairs.request_check(cluster[2].partition("t").log)
         await eventually(lambda: bool(marks.seen) and is_well(cluster))
         assert marks.seen == [(2, ReplicaFault.CORRUPT), (2, None)]
 
@@ -149,7 +149,7 @@ async def test_a_leader_hands_over_repairs_as_follower_and_may_lead_again(tmp_pa
         cluster = marks.cluster
         whole = cluster[2].bytes_of("t")
         rot(cluster[1], 20)
-        cluster[1].logs.request_check(cluster[1].partition("t").log)
+        cluster[1].logs.repairs.request_check(cluster[1].partition("t").log)
         await eventually(lambda: bool(marks.seen) and is_well(cluster))
         assert cluster.controller.registration("t").leader == 2
         assert cluster[1].bytes_of("t") == whole
@@ -164,7 +164,7 @@ async def test_alone_a_replica_reports_its_damage_and_serves_all_the_rest(
         cluster = marks.cluster
         rot(cluster[1], 20)
         log = cluster[1].partition("t").log
-        cluster[1].logs.request_check(log)
+        cluster[1].logs.repairs.request_check(log)
         await eventually(lambda: bool(log.damage))
         (damage,) = log.damage
         for offset in range(60):
@@ -185,7 +185,7 @@ async def test_a_restart_knows_what_was_damaged_and_repairs_it(tmp_path: Path) -
         cluster = marks.cluster
         cluster.cut_links.update(frozenset((2, other)) for other in (1, 3))
         rot(cluster[2], 20)
-        cluster[2].logs.request_check(cluster[2].partition("t").log)
+        cluster[2].logs.repairs.request_check(cluster[2].partition("t").log)
         await eventually(lambda: bool(cluster[2].partition("t").log.damage))
         (damage,) = cluster[2].partition("t").log.damage
         await cluster[2].stop()
@@ -224,7 +224,7 @@ async def test_a_replica_that_the_cluster_takes_for_corrupt_is_read_whole_before
         marks.listen(cluster[2])
         await eventually(lambda: is_well(cluster))
         assert marks.seen[-1] == (2, None)
-        assert cluster[2].logs.scrub_stats()[cluster[2].path].ranges_repaired == 1
+        assert cluster[2].logs.repairs.scrub_stats()[cluster[2].path].ranges_repaired == 1
 
 
 async def test_damage_above_the_high_watermark_is_cut_once_nobody_counts_on_the_replica(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_damage_above_the_high_watermark_is_cut_once_nobody_counts_on_the_
         # as where the leader has not told of its HW, and never will, for it is below min.insync.replicas
         partition.high_watermark = Offset(50)
         cluster.cut_links.add(frozenset((1, 2)))
-        cluster[2].logs.request_check(partition.log)
+        cluster[2].logs.repairs.request_check(partition.log)
         await eventually(lambda: partition.log.log_end_offset < 60)
         assert cluster.controller.registration("t").isr == (1, 3), "it left the ISR before"
         cluster.cut_links.clear()
@@ -269,11 +269,12 @@ async def test_random_rot_in_a_minority_ends_with_equal_replicas(tmp_path: Path)
             for path in segment_files(victim):
                 scribble(path, rng)
             for broker in cluster.brokers.values():
-                broker.logs.request_check(broker.partition("t").log)
+                broker.logs.repairs.request_check(broker.partition("t").log)
             await eventually(
                 lambda: (
                     not any(
-                        broker.logs.is_check_requested(broker.partition("t").log) for broker in cluster.brokers.values()
+                        broker.logs.repairs.is_check_requested(broker.partition("t").log)
+                        for broker in cluster.brokers.values()
                     )
                     and is_well(cluster)
                 )

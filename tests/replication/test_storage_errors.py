@@ -145,7 +145,7 @@ async def test_logs_that_find_no_descriptor_are_opened_when_there_are_some(monke
     broker.disk.is_short_of_descriptors = True
     broker.take_in()
     await asyncio.sleep(0.01)
-    assert list(broker.manager.partitions()) == [] and len(broker.logs.online_directories) == 2
+    assert list(broker.manager.partitions()) == [] and len(broker.logs.health.online_directories) == 2
     broker.disk.is_short_of_descriptors = False
     async with asyncio.timeout(30):
         while len(list(broker.manager.partitions())) < 3:

@@ -537,7 +537,7 @@ class Faults:
         """Make room where a directory is full. Stop every broker that has a broken one, and give it back as it is."""
         for node in self._cluster.nodes:
             self._make_room(node)
-            if node.disk.broken or (node.is_up and node.logs.offline_directories):
+            if node.disk.broken or (node.is_up and node.logs.health.offline_directories):
                 node.crash()
                 node.disk.broken.clear()
                 self._start_later(node)

@@ -39,14 +39,29 @@ import pytest
 
 from barnabas_broker.metadata import service_gate
 from barnabas_broker.metadata.lifecycle import BrokerLifecycle
-from barnabas_log import batch_run, checkpoints, flush, recovery, repair, retention, retiring, truncating, unified_log
+from barnabas_log import (
+    batch_run,
+    checkpoints,
+    directory_health,
+    flush,
+    log_repairs,
+    recovery,
+    repair,
+    retention,
+    retiring,
+    truncating,
+    unified_log,
+)
 from barnabas_log import manager as log_manager
 from barnabas_log.cleaner import key_scan, survival
 from barnabas_log.cleaner.key_scan import keep_last
 from barnabas_log.cleaner.survival import KeyOffsets
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import LogConfig
+from barnabas_log.directory_health import DirectoryHealth
 from barnabas_log.errors import NoRoom
+from barnabas_log.log_homes import LogHomes
+from barnabas_log.log_repairs import LogRepairs
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.saved_offsets import SavedOffsets
@@ -338,7 +353,7 @@ def _log_of_a_deleted_topic_is_taken_over(patch: pytest.MonkeyPatch) -> None:
     original = log_manager.LogManager.get_or_create
 
     def get_or_create(self: LogManager, topic_partition: Any, topic_id: Any, config: Any) -> UnifiedLog:
-        log = self._logs.get(topic_partition)
+        log = self.get(topic_partition)
         if log is not None and log.topic_id != topic_id:
             log.set_topic_id(topic_id)
         return original(self, topic_partition, topic_id, config)
@@ -376,12 +391,12 @@ def _failed_directory_is_not_told(patch: pytest.MonkeyPatch) -> None:
 
 
 def _failed_directory_is_used_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogManager, "_fail_directory", lambda self, directory, error: None)
+    patch.setattr(DirectoryHealth, "fail", lambda self, directory, error: None)
     patch.setattr(UnifiedLog, "fail", lambda self, error: None)
 
 
 def _want_of_descriptors_is_taken_for_a_dead_disk(patch: pytest.MonkeyPatch) -> None:
-    for module in (unified_log, log_manager, flush):
+    for module in (unified_log, log_manager, directory_health, log_repairs, flush):
         patch.setattr(module, "is_out_of_descriptors", lambda error: False)
 
 
@@ -398,7 +413,7 @@ def _what_found_no_room_counts_as_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def _full_directory_is_never_used_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogManager, "_regain_room", lambda self, directory: None)
+    patch.setattr(DirectoryHealth, "regain_room", lambda self, directory: None)
 
 
 def _follower_with_room_again_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -446,21 +461,21 @@ def _stop_counts_as_clean_for_ever(patch: pytest.MonkeyPatch) -> None:
 
 
 def _of_two_logs_the_wrong_one_serves(patch: pytest.MonkeyPatch) -> None:
-    original = LogManager.settle
+    original = LogHomes.settle
 
-    def settle(self: LogManager, topic_partition: Any, topic_id: Any, *, directory_id: Any) -> None:
+    def settle(self: LogHomes, topic_partition: Any, topic_id: Any, *, directory_id: Any) -> None:
         self.rivals[topic_partition].sort(key=lambda log: log.topic_id == topic_id)
         wrong = self.rivals[topic_partition][0]
-        original(self, topic_partition, wrong.topic_id, directory_id=self.directory_id(wrong))
+        original(self, topic_partition, wrong.topic_id, directory_id=self.directories[wrong].id)
 
-    patch.setattr(LogManager, "settle", settle)
+    patch.setattr(LogHomes, "settle", settle)
 
 
 def _log_is_begun_for_what_an_older_image_calls_new(patch: pytest.MonkeyPatch) -> None:
     original = ReplicaLogs._refusal_of_new_log
 
     def refusal(self: ReplicaLogs, topic_partition: Any, registration: Any) -> NotOpened | None:
-        online, has_offline = self._logs.online_directory_ids, bool(self._logs.offline_directories)
+        online, has_offline = self._logs.health.online_directory_ids, bool(self._logs.health.offline_directories)
         broker_id = self._hosted.broker_id
         if refusal_of_new_log(registration, broker_id, online=online, has_offline=has_offline) is None:
             return None
@@ -543,11 +558,11 @@ def _follower_takes_what_its_leader_sends_unproved(patch: pytest.MonkeyPatch) ->
 
 
 def _damage_is_cleared_and_not_repaired(patch: pytest.MonkeyPatch) -> None:
-    async def replace_damaged(self: LogManager, log: UnifiedLog, damage: Any, batches: bytes) -> bool:
+    async def replace_damaged(self: LogRepairs, log: UnifiedLog, damage: Any, batches: bytes) -> bool:
         repair.set_damage(log, damage.segment, [])
         return True
 
-    patch.setattr(LogManager, "replace_damaged", replace_damaged)
+    patch.setattr(LogRepairs, "replace_damaged", replace_damaged)
 
 
 def _corrupt_leader_goes_on_leading(patch: pytest.MonkeyPatch) -> None:
@@ -565,10 +580,10 @@ def _what_a_scrub_finds_is_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _repaired_replica_keeps_the_producers_it_had_read(patch: pytest.MonkeyPatch) -> None:
-    async def reload_producers(self: LogManager, log: UnifiedLog) -> bool:
+    async def reload_producers(self: LogRepairs, log: UnifiedLog) -> bool:
         return True
 
-    patch.setattr(LogManager, "reload_producers", reload_producers)
+    patch.setattr(LogRepairs, "reload_producers", reload_producers)
 
 
 def _damaged_leader_trusts_what_it_knows_of_producers(patch: pytest.MonkeyPatch) -> None:

@@ -350,7 +350,7 @@ class SimulatedNode:
             self._cluster.note(f"directory {directory} is offline", self.id, self.life)
             if is_out_of_descriptors(error):
                 self._cluster.network.failures.append(LawBroken("want of descriptors fails no directory", str(error)))
-            if not logs.online_directories:
+            if not logs.health.online_directories:
                 fail(StorageFailed(f"the last log directory, {directory}, failed: {error}"))
             else:
                 self._tell_offline_directories(set(unread))
@@ -471,7 +471,7 @@ class SimulatedNode:
 
     def _tell_offline_directories(self, unread: set[str]) -> None:
         """As node.py does: the ids of those that could be read, and how many there are of all."""
-        offline = self.logs.offline_directories
+        offline = self.logs.health.offline_directories
         ids = {self.directory_ids[path] for path in offline if path not in unread}
         self.lifecycle.set_offline_directories(ids, count=len(offline))
 

@@ -21,7 +21,7 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
     logs = sources.logs
     if logs is None:
         return
-    online, offline = logs.online_directories, logs.offline_directories
+    online, offline = logs.health.online_directories, logs.health.offline_directories
     yield gauge(
         "log_dirs", "Log directories.", [({"state": "online"}, len(online)), ({"state": "offline"}, len(offline))]
     )
@@ -46,7 +46,7 @@ def log_families(sources: NodeSources) -> Iterator[Metric]:
         "Logs opened without all that was flushed: the disk lost what it had confirmed.",
         [({}, stats.logs_that_lost_flushed_data)],
     )
-    scrubs = logs.scrub_stats().items()
+    scrubs = logs.repairs.scrub_stats().items()
     yield counter(
         "log_scrub_bytes",
         "Bytes of logs that were read again to find damage.",

@@ -104,8 +104,8 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
 
     def report_offline_directories() -> None:
         lifecycle.set_offline_directories(
-            {storage.directory_ids[path] for path in logs.offline_directories if path in storage.directory_ids},
-            count=len(logs.offline_directories),
+            {storage.directory_ids[path] for path in logs.health.offline_directories if path in storage.directory_ids},
+            count=len(logs.health.offline_directories),
         )
 
     report_offline_directories()
@@ -116,7 +116,7 @@ async def build(context: NodeContext, disk: RealDisk, storage: NodeStorage, cont
     def on_directory_failed(directory: str, error: OSError) -> None:
         # One of several directories may fail: its partitions go offline. Without any, a broker that stayed would
         # keep its leaderships and answer nothing.
-        if not logs.online_directories:
+        if not logs.health.online_directories:
             failure = RuntimeError(f"the last log directory, {directory}, failed: {error}")
             context.control.loop.call_soon_threadsafe(control.failure.fail, failure)
             return

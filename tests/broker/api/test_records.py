@@ -17,7 +17,7 @@ import pytest
 
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_log.config import BatchCompression, FlushOnAcks, LogConfig
-from barnabas_log.manager import LogManager
+from barnabas_log.directory_health import DirectoryHealth
 from barnabas_log.segment import LogSegment
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import Offset, TopicPartition
@@ -344,7 +344,7 @@ async def test_log_directories_say_what_they_hold(broker: SingleBroker) -> None:
         assert directory.total_bytes == (volume.total if version >= 4 else -1)
         assert (0 < directory.usable_bytes <= volume.total) is (version >= 4)
     # A directory that failed is named, with why; and one of which nothing is asked, too.
-    with patch.object(LogManager, "offline_directories", ["/gone"]):
+    with patch.object(DirectoryHealth, "offline_directories", ["/gone"]):
         answer = await client.call(DescribeLogDirsRequest(topics=[]), 4)
     assert [(each.error_code, each.topics) for each in answer.results] == [
         (ErrorCode.KAFKA_STORAGE_ERROR, []),

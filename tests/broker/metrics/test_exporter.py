@@ -37,7 +37,7 @@ from barnabas_broker.network.stats import NetworkStats
 from barnabas_log.cleaner.driver import CleanerStats
 from barnabas_log.descriptors import Descriptors, DescriptorStats
 from barnabas_log.flush import FlushStats
-from barnabas_log.manager import LogManagerStats
+from barnabas_log.manager_stats import LogManagerStats
 from barnabas_log.producer_state import ProducerState
 from barnabas_log.scrubber import ScrubStats
 from barnabas_quorum.controller.partition_change import ElectedFrom
@@ -235,10 +235,11 @@ def stand_ins() -> dict[str, Any]:
             now_ms=lambda: 1000,
         ),
         "logs": SimpleNamespace(
-            online_directories=["/"],
-            offline_directories=["/gone"],
+            health=SimpleNamespace(online_directories=["/"], offline_directories=["/gone"]),
             flush_stats=lambda: {"/": flushes},
-            scrub_stats=lambda: {"/": ScrubStats(bytes_checked=70, pass_bytes=200, pass_bytes_checked=50)},
+            repairs=SimpleNamespace(
+                scrub_stats=lambda: {"/": ScrubStats(bytes_checked=70, pass_bytes=200, pass_bytes_checked=50)}
+            ),
             logs={TopicPartition("t", 0): SimpleNamespace(damage=(1, 2))},
             cleaner=SimpleNamespace(stats=CleanerStats(set_aside={TopicPartition("t", 0): "for the test"})),
             stats=LogManagerStats(segments_retired=6, logs_that_lost_flushed_data=2),

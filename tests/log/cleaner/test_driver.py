@@ -316,7 +316,7 @@ async def test_a_run_over_a_log_that_changes_meanwhile_is_dropped(tmp_path: Path
             assert not broker.stats.set_aside
             if change == "truncate":
                 assert rows_of(content(log)) == [row for row in before if row.offset < 100]
-        assert broker.manager.offline_directories == []
+        assert broker.manager.health.offline_directories == []
 
 
 BROKER = """
