@@ -19,8 +19,8 @@ from barnabas_log.disk import Disk
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.log_directory import LogDirectory
 from barnabas_log.log_homes import LogHomes
+from barnabas_log.producer_replay import load_producers
 from barnabas_log.producer_state import ProducerState
-from barnabas_log.recovery import load_producers
 from barnabas_log.scrub import DamagedRange
 from barnabas_log.scrubber import ScrubStats
 from barnabas_log.segment import LogSegment

@@ -27,12 +27,10 @@ Not obvious:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransaction, AbortedTransactions
-from barnabas_log.batch_run import is_below_next
+from barnabas_log.aborted_transactions import TXN_INDEX_SUFFIX, AbortedTransactions
 from barnabas_log.checkpoints import LEADER_EPOCHS_FILE
 from barnabas_log.cleaner.swap import finish_swaps
 from barnabas_log.config import LogConfig
@@ -40,10 +38,9 @@ from barnabas_log.disk import Disk
 from barnabas_log.early_end import Tail, is_early, named_end
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.leader_epochs import LeaderEpochs
-from barnabas_log.offset_index import RELATIVE_OFFSET_MAX
-from barnabas_log.producer_state import ProducerState, list_snapshots, load_newest_snapshot, snapshot_path
-from barnabas_log.room import is_no_room
-from barnabas_log.scrub import DamagedRange, find_sound_batch, merge
+from barnabas_log.producer_replay import keep_producers, load_producers
+from barnabas_log.producer_state import ProducerState, list_snapshots, snapshot_path
+from barnabas_log.scrub import DamagedRange
 from barnabas_log.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -53,26 +50,14 @@ from barnabas_log.segment import (
     LogSegment,
     segment_path,
 )
+from barnabas_log.segment_proof import note_damaged_tail, rebuild_segment
 from barnabas_log.segments import Segments
 from barnabas_wire.kafka.ids import NO_OFFSET, Epoch, Offset
-from barnabas_wire.kafka.primitives import MalformedMessage
 from barnabas_wire.records.batch import (
-    CRC_START,
-    HEADER,
-    HEADER_BYTES,
-    MAGIC,
-    BatchHeader,
-    Buffer,
     CorruptBatch,
-    iterate_records,
 )
-from barnabas_wire.records.control import ControlRecordType, decode_control_key, decode_transaction_end
-from barnabas_wire.records.crc32c import crc32c
-from barnabas_wire.tuples import new_tuple
 
 logger = logging.getLogger(__name__)
-
-_CHUNK_BYTES = 1024 * 1024
 
 
 class RecoveryReport(NamedTuple):
@@ -135,7 +120,7 @@ def recover_log(
         )
     if keeps_damage and end_offset < recovery_point and end_offset >= log_start_offset and report.is_flushed_data_lost:
         # The end of what was flushed is damaged: it stays as such, and the log goes on behind it.
-        _note_damaged_tail(segments[-1], end_offset, recovery_point)
+        note_damaged_tail(segments[-1], end_offset, recovery_point)
         segments[-1].become_inactive()
         segments.append(LogSegment.create(disk, directory, recovery_point, config, now_ms=now_ms))
         disk.sync_directory(directory)
@@ -168,198 +153,12 @@ def recover_log(
     aborted = AbortedTransactions.load(disk, directory, bases, end_offset=end_offset)
     aborted.correct(producers.begin_offset, producers.aborted, bases)
     if not is_clean_shutdown and not damage and len(segments) > 1 and len(producers):
-        _keep_producers(disk, directory, producers, since=segments[-1].base_offset)
+        keep_producers(disk, directory, producers, since=segments[-1].base_offset)
     if damage:
         logger.error(
             "%s: damaged below its recovery point %d: %s", directory, recovery_point, "; ".join(map(str, damage))
         )
     return RecoveredLog(Segments(segments), epochs, producers, aborted, start_offset, end_offset, report, damage)
-
-
-def _keep_producers(disk: Disk, directory: str, producers: ProducerState, *, since: Offset) -> None:
-    """Make the state durable where the proof removed the snapshots since the newest segment began: retention may take the segments
-    that it was read from, and what their producers wrote last would be forgotten with them."""
-    if producers.unread or any(offset >= since for offset in list_snapshots(disk, directory)):
-        return
-    try:
-        disk.write_file_atomically(snapshot_path(directory, producers.end_offset), producers.encode())
-    except OSError as error:
-        if not is_no_room(error):
-            raise
-        logger.warning("%s: no room for a snapshot of its producers: the next roll writes one", directory)
-
-
-def load_producers(
-    disk: Disk,
-    directory: str,
-    segments: Sequence[LogSegment],
-    *,
-    end_offset: Offset,
-    high_watermark: Offset,
-    doubted_from: Offset = NO_OFFSET,
-) -> ProducerState:
-    """Producer state at `end_offset`: the newest snapshot not after it, and the batches since. Reads headers only.
-
-    high_watermark: a snapshot does not have the transactions whose markers are not below it, and readers must know those: where
-    there may be any, one from further down is used (Kafka takes the newest).
-    doubted_from: snapshots after it may lack batches and are not used; NO_OFFSET trusts all.
-    """
-    newest = end_offset if doubted_from == NO_OFFSET else min(doubted_from, end_offset)
-    state = load_newest_snapshot(disk, directory, at_or_before=newest)
-    if state.has_transactions and state.end_offset > high_watermark:
-        state = load_newest_snapshot(disk, directory, at_or_before=high_watermark)
-    replay_producers(state, segments, end_offset=end_offset)
-    return state
-
-
-def replay_producers(state: ProducerState, segments: Sequence[LogSegment], *, end_offset: Offset) -> None:
-    """Bring producer state up to `end_offset` from the headers of the batches since its own end.
-
-    A segment that cannot be read to its end is named in `state.unread`, and the replay goes on with the next one.
-    """
-    for number, segment in enumerate(segments):
-        if number + 1 < len(segments) and segments[number + 1].base_offset <= state.end_offset:
-            continue
-        if segment.base_offset >= end_offset or state.end_offset >= end_offset:
-            break
-        try:
-            start = segment.find(state.end_offset).position if state.end_offset > segment.base_offset else 0
-            for position, header in segment.headers(start):
-                if header.base_offset >= end_offset:
-                    break
-                if header.base_offset >= state.end_offset:
-                    batch = segment.file.read(position, header.size_bytes) if is_marker(header) else b""
-                    aborted = note_producer(state, header, batch)
-                    if aborted is not None:
-                        state.aborted.append(aborted)
-        except CorruptBatch as error:
-            # Rot below what was flushed. One damaged batch must not keep a broker and all its other logs from starting.
-            logger.error("%s: %s; what producers wrote behind that is not known", segment.file.path, error)
-            state.unread = (*state.unread, segment.base_offset)
-    state.end_offset = end_offset
-
-
-def is_marker(header: BatchHeader) -> bool:
-    """Whether the batch may end a transaction: what it says is in its record."""
-    return header.is_control and header.producer_id >= 0
-
-
-def note_producer(state: ProducerState, header: BatchHeader, batch: Buffer = b"") -> AbortedTransaction | None:
-    """Add an appended batch to the producer state; `batch`: all of it, where it is a marker. Returns the transaction that it
-    aborts."""
-    if header.producer_id < 0:
-        return None
-    if header.is_control:
-        marker = _marker_in(batch, header)
-        if marker is None:
-            return None
-        coordinator_epoch, is_commit = marker
-        return state.end_transaction(
-            producer_id=header.producer_id,
-            epoch=header.producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            offset=header.last_offset,
-            timestamp_ms=header.max_timestamp_ms,
-            is_commit=is_commit,
-        )
-    if header.is_transactional:
-        state.begin_transaction(
-            producer_id=header.producer_id,
-            epoch=header.producer_epoch,
-            first_offset=header.base_offset,
-            last_offset=header.last_offset,
-        )
-    if header.base_sequence >= 0:
-        state.update(
-            producer_id=header.producer_id,
-            epoch=header.producer_epoch,
-            first_sequence=header.base_sequence,
-            last_offset=header.last_offset,
-            offset_delta=header.last_offset_delta,
-            timestamp_ms=header.max_timestamp_ms,
-        )
-    return None
-
-
-def _marker_in(batch: Buffer, header: BatchHeader) -> tuple[int, bool] | None:
-    """Coordinator epoch and whether it commits; None for a control batch that is no marker, or of which compaction left the header."""
-    try:
-        record = next(iterate_records(batch), None)
-        kind = None if record is None else decode_control_key(record.key or b"")
-        if record is None or kind not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
-            return None
-        return decode_transaction_end(record.value or b""), kind == ControlRecordType.COMMIT
-    except MalformedMessage as error:
-        logger.error(
-            "the control batch at offset %d cannot be read, its transaction stays open: %s", header.base_offset, error
-        )
-        return None
-
-
-def rebuild_segment(
-    segment: LogSegment, epochs: LeaderEpochs | None, *, flushed_end: Offset = NO_OFFSET, may_have_gaps: bool = False
-) -> Offset:
-    """Scan a segment from its start, make its indexes again and find its sound end; nothing is cut yet.
-
-    Afterwards segment.size_bytes is the sound part. `epochs` learns the batches' epochs and says where they would fall.
-    may_have_gaps: compaction may have taken batches.
-    What is not sound below `flushed_end` is kept in segment.damaged, if a sound batch not after it follows.
-    Returns the offset after the last sound batch.
-    """
-    segment.damaged = ()
-    file, file_size = segment.file, segment.file.size_bytes
-    segment.begin_rebuild()
-    expected = segment.base_offset
-    chunk, chunk_start, position = b"", 0, 0
-    while file_size - position >= HEADER_BYTES:
-        if position + HEADER_BYTES > chunk_start + len(chunk):
-            chunk, chunk_start = file.read(position, min(_CHUNK_BYTES, file_size - position)), position
-        header = new_tuple(BatchHeader, HEADER.unpack_from(chunk, position - chunk_start))
-        size = header.size_bytes
-        is_sound = (
-            header.magic == MAGIC
-            and size >= HEADER_BYTES
-            and position + size <= file_size
-            and (header.base_offset == expected or (may_have_gaps and header.base_offset > expected))
-            and header.last_offset_delta >= 0
-            and header.last_offset - segment.base_offset <= RELATIVE_OFFSET_MAX
-            and (epochs is None or header.partition_leader_epoch >= epochs.latest)
-        )
-        if is_sound:
-            if position + size > chunk_start + len(chunk):
-                chunk, chunk_start = file.read(position, min(max(_CHUNK_BYTES, size), file_size - position)), position
-            at = position - chunk_start
-            if header.base_offset != expected:
-                is_sound = is_below_next(file.read(position + size, HEADER_BYTES), 0, header.last_offset)
-        if is_sound:
-            is_sound = crc32c(chunk[at + CRC_START : at + size]) == header.crc
-        if not is_sound:
-            found = None
-            if expected < flushed_end:
-                found = find_sound_batch(file.read, position, file_size, header, after=expected, end_offset=flushed_end)
-            if found is None:
-                break
-            _note_damage(segment, expected, Offset(found[1]), position, found[0])
-            position, expected = found[0], Offset(found[1])
-            segment.size_bytes = position
-            continue
-        if epochs is not None and header.partition_leader_epoch >= 0:
-            epochs.assign(header.partition_leader_epoch, header.base_offset)
-        segment.add_batch(header.last_offset, header.max_timestamp_ms, size)
-        expected = header.next_offset
-        position += size
-    return expected
-
-
-def _note_damage(segment: LogSegment, first: Offset, end: Offset, position: int, stop: int) -> None:
-    damage = DamagedRange(first, end, segment.base_offset, position, stop, "not sound below what was flushed")
-    segment.damaged = tuple(merge([*segment.damaged, damage]))
-
-
-def _note_damaged_tail(segment: LogSegment, first: Offset, end: Offset) -> None:
-    """Nothing from `first` on can be read, though the disk had confirmed it up to `end`."""
-    _note_damage(segment, first, end, segment.size_bytes, segment.file.size_bytes)
-    segment.size_bytes = segment.file.size_bytes
 
 
 def _sweep(disk: Disk, directory: str) -> list[Offset]:
@@ -503,7 +302,7 @@ def _prove(
         if may_have_gaps and is_whole and named <= end_offset < following <= recovery_point:
             segment.early_end, end_offset = end_offset, following
         elif end_offset < following <= kept_end:
-            _note_damaged_tail(segment, end_offset, following)
+            note_damaged_tail(segment, end_offset, following)
             end_offset = following
         elif end_offset < kept_end:
             # Damaged to the end of what was flushed; its bytes stay, later segments cannot hold anything flushed.
@@ -546,7 +345,7 @@ def _open_sealed(segment: LogSegment, *, following: Offset, may_have_gaps: bool)
     if is_early(tail, named=named, following=following, size_bytes=segment.file.size_bytes):
         segment.early_end = tail.end_offset
     elif may_have_gaps and is_rebuilt and tail.end_offset < min(named, following) and not segment.damaged:
-        _note_damaged_tail(segment, tail.end_offset, following)  # once the indexes are made again nothing else tells
+        note_damaged_tail(segment, tail.end_offset, following)  # once the indexes are made again nothing else tells
     return is_rebuilt
 
 

@@ -34,11 +34,11 @@ from barnabas_log.descriptors import is_out_of_descriptors
 from barnabas_log.disk import Disk
 from barnabas_log.errors import StorageFailed
 from barnabas_log.offset_index import OffsetIndex
-from barnabas_log.recovery import rebuild_segment
 from barnabas_log.repair import CheckableSegment
 from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange, SegmentCheck, SegmentName, is_time_index_sound, pause_s, plan_pass
 from barnabas_log.segment import REPAIR_SUFFIX, LogSegment
+from barnabas_log.segment_proof import rebuild_segment
 from barnabas_log.time_index import TimeIndex
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset, TopicPartition

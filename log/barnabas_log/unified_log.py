@@ -53,11 +53,11 @@ from barnabas_log.errors import (
     StorageFailed,
 )
 from barnabas_log.log_listener import LogListener
+from barnabas_log.producer_replay import note_producer
 from barnabas_log.producer_state import ProducerState, snapshot_path, write_snapshot
 from barnabas_log.recovery import (
     RecoveredLog,
     RecoveryReport,
-    note_producer,
 )
 from barnabas_log.room import is_no_room
 from barnabas_log.scrub import DamagedRange, end_before_damage

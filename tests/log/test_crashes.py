@@ -12,8 +12,8 @@ import pytest
 
 from barnabas_log import truncating
 from barnabas_log.manager import LogManager
+from barnabas_log.producer_replay import note_producer
 from barnabas_log.producer_state import ProducerState
-from barnabas_log.recovery import note_producer
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import BatchHeader, iterate_batches

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas_log import recovery
+from barnabas_log import recovery, segment_proof
 from barnabas_log.early_end import Tail
 from tests.log.recovery_fuzz import run_seed
 
@@ -36,7 +36,7 @@ async def test_a_start_that_believes_any_index_is_found_out(monkeypatch: pytest.
 
 
 async def test_a_start_that_proves_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recovery, "CRC_START", 61)
-    monkeypatch.setattr(recovery, "crc32c", lambda data: 0)
+    monkeypatch.setattr(segment_proof, "CRC_START", 61)
+    monkeypatch.setattr(segment_proof, "crc32c", lambda data: 0)
     _, failures = await run_seed(1, images_max=50)
     assert failures

@@ -49,6 +49,7 @@ from barnabas_log import (
     repair,
     retention,
     retiring,
+    segment_proof,
     truncating,
     unified_log,
 )
@@ -301,7 +302,7 @@ def _checksums_are_not_proved(patch: pytest.MonkeyPatch) -> None:
         def __ne__(self, other: object) -> bool:
             return False
 
-    patch.setattr(recovery, "crc32c", lambda data: Anything())
+    patch.setattr(segment_proof, "crc32c", lambda data: Anything())
 
 
 def _retention_passes_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -634,7 +635,7 @@ def _compaction_swaps_without_a_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def _recovery_takes_a_gap_for_the_end(patch: pytest.MonkeyPatch) -> None:
-    original = recovery.rebuild_segment
+    original = segment_proof.rebuild_segment
     patch.setattr(
         recovery, "rebuild_segment", lambda *rest, **named: original(*rest, **{**named, "may_have_gaps": False})
     )
