@@ -235,10 +235,10 @@ async def test_nothing_is_taken_while_the_listener_has_nothing_to_give(tmp_path:
     async with Cluster(tmp_path, voters=1, config=SMALL) as cluster:
         member = cluster.members[0]
         take = member.listener.take_snapshot
-        member.node._snapshots._source = lambda: None
+        member.node._snapshots.writer._source = lambda: None
         leader = await commit_all(cluster, RECORDS[:40])
         assert not leader.log.snapshots()
-        member.node._snapshots._source = take
+        member.node._snapshots.writer._source = take
         await until(lambda: bool(leader.log.snapshots()))
 
 
@@ -307,7 +307,7 @@ async def test_the_log_does_not_begin_at_a_snapshot_that_vanished(
         vanish(tmp_path / f"node-{leader.key}", checkpoint_name(lost))
         monkeypatch.setattr(log_cleaner, "DOWNLOAD_PAUSE_MS_MAX", -1)
         await cluster.commit(leader, [b"last"])
-        leader.node._cleaner.want()
+        leader.node._snapshots.cleaner.want()
         await until(lambda: leader.node.snapshot_stats.rotten >= 1 and lost not in leader.log.snapshots())
         await leader.kill()
         await leader.start()
@@ -326,7 +326,7 @@ async def test_a_snapshot_that_rots_on_the_leader_is_noticed_and_replaced(
         await late.kill()
         leader = await commit_all(cluster, RECORDS[:60])
         log = leader.log
-        leader.node._snapshots.want()
+        leader.node._snapshots.writer.want()
         await until(lambda: log.snapshots()[-1].end_offset == log.end_offset and (len(log.snapshots()) == 1) is is_only)
         rotten = log.snapshots()[-1]
         damage(tmp_path, checkpoint_name(rotten))

@@ -26,24 +26,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import NamedTuple
 
 from barnabas_quorum.config import QuorumConfig
-from barnabas_quorum.driver.committed import data_batch, leader_change_batch, open_batch, voters_batch
+from barnabas_quorum.driver.committed import data_batch, leader_change_batch, voters_batch
+from barnabas_quorum.driver.delivery import Delivery
 from barnabas_quorum.driver.election_watch import ElectionWatch
 from barnabas_quorum.driver.grpc_transport import ReplicaIdentity, Transport, VoterChangeAnswer
-from barnabas_quorum.driver.log_cleaner import LogCleaner
+from barnabas_quorum.driver.log_flush import LogFlush
 from barnabas_quorum.driver.membership import Change, VoterChanges
 from barnabas_quorum.driver.own_replica import OwnReplica, own_replica
+from barnabas_quorum.driver.own_snapshots import OwnSnapshots
 from barnabas_quorum.driver.peer_requests import PeerRequests
 from barnabas_quorum.driver.peers import Peers
 from barnabas_quorum.driver.proposals import Proposals
 from barnabas_quorum.driver.quorum_description import QuorumDescription, describe_quorum
+from barnabas_quorum.driver.quorum_events import Clean, Flushed, Frozen, Resign, Rotten
 from barnabas_quorum.driver.quorum_listener import QuorumListener
 from barnabas_quorum.driver.quorum_stats import Stats
-from barnabas_quorum.driver.snapshot_content import DamagedSnapshot
-from barnabas_quorum.driver.snapshot_loading import SnapshotLoading
-from barnabas_quorum.driver.snapshots import SnapshotProver, SnapshotWriter
 from barnabas_quorum.errors import BufferExhausted, NotController, PeerUnreachable
 from barnabas_quorum.raft.core import QuorumCore
 from barnabas_quorum.raft.journal import RaftLog, StoredBatch
@@ -59,8 +58,6 @@ from barnabas_quorum.raft.messages import (
     Ready,
     Reply,
     Request,
-    SnapshotId,
-    SnapshotInstall,
     Unreachable,
     VoterChange,
     VoteReply,
@@ -76,42 +73,13 @@ BOOTSTRAP_ID_MAX = -2
 """Bootstrap servers are asked under this id and those below: who they are is not known yet."""
 INBOX_MESSAGES_MAX = 4096
 """Most peer messages that wait for the core; beyond it requests are refused."""
-COMMIT_BYTES_MAX = 1024 * 1024
-"""Committed bytes that are opened in one go; between two goes the loop serves others."""
 CLEAN_INTERVAL_S = 60.0
 """Time between two looks whether the log or its snapshots have outlived their retention (as Kafka)."""
-SETTLE_S = 1.0
-"""After so long without a write the end of the last flush is noted, so that damage to it is not taken for an unfinished write.
-Longer than the interval of the no-op records, each of whose flushes notes the one before: a quiet cluster flushes no more."""
 RESIGN_TIMEOUT_S = 1.0
 """How long a resigning leader waits for the voters to know."""
 
 
-class _Flushed(NamedTuple):
-    end_offset: Offset
-
-
-class _Resign:
-    """Asks the core to give up leadership."""
-
-
-class _Frozen(NamedTuple):
-    """A snapshot of this replica's own is whole."""
-
-    snapshot_id: SnapshotId
-
-
-class _Rotten(NamedTuple):
-    """A snapshot that others download is not whole."""
-
-    snapshot_id: SnapshotId
-
-
-class _Clean:
-    """Time to look at the retention."""
-
-
-_Event = Message | _Flushed | _Resign | _Frozen | _Rotten | _Clean | Change
+_Event = Message | Flushed | Resign | Frozen | Rotten | Clean | Change
 
 _REPLIES = (FetchReply, VoteReply, BeginQuorumEpochReply, EndQuorumEpochReply, FetchSnapshotReply)
 
@@ -147,7 +115,6 @@ class QuorumNode:
         self._transport = transport
         self._clock_ms = clock_ms
         self._random = random
-        self._listener = listener
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started_s = 0.0
         own_endpoint = None if endpoint is None else Voter(replica, *endpoint)
@@ -171,15 +138,6 @@ class QuorumNode:
             lost_end=log.lost_end,
         )
         self._peers = Peers(config=config, core=self._core, transport=transport, formatted_voters=voters)
-        self._snapshots = SnapshotWriter(
-            config=config,
-            log=log,
-            source=listener.take_snapshot,
-            voters_before=lambda offset: self._core.voter_history.before(offset),
-            refusal=self._snapshot_refusal,
-            flushed_end=lambda: self._core.flushed_end,
-            on_frozen=lambda snapshot_id: self._post(_Frozen(snapshot_id)),
-        )
         self._changes = VoterChanges(
             config=config,
             core=self._core,
@@ -188,45 +146,32 @@ class QuorumNode:
             report=self._post,
         )
         self.stats = Stats()
-        self.snapshot_stats = self._snapshots.stats
-        self._loading = SnapshotLoading(
-            log=log,
-            load=listener.on_load_snapshot,
-            on_loading=on_loading,
-            on_bad=self._drop_bad,
-            now_ms=self._now_ms,
-            stats=self.snapshot_stats,
-        )
-        self._prover = SnapshotProver(
-            log=log, on_rotten=lambda snapshot_id: self._post(_Rotten(snapshot_id)), stats=self.snapshot_stats
-        )
-        self._cleaner = LogCleaner(
+        self._inbox: deque[_Event] = deque()
+        self._wake = asyncio.Event()
+        self._snapshots = OwnSnapshots(
             config=config,
             core=self._core,
             log=log,
+            listener=listener,
             clock_ms=clock_ms,
-            on_rotten=self._replace_rotten,
-            stats=self.snapshot_stats,
+            now_ms=self._now_ms,
+            post=self._post,
+            on_loading=on_loading,
         )
-        self._inbox: deque[_Event] = deque()
-        self._wake = asyncio.Event()
-        self._flush_wanted = asyncio.Event()
-        self._is_flushing = False
+        self.snapshot_stats = self._snapshots.stats
+        self._flush = LogFlush(log=log, stats=self.stats, post=self._post)
+        self._delivery = Delivery(
+            core=self._core, log=log, listener=listener, snapshots=self._snapshots.writer, stats=self.stats
+        )
         self._tasks: asyncio.TaskGroup | None = None
         self._peer_requests = PeerRequests(
             log=log,
             fetch_bytes_max=config.fetch_bytes_max,
-            prover=self._prover,
-            cleaner=self._cleaner,
+            prover=self._snapshots.prover,
+            cleaner=self._snapshots.cleaner,
             stats=self.snapshot_stats,
         )
         self._proposals = Proposals(self._core, linger_ms=config.append_linger_ms)
-        self._delivered_offset = Offset(0)
-        self._downloading: SnapshotId | None = None
-        """Whose part this download has written: it goes when it is installed, or when the core gives it up."""
-        self._lost_snapshot_end = Offset(0)
-        """Of the newest snapshot that was found bad: the voter sets that were read begin there."""
-        self._announced = LeaderAndEpoch(None, Epoch(-1))
         self._election_watch = ElectionWatch(self.stats)
         self._resigned = asyncio.Event()
 
@@ -240,17 +185,17 @@ class QuorumNode:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                tasks.create_task(self._flush_for_ever(), name="quorum-flush")
-                tasks.create_task(self._snapshots.run(), name="quorum-snapshot")
-                tasks.create_task(self._prover.run(), name="quorum-proof")
+                tasks.create_task(self._flush.run(), name="quorum-flush")
+                tasks.create_task(self._snapshots.writer.run(), name="quorum-snapshot")
+                tasks.create_task(self._snapshots.prover.run(), name="quorum-proof")
                 tasks.create_task(self._clean_for_ever(), name="quorum-clean")
                 tasks.create_task(self._changes.keep_up(), name="quorum-membership")
                 if self._log.snapshots():
-                    self._loading.begin(self._log.snapshots()[-1])
+                    self._snapshots.loading.begin(self._log.snapshots()[-1])
                 await self._feed_for_ever(loop)
         finally:
             self._tasks = None
-            self._loading.end()
+            self._snapshots.loading.end()
             self._peer_requests.refuse_all(PeerUnreachable("this replica is stopping"))
             await self._transport.close()
 
@@ -279,7 +224,7 @@ class QuorumNode:
         Raises NotController when this node does not lead in `epoch`, BatchTooLarge, BufferExhausted.
         """
         core = self._core
-        if not core.is_leader or core.epoch != epoch or self._announced != (core.me.id, epoch):
+        if not core.is_leader or core.epoch != epoch or self._delivery.announced != (core.me.id, epoch):
             raise NotController(f"node {core.me.id} does not lead the quorum in epoch {epoch}")
         base_offset = self.log_end_offset
         batch = data_batch(records, base_offset=base_offset, epoch=epoch, timestamp_ms=self._clock_ms())
@@ -363,7 +308,7 @@ class QuorumNode:
         """
         if not self._core.is_leader or self._tasks is None:
             return
-        self._post(_Resign())
+        self._post(Resign())
         try:
             async with asyncio.timeout(RESIGN_TIMEOUT_S):
                 await self._resigned.wait()
@@ -383,19 +328,21 @@ class QuorumNode:
             while (ready := core.ready()) is not None:
                 await self._obey(ready)
             self._settle()
-            if self._loading.is_under_way:
-                loaded = self._loading.step()
+            if self._snapshots.loading.is_under_way:
+                loaded = self._snapshots.loading.step()
                 if loaded is not None:
-                    self._delivered_offset = loaded.end_offset
-                    self._snapshots.begin_anew()
+                    self._delivery.offset = loaded.end_offset
+                    self._snapshots.writer.begin_anew()
                 await asyncio.sleep(0)
-            elif self._delivered_offset < core.high_watermark:
-                self._deliver()
+            elif self._delivery.is_behind:
+                self._delivery.deliver()
                 await asyncio.sleep(0)
-            self._announce()
-            if self._cleaner.is_wanted:
-                await self._cleaner.clean(now_ms=self._now_ms(), is_loading=self._loading.is_under_way)
-            if self._inbox or self._loading.is_under_way or self._delivered_offset < core.high_watermark:
+            self._delivery.announce(self.leader_and_epoch, log_end_offset=self.log_end_offset)
+            if self._snapshots.cleaner.is_wanted:
+                await self._snapshots.cleaner.clean(
+                    now_ms=self._now_ms(), is_loading=self._snapshots.loading.is_under_way
+                )
+            if self._inbox or self._snapshots.loading.is_under_way or self._delivery.is_behind:
                 continue
             delay_ms = min(core.deadline_ms() - self._now_ms(), self._proposal_delay_ms())
             if delay_ms <= 0:
@@ -411,16 +358,16 @@ class QuorumNode:
         core = self._core
         for _ in range(len(self._inbox)):
             event = self._inbox.popleft()
-            if isinstance(event, _Flushed):
+            if isinstance(event, Flushed):
                 core.flushed(event.end_offset, self._now_ms())
-            elif isinstance(event, _Resign):
+            elif isinstance(event, Resign):
                 core.resign(self._now_ms())
-            elif isinstance(event, _Frozen):
-                self._take_frozen(event.snapshot_id)
-            elif isinstance(event, _Rotten):
-                self._replace_rotten(event.snapshot_id)
-            elif isinstance(event, _Clean):
-                self._cleaner.want()
+            elif isinstance(event, Frozen):
+                self._snapshots.take_frozen(event.snapshot_id, self._now_ms())
+            elif isinstance(event, Rotten):
+                self._snapshots.replace_rotten(event.snapshot_id)
+            elif isinstance(event, Clean):
+                self._snapshots.cleaner.want()
             elif isinstance(event, Change):
                 self._proposals.hand_over(now_ms=self._now_ms())
                 self._changes.begin(event, self._now_ms())
@@ -429,7 +376,7 @@ class QuorumNode:
 
     def _proposal_delay_ms(self) -> float:
         """How long proposals wait for a flush in flight; infinite where there are none."""
-        return self._proposals.delay_ms(now_s=self._now_s(), is_flushing=self._is_flushing)
+        return self._proposals.delay_ms(now_s=self._now_s(), is_flushing=self._flush.is_under_way)
 
     async def _obey(self, ready: Ready) -> None:
         """Persist, write, speak: in this order (raft/messages.py, Ready)."""
@@ -441,9 +388,9 @@ class QuorumNode:
             await log.truncate_to(ready.truncate_to)
         for part in ready.snapshot_parts:
             await log.when_there_is_room(partial(log.write_snapshot_part, part.snapshot_id, part.position, part.data))
-            self._downloading = part.snapshot_id
+            self._snapshots.downloading = part.snapshot_id
         if ready.install is not None:
-            await self._install(ready.install)
+            await self._snapshots.install(ready.install)
         if ready.appends:
             batches = [batch for append in ready.appends for batch in self._batches_of(append)]
             started_s = self._now_s()
@@ -452,7 +399,7 @@ class QuorumNode:
             self.stats.append_s.observe(self._now_s() - started_s)
             self.stats.batches_written += len(batches)
             self.stats.bytes_written += sum(len(batch.data) for batch in batches)
-            self._flush_wanted.set()
+            self._flush.want()
         for message in ready.send:
             if isinstance(message, _REPLIES):
                 self._peer_requests.answer(message, now_ms=self._now_ms())
@@ -497,28 +444,7 @@ class QuorumNode:
         self._inbox.append(event)
         self._wake.set()
 
-    async def _flush_for_ever(self) -> None:
-        log = self._log
-        loop = asyncio.get_running_loop()
-        is_unsettled = False
-        while True:
-            try:
-                async with asyncio.timeout(SETTLE_S if is_unsettled else None):
-                    await self._flush_wanted.wait()
-            except TimeoutError:
-                await log.settle()
-                is_unsettled = False
-                continue
-            is_unsettled = True
-            self._flush_wanted.clear()
-            self._is_flushing = True
-            started_s = loop.time()
-            end_offset = await log.flush()
-            self.stats.flush_s.observe(loop.time() - started_s)
-            self._is_flushing = False
-            self._post(_Flushed(end_offset))
-
-    # --- to the listener ----------------------------------------------------------------------------------------------
+    # --- what the core decided ----------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Account for what the core decided: own commits, a resignation that everybody has heard of."""
@@ -527,10 +453,7 @@ class QuorumNode:
             self.stats.commit_s.observe(self._now_s() - proposed_s)
         if core.lost_end is None and self._log.lost_end is not None:
             self._log.note_regained()
-        download = core.download
-        if self._downloading is not None and (download is None or download.snapshot_id != self._downloading):
-            self._log.drop_snapshot_part(self._downloading)
-            self._downloading = None
+        self._snapshots.drop_stale_part()
         role = core.role
         self._election_watch.note(role, epoch=core.epoch, now_s=self._now_s())
         if isinstance(role, Leader):
@@ -540,77 +463,10 @@ class QuorumNode:
             if not isinstance(role, Resigned) or not role.resend_ms:
                 self._resigned.set()
 
-    def _deliver(self) -> None:
-        """Open the next committed batches and hand their records over."""
-        batches = self._log.read(
-            self._delivered_offset, end_offset=self._core.high_watermark, bytes_max=COMMIT_BYTES_MAX
-        )
-        assert batches, f"nothing to read at {self._delivered_offset} below {self._core.high_watermark}"
-        committed = [opened for opened in map(open_batch, batches) if opened is not None]
-        self._delivered_offset = batches[-1].end_offset
-        self._snapshots.count(sum(len(batch.data) for batch in batches))
-        if committed:
-            self._listener.on_commit(committed)
-
-    def _announce(self) -> None:
-        """Report a new leader to the listener; of itself only when it has seen all that earlier leaders committed."""
-        core = self._core
-        leader = self.leader_and_epoch
-        if leader == self._announced:
-            return
-        role = core.role
-        if isinstance(role, Leader) and self._delivered_offset <= role.epoch_start:
-            return
-        if leader.leader_id is not None:
-            self.stats.leader_changes += 1
-            logger.info("node %d leads the metadata quorum in epoch %d", leader.leader_id, leader.epoch)
-        self._announced = leader
-        self._listener.on_leader_change(leader, self.log_end_offset)
-
-    # --- snapshots ----------------------------------------------------------------------------------------------------
-
-    async def _install(self, install: SnapshotInstall) -> None:
-        """A download is complete: it replaces the log, and its image the listener's."""
-        try:
-            install.voters = await self._log.install_snapshot(install.snapshot_id)
-        except DamagedSnapshot as error:
-            logger.error("%s; downloading it again", error)
-            install.is_damaged = True
-            return
-        logger.info("snapshot %s has replaced the metadata log", install.snapshot_id)
-        # Also where as much was delivered: after a recovery of the quorum it may have been other records.
-        self._loading.begin(install.snapshot_id)
-
-    def _take_frozen(self, snapshot_id: SnapshotId) -> None:
-        if self._core.snapshot_taken(snapshot_id, self._now_ms()):
-            self._cleaner.want()
-        elif snapshot_id not in self._core.snapshots:
-            self._cleaner.drop(snapshot_id)
-
-    def _replace_rotten(self, snapshot_id: SnapshotId) -> None:
-        """Others get an older snapshot from now on, or where the log begins with this one, a new one."""
-        snapshots = self._core.snapshots
-        if snapshot_id in snapshots[1:] and not self._loading.is_under_way:
-            self._drop_bad(snapshot_id)
-        elif snapshot_id in snapshots:
-            self._snapshots.want()
-            self._cleaner.end_rotten(snapshot_id)
-
-    def _drop_bad(self, snapshot_id: SnapshotId) -> None:
-        """A snapshot of this disk cannot be replayed."""
-        self._core.snapshot_lost(snapshot_id)
-        self._cleaner.drop(snapshot_id)
-        self._lost_snapshot_end = max(self._lost_snapshot_end, snapshot_id.end_offset)
-
-    def _snapshot_refusal(self, snapshot_id: SnapshotId) -> str | None:
-        if snapshot_id.end_offset < self._lost_snapshot_end:
-            return f"which voters counted before offset {self._lost_snapshot_end} is not known since this start"
-        return self._core.snapshot_refusal(snapshot_id)
-
     async def _clean_for_ever(self) -> None:
         while True:
             await asyncio.sleep(CLEAN_INTERVAL_S)
-            self._post(_Clean())
+            self._post(Clean())
 
     def _now_s(self) -> float:
         return 0.0 if self._loop is None else self._loop.time() - self._started_s
