@@ -219,7 +219,7 @@ class UnifiedLog:
         header = check_is_one_batch(batches)
         check_producer_batch(header, self.config, now_ms=now_ms)
         body = bytes(batches[CRC_START:])
-        _, _, _, _, crc, _, _, _, _, producer_id, producer_epoch, base_sequence, record_count = header
+        _, _, _, _, crc, attributes, _, _, _, producer_id, producer_epoch, base_sequence, record_count = header
         if crc32c(body) != crc:
             raise CorruptBatch(f"the batch's checksum is wrong ({record_count} records)")
         if self.config.is_compacted:
@@ -245,7 +245,9 @@ class UnifiedLog:
                         "once another replica is in sync"
                     )
                 self.producers.check_transactional(
-                    producer_id=producer_id, epoch=producer_epoch, is_transactional=bool(header[5] & TRANSACTIONAL_FLAG)
+                    producer_id=producer_id,
+                    epoch=producer_epoch,
+                    is_transactional=bool(attributes & TRANSACTIONAL_FLAG),
                 )
             else:
                 return AppendResult(
