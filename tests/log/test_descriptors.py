@@ -298,7 +298,7 @@ async def test_a_check_without_descriptors_fails_no_directory() -> None:
     flush(log)
     disk.is_short_of_descriptors = True
     with pytest.raises(OutOfDescriptors):
-        await logs.check(log, 0)
-    assert logs.online_directories == ["data"] and not log.is_failed
+        await logs.repairs.check(log, 0)
+    assert logs.health.online_directories == ["data"] and not log.is_failed
     disk.is_short_of_descriptors = False
-    assert await logs.check(log, 0) and not log.damage
+    assert await logs.repairs.check(log, 0) and not log.damage

@@ -803,10 +803,12 @@ async def test_a_repair_waits_for_a_descriptor_and_fails_no_directory(disk: Memo
         await turns()
         (damage,) = log.damage
         disk.is_short_of_descriptors = True
-        repairing = asyncio.create_task(manager.replace_damaged(log, damage, whole[damage.position : damage.stop]))
+        repairing = asyncio.create_task(
+            manager.repairs.replace_damaged(log, damage, whole[damage.position : damage.stop])
+        )
         await asyncio.sleep(3 * FLUSH_RETRY_S)
         assert not repairing.done()
-        assert not manager.offline_directories
+        assert not manager.health.offline_directories
         disk.is_short_of_descriptors = False
         assert await repairing
     assert not log.damage
