@@ -6,7 +6,7 @@ Read next:  recovery.py, which asks at the start; cleaner/rewrite.py, which clos
 
 A tail that a disk lost must not pass for a compacted one. Whatever appends or rewrites a segment names its end in the indexes: our
 cleaner its last batch in the offset index, everybody the batch of the greatest time in the time index, which is mostly the last.
-An index that was lost too proves nothing; both at once are beyond what is told apart.
+An index that was lost too proves nothing; the two at once cannot be distinguished.
 """
 
 from __future__ import annotations

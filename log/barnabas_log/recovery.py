@@ -345,7 +345,7 @@ def _open_sealed(segment: LogSegment, *, following: Offset, may_have_gaps: bool)
     if is_early(tail, named=named, following=following, size_bytes=segment.file.size_bytes):
         segment.early_end = tail.end_offset
     elif may_have_gaps and is_rebuilt and tail.end_offset < min(named, following) and not segment.damaged:
-        note_damaged_tail(segment, tail.end_offset, following)  # once the indexes are made again nothing else tells
+        note_damaged_tail(segment, tail.end_offset, following)  # once the indexes are made again nothing else shows it
     return is_rebuilt
 
 

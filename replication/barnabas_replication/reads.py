@@ -161,7 +161,7 @@ def _preferred_read_replica(partition: Partition, client_rack: str, offset: Offs
 def _divergence(
     partition: Partition, asked_epoch: Epoch, offset: Offset, follower_start: Offset | None
 ) -> DivergingEpoch | None:
-    """Where the asker's history leaves ours, if it does. Raises UnknownLeaderEpoch or OffsetOutOfRange when we cannot tell.
+    """Where the asker's history leaves ours, if it does. Raises UnknownLeaderEpoch or OffsetOutOfRange when that cannot be known.
 
     follower_start: where the follower's log begins; None for a consumer, which keeps nothing that could come to light.
     """

@@ -1,7 +1,7 @@
 """InitProducerId v0-5: a producer id and epoch, for an idempotent producer or for a transactional id.
 
 May touch:  the producer id source, the transaction coordinator.    Must not touch: logs.
-Invariants: an id is given once in the life of the cluster; without a transactional id its epoch begins at 0.
+Invariants: an id is given once and never again in this cluster; without a transactional id its epoch begins at 0.
 Read next:  ../controller_client/producer_ids.py, ../coordinator/transaction/state.py (`initialize`).
 
 Behaviour: whoever asks without a transactional id gets a new id with epoch 0, also when it names an id it had (KIP-360). With one, the

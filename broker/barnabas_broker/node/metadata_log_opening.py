@@ -6,7 +6,7 @@ Invariants: nothing that was flushed is cut before it is judged; a voter that is
 Read next:  metadata_log.py, which calls these in order; flush_marks.py; barnabas_quorum/raft/damage.py, the rule.
 
 Not obvious:
-- A node that goes over to a recovered quorum may have a snapshot of its own that ends where the one it loads does. With both, the
+- A node that joins a recovered quorum may have a snapshot of its own that ends where the one it loads does. With both, the
   log began with the epoch of the old one and the voters of the new one.
 - A crash while segments are dropped may keep an older one and lose a later one. What lies wholly below the log start is
   removed before the log is opened, or its recovery would take the gap for the end.

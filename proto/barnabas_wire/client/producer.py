@@ -54,7 +54,7 @@ from barnabas_wire.records.batch import (
 SEQUENCES = 1 << 31
 """Sequences wrap from 2^31 - 1 to 0."""
 IN_FLIGHT_MAX = 5
-"""A broker remembers the last five batches of a producer in a partition: with more under way it could not tell a repeated one."""
+"""A broker remembers the last five batches of a producer in a partition: with more under way it could not recognise a repeated one."""
 REQUEST_OVERHEAD_BYTES = 512
 """Most bytes that a partition takes in a request beside its batch."""
 

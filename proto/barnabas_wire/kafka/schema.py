@@ -248,7 +248,7 @@ def decode_request(
     Args:
         elements_max: most elements in all its arrays together.
 
-    Raises UnsupportedVersion for an API or version that is not declared, MalformedMessage for bytes that are none,
+    Raises UnsupportedVersion for an API or version that is not declared, MalformedMessage for bytes that are no such message,
     TooManyElements.
     """
     return decode(message_classes(api_key)[0], version, view, position, elements_max=elements_max)

@@ -41,7 +41,7 @@ COMMIT_TIMEOUT_MS = 30_000
 
 
 class ProducerIdSource(Protocol):
-    """Gives out producer ids, each once in the life of the cluster."""
+    """Gives out producer ids, each once and never again in this cluster."""
 
     async def next_id(self) -> int:
         """The next producer id; raises a retriable KafkaError while no controller answers."""
@@ -112,7 +112,7 @@ class TransactionCoordinator:
         """Counters of the markers."""
         return self.markers.stats
 
-    # ---- life ----------------------------------------------------------------------------------------------------
+    # ---- start and stop ------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Owner task: loads elected partitions and sends markers until cancelled."""

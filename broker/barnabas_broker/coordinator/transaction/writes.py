@@ -266,7 +266,7 @@ class TransactionalWrites:
 
 
 def _producer_of(entry: AppendEntry) -> Producer | None:
-    """Who wrote a transactional batch; None for another, and for bytes that are none."""
+    """Who wrote a transactional batch; None for another batch, and for bytes that are no batch."""
     batches: Buffer = entry[2]
     if len(batches) < HEADER_BYTES:
         return None
