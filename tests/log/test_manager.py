@@ -835,8 +835,8 @@ async def test_while_damage_hides_producers_a_leader_takes_no_batch_that_may_be_
         )
         append(log, make_batch(1), now_ms=NOW_MS)
         assert log.log_end_offset == end + 1, "who numbers nothing may write"
-        assert await manager.replace_damaged(log, damage, whole[damage.position : damage.stop])
-        assert await manager.reload_producers(log)
+        assert await manager.repairs.replace_damaged(log, damage, whole[damage.position : damage.stop])
+        assert await manager.repairs.reload_producers(log)
         for batch in (follows, strange):
             append(log, batch, now_ms=NOW_MS)
         with pytest.raises(OutOfOrderSequence):
