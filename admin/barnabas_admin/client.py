@@ -344,6 +344,18 @@ class AdminClient:
                 code=ErrorCode.NETWORK_EXCEPTION,
                 hint="check the addresses, ssl.truststore.location, and ssl.keystore.location where certificates are demanded",
             )
+        from barnabas_admin.port_probe import KAFKA, recognise
+
+        listens = recognise(self._addresses[0])
+        if listens is not None:
+            fix = (
+                "name it with -b: its cluster's admin listeners are found from there"
+                if listens == KAFKA
+                else ("the admin listener is the port of admin.listeners in the node's properties")
+            )
+            raise AdminError(
+                f"{self._addresses[0]} is {listens}, not an admin listener", code=ErrorCode.INVALID_REQUEST, hint=fix
+            )
         raise AdminError(
             f"no node answers at {', '.join(self._addresses)}",
             code=ErrorCode.NETWORK_EXCEPTION,
@@ -369,6 +381,12 @@ class AdminClient:
                 hint="--client-config FILE with admin.security.protocol=SSL and ssl.keystore.location, or SASL_SSL and a login",
             )
         self.close()
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return AdminError(
+                f"{where} is a gRPC listener without this service: a controller's, or a node of another version",
+                code=ErrorCode.UNSUPPORTED_VERSION,
+                hint="the admin listener is the port of admin.listeners in the node's properties",
+            )
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             return AdminError(f"lost the connection to {where}", code=ErrorCode.NETWORK_EXCEPTION, hint="try again")
         return AdminError(f"{where} failed: {error.details()}", code=ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -154,16 +154,30 @@ class Invocation:
         context = read_context()
         if self._brokers and (context is None or not set(self._brokers.split(",")) <= set(context.brokers.split(","))):
             # Taken from the context, the answer, or the deletion, would be another cluster's.
-            raise WrongUsage(
-                f"this command asks the admin listeners, and -b names Kafka listeners ({self._brokers})",
-                hint="name the admin listeners of that cluster with --admin HOST:PORT or BARNABAS_ADMIN",
-            )
+            self._admin = self._found_admin_addresses(self._brokers)
+            return self._admin
         if context is not None:
             return context.admin
         raise WrongUsage(
             "no cluster is known: start one with `barnabas dev`",
             hint="or name the admin listeners of one that runs, with --admin HOST:PORT or BARNABAS_ADMIN",
         )
+
+    def _found_admin_addresses(self, brokers: str) -> str:
+        """The admin listeners of the cluster that these Kafka listeners belong to, as its brokers tell. Raises WrongUsage."""
+        from barnabas_admin.discovery import find_admin_listeners
+
+        reason = "and its brokers name none"
+        try:
+            found = find_admin_listeners(brokers, self.client_security(), timeout_s=self.timeout_s)
+        except (KafkaError, OSError, ValueError) as error:
+            found, reason = [], f"and none was found: {error}"
+        if not found:
+            raise WrongUsage(
+                f"this command asks the admin listeners, and -b names Kafka listeners ({brokers}), {reason}",
+                hint="name the admin listeners of that cluster with --admin HOST:PORT or BARNABAS_ADMIN",
+            )
+        return ",".join(found)
 
 
 output_option = click.option(

@@ -20,6 +20,7 @@ from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.metadata import EARLIEST, LATEST, UNKNOWN_TOPIC_CODES, known_code, metadata_request
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import TopicPartition
+from barnabas_wire.kafka.primitives import MalformedMessage
 
 T = TypeVar("T")
 
@@ -53,10 +54,29 @@ def run_with_cluster(
             return await work(client)
         except (ConnectionRefusedError, socket.gaierror) as error:
             raise unreachable(error, servers) from error
+        except (OSError, KafkaError, MalformedMessage) as error:
+            _refuse_other_listeners(servers, error)
+            raise
         finally:
             await client.close()
 
     return asyncio.run(run())
+
+
+def _refuse_other_listeners(servers: str, error: Exception) -> None:
+    """Raise AdminError when the first of the addresses is no Kafka listener; an error that a broker sent says that it is one."""
+    from barnabas_admin.port_probe import GRPC, KAFKA, recognise
+
+    if isinstance(error, KafkaError) and error.code not in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
+        return
+    address = servers.split(",")[0].strip()
+    listens = recognise(address)
+    if listens not in (None, KAFKA):
+        raise AdminError(
+            f"{address} is {listens}, not a Kafka listener",
+            code=ErrorCode.INVALID_REQUEST,
+            hint="name it with --admin: brokers are found from there" if listens == GRPC else BROKERS_HINT,
+        ) from error
 
 
 def unreachable(error: OSError, servers: str) -> AdminError:
