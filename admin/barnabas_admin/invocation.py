@@ -1,7 +1,7 @@
 """What every command shares: its common options, where the cluster is, and how its errors end.
 
 May touch:  environment, the context file; clients are opened on first use.   Must not touch: printing of results.
-Invariants: option beats environment beats context; importing this module loads neither gRPC nor rich.
+Invariants: option beats environment beats profile beats context; importing this module loads neither gRPC nor rich.
 Read next:  main.py, the command tree.
 """
 
@@ -44,9 +44,18 @@ class Invocation:
         brokers: str | None,
         timeout_s: float,
         client_config: str | None = None,
+        profile: str | None = None,
     ) -> None:
         self.is_json = output == "json"
         self.timeout_s = timeout_s
+        if profile or not (admin or brokers):
+            from barnabas_admin.profiles import Profile, find_profile
+
+            found = find_profile(profile) or Profile()
+            if not (admin or brokers):
+                # one address of the line means another cluster than the profile's: none of its addresses is taken then
+                admin, brokers = found.admin, found.brokers
+            client_config = client_config or found.client_config
         self._admin = admin
         self._brokers = brokers
         self._client_config = client_config
@@ -186,7 +195,7 @@ output_option = click.option(
 
 
 def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command -o, --admin, -b, --client-config and --timeout, and pass it an Invocation as `invocation`."""
+    """Give a command -o, --admin, -b, --client-config, --profile and --timeout, and pass it an Invocation as `invocation`."""
 
     @output_option
     @click.option("--admin", envvar="BARNABAS_ADMIN", metavar="HOST:PORT,…", help="gRPC admin listeners.")
@@ -197,6 +206,7 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="FILE",
         help="Kafka client properties: TLS and the login for Kafka listeners that demand them.",
     )
+    @click.option("--profile", envvar="BARNABAS_PROFILE", metavar="NAME", help="A cluster of `barnabas profile list`.")
     @click.option(
         "--timeout",
         "timeout_s",
@@ -213,12 +223,18 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
         brokers: str | None,
         timeout_s: float,
         client_config: str | None,
+        profile: str | None,
         **options: Any,
     ) -> Any:
-        invocation = Invocation(
-            output=output, admin=admin, brokers=brokers, timeout_s=timeout_s, client_config=client_config
-        )
-        with errors_end_the_process(is_json=invocation.is_json):
+        with errors_end_the_process(is_json=output == "json"):
+            invocation = Invocation(
+                output=output,
+                admin=admin,
+                brokers=brokers,
+                timeout_s=timeout_s,
+                client_config=client_config,
+                profile=profile,
+            )
             try:
                 return function(*args, invocation=invocation, **options)
             finally:

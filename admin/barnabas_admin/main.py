@@ -8,6 +8,7 @@ Read next:  invocation.py, then commands/<noun>.py.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from typing import Any
 import click
 from click.exceptions import NoSuchCommand
 
+COMPLETION_VARIABLE = "_BARNABAS_COMPLETE"
+"""Set by the shell's script while it asks for words."""
 Entry = tuple[str, str]
 """(module:attribute of the click command, its line in the help)."""
 
@@ -231,12 +234,25 @@ _NOUNS |= {
         },
     ),
 }
+_NOUNS |= {
+    "profile": (
+        "Clusters by name.",
+        {
+            "list": ("profile:list_profiles", "List the profiles; `*` marks the one that is used."),
+            "create": ("profile:create", "Make a profile, and use it when it is the first."),
+            "use": ("profile:use", "Use a profile where a command names no cluster; `-` for none."),
+            "delete": ("profile:delete", "Delete a profile."),
+        },
+    ),
+}
 _VERBS: dict[str, Entry] = {
     "dev": ("dev:dev", "Start a local cluster of real processes; Ctrl-C stops it."),
     "console": (
         "console:console",
         "Show the cluster in a browser: health, quorum, topics with their records, groups, events, and why.",
     ),
+    "top": ("top:top", "Watch brokers, in-sync replicas, moves, busy topics and group lag, live."),
+    "completion": ("completion:completion", "Print the completion script of a shell."),
 }
 
 
@@ -259,6 +275,8 @@ class LazyGroup(click.Group):
         module, _, attribute = entry[0].partition(":")
         command = getattr(importlib.import_module(f"barnabas_admin.commands.{module}"), attribute)
         assert isinstance(command, click.Command), f"{entry[0]} is not a command"
+        if COMPLETION_VARIABLE in os.environ:
+            _complete_names(command)
         return command
 
     def resolve_command(
@@ -278,8 +296,28 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
 
+def _complete_names(command: click.Command) -> None:
+    """Let a shell complete the topics and groups of the cluster where an argument names some."""
+    from barnabas_admin.commands.completion import complete_groups, complete_topics
+
+    for parameter in command.params:
+        names = parameter.metavar or ""
+        if isinstance(parameter, click.Argument) and names.strip("[]….") in ("TOPIC", "GROUP"):
+            parameter._custom_shell_complete = complete_topics if "TOPIC" in names else complete_groups
+
+
 class _Root(LazyGroup):
-    """The whole tree, where wrong usage ends: as JSON for who asked for JSON."""
+    """The whole tree, where wrong usage ends: as JSON for who asked for JSON. Kafka's scripts are called by name and not listed."""
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """LazyGroup's, and Kafka's scripts with their flags."""
+        if name.startswith("kafka-"):
+            from barnabas_admin.apache_flags import SCRIPTS
+            from barnabas_admin.commands.apache import script
+
+            name = name.removesuffix(".sh")
+            return script(name) if name in SCRIPTS else None
+        return super().get_command(context, name)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """click's; the form is found in the words themselves, for click reads no option of a line that it refuses."""
@@ -313,7 +351,9 @@ def _tree() -> click.Group:
         "barnabas",
         entries=_VERBS,
         help="Barnabas: a Kafka-compatible cluster without ZooKeeper, in Python.\n\n"
-        "Start with `barnabas dev -n 3`. Every command takes -o json.",
+        "Start with `barnabas dev -n 3`. Every command takes -o json.\n\n"
+        "Lines of kafka-topics, kafka-console-producer, kafka-console-consumer, kafka-consumer-groups, kafka-configs and "
+        "kafka-reassign-partitions work as they are: `barnabas kafka-topics --create --topic t`.",
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     )
     for noun, (line, verbs) in _NOUNS.items():

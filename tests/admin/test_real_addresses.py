@@ -53,6 +53,36 @@ def test_a_wrong_port_is_recognised_and_named(barnabas_cluster: LocalCluster, tm
         assert done.exit_code == 1 and told in done.stderr and fix in done.stderr, done.output
 
 
+def test_lines_of_kafkas_scripts_work_with_one_kafka_address(barnabas_cluster: LocalCluster, tmp_path: Path) -> None:
+    where = ("--bootstrap-server", f"{HOST}:{next(iter(barnabas_cluster.nodes.values())).kafka_port}")
+
+    def kafka(*arguments: str) -> str:
+        environment = {"BARNABAS_ADMIN": "", "BARNABAS_BROKERS": "", "XDG_CONFIG_HOME": str(tmp_path)}
+        environment["BARNABAS_CONTEXT"] = str(tmp_path / "none")
+        done = CliRunner().invoke(cli, [*arguments, *where], env=environment, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    kafka("kafka-topics", "--create", "--topic", "by-script", "--partitions", "2", "--config", "retention.ms=60000")
+    assert "by-script" in kafka("kafka-topics.sh", "--list").splitlines()
+    assert "retention.ms  60000" in kafka("kafka-configs", "--topic", "by-script", "--describe")
+    group = ("kafka-consumer-groups", "--group", "scripted")
+    kafka(*group, "--reset-offsets", "--to-earliest", "--topic", "by-script", "--execute")
+    assert "scripted" in kafka(*group, "--describe")
+    kafka("kafka-topics", "--delete", "--topic", "by-script")
+
+
+def test_top_shows_brokers_topics_and_groups(barnabas_cluster: LocalCluster, tmp_path: Path) -> None:
+    admin = ("--admin", barnabas_cluster.admin_addresses)
+    run("topic", "create", "busy", *admin, path=tmp_path)
+    done = run("top", "-n", "2", "-i", "0.2", *admin, path=tmp_path)
+    assert done.exit_code == 0, done.output
+    first, second = done.stdout.split("BROKER")[1:]
+    assert "busy" in first and "busy" in second and "HEALTHY" in done.stdout
+    assert "\x1b" not in done.stdout, "no terminal"
+    run("topic", "delete", "busy", "--yes", *admin, path=tmp_path)
+
+
 @pytest.mark.parametrize(
     ("value", "host", "found"),
     [

@@ -141,12 +141,15 @@ def _show_ongoing(invocation: Invocation, topics: tuple[str, ...]) -> None:
 @reassign.command()
 @click.argument("partitions", nargs=-1, metavar="[TOPIC[:PARTITION]]…")
 @click.option("--all", "is_all", is_flag=True, help="Everything that is under way.")
+@click.option(
+    "-f", "--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True), help="Those of a plan."
+)
 @common_options
-def cancel(invocation: Invocation, partitions: tuple[str, ...], is_all: bool) -> None:
+def cancel(invocation: Invocation, partitions: tuple[str, ...], is_all: bool, path: str | None) -> None:
     """Go back to the replicas that a move began with."""
-    if bool(partitions) == is_all:
-        raise click.UsageError("name partitions, or give --all")
-    wanted: Moves = {}
+    if [bool(partitions), is_all, path is not None].count(True) != 1:
+        raise click.UsageError("name partitions, or a plan with --file, or give --all")
+    wanted: Moves = dict.fromkeys(_read_plan(path), ()) if path is not None else {}
     ongoing = [(item.topic, item.partition) for item in invocation.admin.list_reassignments()]
     for text in partitions:
         topic, index = _parse_partition(text)

@@ -78,8 +78,9 @@ def _warn_of_no_tolerance(invocation: Invocation, outcomes: Sequence[Any]) -> No
 
 @click.command("list")
 @click.option("--internal", is_flag=True, help="Show the cluster's own topics too.")
+@click.option("--names", "is_names_only", is_flag=True, help="Print names alone, one on each line.")
 @common_options
-def list_topics(invocation: Invocation, internal: bool) -> None:
+def list_topics(invocation: Invocation, internal: bool, is_names_only: bool) -> None:
     """List the topics."""
     topics = [
         {
@@ -95,6 +96,10 @@ def list_topics(invocation: Invocation, internal: bool) -> None:
     ]
     if invocation.is_json:
         print_json({"topics": topics})
+        return
+    if is_names_only:
+        for topic in topics:
+            print_line(str(topic["name"]))
         return
     columns = ["NAME", "PARTITIONS", "REPLICAS", "UNDER_REPLICATED", "LEADERLESS", "ID"]
     keys = ("name", "partitions", "replication_factor", "under_replicated", "leaderless", "id")
