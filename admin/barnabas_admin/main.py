@@ -129,6 +129,14 @@ _NOUNS: dict[str, tuple[str, dict[str, Entry]]] = {
                 "trim:trim",
                 "Delete the records of partitions before a place: an offset, a moment, or all that is there.",
             ),
+            "export": (
+                "backup:export",
+                "Save topics to a directory: records, configs, and where groups are; also while they are written to.",
+            ),
+            "import": (
+                "backup:import_topics",
+                "Restore topics from a directory that export wrote, into this cluster or another.",
+            ),
             "produce": ("records:produce", "Write a record for every line of standard input, or of a file."),
             "consume": ("consume:consume", "Print the records of a topic."),
         },

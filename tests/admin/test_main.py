@@ -133,7 +133,7 @@ def test_the_tree_has_every_command_and_its_line_is_the_commands_own() -> None:
         *(f"topic reassign {verb}" for verb in ("plan", "balance", "apply", "status", "cancel", "unthrottle")),
         *(f"topic {verb}" for verb in ("reassignments", "elect")),
         *(f"topic {v}" for v in ("create", "list", "describe", "alter", "config", "add-partitions", "delete")),
-        *(f"topic {verb}" for verb in ("produce", "consume", "trim")),
+        *(f"topic {verb}" for verb in ("produce", "consume", "trim", "export", "import")),
         *(f"group {verb}" for verb in ("list", "describe", "lag", "seek", "delete", "delete-offsets")),
     }
     for path, command in found.items():

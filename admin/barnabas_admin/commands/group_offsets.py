@@ -89,7 +89,7 @@ def seek(
         plan = await _plan(client, target, partitions, committed=committed, offsets=offsets)
         if is_executing:
             _refuse_members(group, state)
-            await _commit(client, group, plan)
+            await commit_seeks(client, group, plan)
         return state, plan
 
     state, plan = run_with_cluster(invocation, work)
@@ -181,7 +181,13 @@ def _refuse_members(group: str, state: str) -> None:
         )
 
 
-async def _commit(client: ClusterClient, group: str, plan: list[Seek]) -> None:
+async def group_state(client: ClusterClient, group: str) -> str:
+    """A group's state; Dead for one that nobody knows."""
+    return (await _committed(client, group, is_new_allowed=True))[0]
+
+
+async def commit_seeks(client: ClusterClient, group: str, plan: list[Seek]) -> None:
+    """Commit what is planned, as one who is no member. Raises KafkaError."""
     from barnabas_wire.client.metadata import known_code
     from barnabas_wire.kafka.messages.offset_commit import (
         OffsetCommitRequest,

@@ -1,0 +1,150 @@
+"""What a backup of a topic holds, and which of its records a restore writes.
+
+May touch:  files below the directory it is given.    Must not touch: the brokers, printing.
+Invariants: a backup says up to which offset it holds each partition, and its manifest is written last: without one it is none;
+            records of aborted transactions are kept in the files and never restored.
+Read next:  commands/backup.py, which fills it and plays it back.
+
+Layout below the directory, for each topic: `<topic>/topic.json` (the manifest) and `<topic>/<partition>.log`, batches as the leader sent
+them, so that `barnabas log dump` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from barnabas_admin.errors import AdminError
+from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.primitives import MalformedMessage
+from barnabas_wire.records.batch import CorruptBatch, Record, crc_is_valid, iterate_batches, iterate_records
+from barnabas_wire.records.control import ControlRecordType, decode_control_key
+
+MANIFEST = "topic.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedPartition:
+    """Offsets from `start` up to, and without, `end` are in the file: the point that the backup stands for."""
+
+    partition: int
+    start: int
+    end: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedTopic:
+    """The manifest."""
+
+    topic: str
+    exported_at_ms: int
+    replication_factor: int
+    configs: dict[str, str]
+    partitions: tuple[SavedPartition, ...]
+    groups: dict[str, dict[int, int]]
+    """Group -> partition -> committed offset."""
+
+
+def write_manifest(directory: Path, saved: SavedTopic) -> None:
+    """Write the manifest durably, after the files that it speaks of."""
+    temporary = directory / f"{MANIFEST}.tmp"
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump({"api_version": "v1", "format": FORMAT} | asdict(saved), file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(directory / MANIFEST)
+
+
+def read_manifest(directory: Path) -> SavedTopic:
+    """The manifest of a topic's backup. Raises AdminError where there is none, or one of another format."""
+    path = directory / MANIFEST
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if fields.pop("format") != FORMAT:
+            raise ValueError(f"format {fields.get('format')}")
+        del fields["api_version"]
+        fields["partitions"] = tuple(SavedPartition(**item) for item in fields["partitions"])
+        fields["groups"] = {
+            group: {int(index): offset for index, offset in offsets.items()}
+            for group, offsets in fields["groups"].items()
+        }
+        return SavedTopic(**fields)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise AdminError(
+            f"{directory} holds no whole backup of a topic: {error}",
+            code=ErrorCode.RESOURCE_NOT_FOUND,
+            hint="`barnabas topic export` writes one; one that was broken off has no topic.json",
+        ) from None
+
+
+def restored_records(path: Path, saved: SavedPartition) -> Iterator[Record]:
+    """The records of a partition's file in order: no markers, nothing of aborted transactions, nothing from the end on.
+
+    Raises AdminError for a file that is not what the manifest says.
+    """
+    data = path.read_bytes()
+    if len(data) != saved.size_bytes:
+        raise _damaged(path, f"{len(data)} bytes where the manifest says {saved.size_bytes}")
+    try:
+        aborted = _aborted_batches(data)
+        for position, header in iterate_batches(data):
+            if not crc_is_valid(data, position, header):
+                raise _damaged(path, f"the checksum of the batch at offset {header.base_offset} is wrong")
+            if header.is_control or position in aborted:
+                continue
+            for record in iterate_records(data[position : position + header.size_bytes]):
+                if saved.start <= record.offset < saved.end:
+                    yield record
+    except (CorruptBatch, MalformedMessage) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _aborted_batches(data: bytes) -> set[int]:
+    """Positions of the batches that an abort marker ends. Every transaction below the last stable offset has its marker here."""
+    aborted: set[int] = set()
+    unended: dict[int, list[int]] = {}
+    for position, header in iterate_batches(data):
+        if header.is_control:
+            record = next(iter(iterate_records(data[position : position + header.size_bytes])))
+            kind = decode_control_key(record.key or b"")
+            written = unended.pop(header.producer_id, [])
+            if kind == ControlRecordType.ABORT:
+                aborted.update(written)
+        elif header.is_transactional:
+            unended.setdefault(header.producer_id, []).append(position)
+    return aborted
+
+
+class RestoredOffsets:
+    """Where groups go on in the restored partition: offsets count anew there, from 0 and without gaps."""
+
+    def __init__(self, committed: dict[str, int]) -> None:
+        self._waiting = sorted(((offset, group) for group, offset in committed.items()), reverse=True)
+        self._count = 0
+        self.offsets: dict[str, int] = {}
+
+    def note(self, record: Record) -> None:
+        """One record more is restored."""
+        self._settle(record.offset)
+        self._count += 1
+
+    def finish(self) -> dict[str, int]:
+        """Group -> offset; whoever had read all goes on at the end."""
+        self._settle(None)
+        return self.offsets
+
+    def _settle(self, up_to: int | None) -> None:
+        while self._waiting and (up_to is None or self._waiting[-1][0] <= up_to):
+            self.offsets[self._waiting.pop()[1]] = self._count
+
+
+def _damaged(path: Path, what: str) -> AdminError:
+    return AdminError(
+        f"{path} is damaged: {what}", code=ErrorCode.CORRUPT_MESSAGE, hint="`barnabas log dump` shows where"
+    )
