@@ -218,6 +218,12 @@ class ProducerState:
                 f"this partition is not known to be in the transaction of producer {producer_id}, epoch {epoch}"
             )
 
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Judge the epoch of a batch without sequences. Raises InvalidProducerEpoch for one older than a marker or batch here."""
+        entry = self._producers.get(producer_id)
+        if entry is not None and epoch < entry.epoch:
+            raise InvalidProducerEpoch(f"producer {producer_id} has epoch {entry.epoch}, the batch {epoch}")
+
     def check_marker(self, *, producer_id: int, epoch: int, coordinator_epoch: int, bumps_epoch: bool) -> None:
         """Judge a marker before its append. bumps_epoch: its transaction ends with a higher epoch (transaction.version 2).
 

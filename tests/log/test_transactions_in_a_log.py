@@ -247,7 +247,7 @@ def test_a_log_knows_its_transactions_whatever_happens(actions: list[tuple[str, 
 
 def test_a_torn_or_foreign_entry_of_the_index_is_dropped_at_the_start() -> None:
     disk = MemoryDisk()
-    log = open_log(disk)
+    log = open_log(MemoryDisk())
     write(log, 7)
     end(log, 7, is_commit=False)
     log.close()
@@ -262,3 +262,19 @@ def test_a_torn_or_foreign_entry_of_the_index_is_dropped_at_the_start() -> None:
         again = open_log(disk, recovery_point=log.log_end_offset, is_clean_shutdown=True)
         assert [each[:3] for each in again.aborted] == [(7, 0, 2)]
         again.release_files()
+
+
+def test_offsets_committed_behind_the_marker_of_their_transaction_are_refused() -> None:
+    """Between the coordinator's word and the append the transaction was ended, with a higher epoch (KIP-890)."""
+    log = open_log(MemoryDisk())
+    offsets = make_batch(1, producer_id=7, producer_epoch=0, is_transactional=True)
+    marker = build_transaction_marker(
+        producer_id=7, producer_epoch=1, coordinator_epoch=0, is_commit=False, now_ms=NOW_MS
+    )
+    for batch in (offsets, marker):
+        log.append_as_leader(batch, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
+    with pytest.raises(InvalidProducerEpoch):
+        log.append_as_leader(offsets, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)
+    assert not log.producers.open_transactions
+    of_the_next = make_batch(1, producer_id=7, producer_epoch=1, is_transactional=True)
+    log.append_as_leader(of_the_next, leader_epoch=Epoch(0), now_ms=NOW_MS, is_internal=True)

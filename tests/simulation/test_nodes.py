@@ -184,6 +184,10 @@ def test_a_damaged_leader_takes_no_batch_that_may_be_a_repeat() -> None:
     run(107548368)  # the damage hid the batch that a producer sent again, and it was appended twice
 
 
+def test_offsets_committed_behind_their_marker_open_no_transaction() -> None:
+    run(1465930835)  # the question to the coordinator was answered, then the marker came, then the offsets: nobody ended them
+
+
 def test_a_repair_that_finds_no_descriptor_fails_no_directory() -> None:
     run(196679856)  # want of one at the flush of what was replaced took the whole directory offline
 
