@@ -247,7 +247,7 @@ def test_a_log_knows_its_transactions_whatever_happens(actions: list[tuple[str, 
 
 def test_a_torn_or_foreign_entry_of_the_index_is_dropped_at_the_start() -> None:
     disk = MemoryDisk()
-    log = open_log(MemoryDisk())
+    log = open_log(disk)
     write(log, 7)
     end(log, 7, is_commit=False)
     log.close()
