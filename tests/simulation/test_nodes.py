@@ -185,7 +185,9 @@ def test_a_damaged_leader_takes_no_batch_that_may_be_a_repeat() -> None:
 
 
 def test_offsets_committed_behind_their_marker_open_no_transaction() -> None:
-    run(1465930835)  # the coordinator had confirmed them, then the marker came, then they: nobody ended what they opened
+    run(
+        1465930835
+    )  # the coordinator had confirmed them, then the marker came, then they: nobody ended what they opened
 
 
 def test_a_repair_that_finds_no_descriptor_fails_no_directory() -> None:
