@@ -71,6 +71,7 @@ def _listen(host: str, port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((host, port))
+        found.listen()  # who reads the address below may come before the server does
     except OSError as error:
         found.close()
         raise AdminError(
