@@ -3,7 +3,7 @@
 May touch:  pyspark, the standard library; the rest of this package only inside methods.   Must not touch: gRPC, any room.
 Invariants: importing this never raises and stays cheap: Spark's planner imports every top-level pyspark_* package, and an
     exception in any of them ends the look-up of all.
-Read next:  source.py, reader.py; sink.py, writer.py.
+Read next:  source.py, stream.py, reader.py; sink.py, writer.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # the name is Spark's
         """A micro-batch stream."""
-        from pyspark_barnabas.source import stream_reader
+        from pyspark_barnabas.stream import stream_reader
 
         return stream_reader(self.options, schema)
 

@@ -12,25 +12,40 @@ never on a reader, which Spark pickles.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from barnabas_wire.client.blocking import BlockingCluster, NoBrokerReachable
-from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES
-from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.kafka.ids import TopicPartition, Uuid
+from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES, Broker, FetchedRecords, known_code
+from barnabas_wire.client.properties import client_security
+from barnabas_wire.kafka.errors import RETRIABLE_CODES, ErrorCode, KafkaError
+from barnabas_wire.kafka.ids import BrokerId, TopicPartition, Uuid
+from barnabas_wire.kafka.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from barnabas_wire.kafka.messages.find_coordinator import FindCoordinatorRequest
+from barnabas_wire.kafka.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas_wire.kafka.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from barnabas_wire.records.batch import BatchHeader, iterate_batches
+from pyspark_barnabas.kafka_properties import ClusterOptions
 from pyspark_barnabas.offsets import Offsets, SourcePartition
 
-TRY_TIMEOUT_S = 10.0
-"""One call of the wire client, its own retries included."""
 REACH_TIMEOUT_S = 6.0
 """How long no broker at all may take a connection before a query that begins says so: it is rather the address that is wrong."""
-PATIENCE_S = 30.0
-"""How long a cluster that has answered before may take to answer what the planner asks."""
-FETCH_WAIT_MS = 500
-"""How long a leader may hold a fetch for records that must be there."""
+WITH_NAMES_VERSION_MAX = 9
+"""From version 10 on OffsetCommit and OffsetFetch name topics by id."""
+RETRY_PAUSE_S = 0.05
+NO_MEMBER_CODES = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.STALE_MEMBER_EPOCH)
 
 Answer = TypeVar("Answer")
 
@@ -53,17 +68,20 @@ class SourceTopic(NamedTuple):
 class SourceClient:
     """Answers for planner and tasks. Raises SourceError. Threads take turns, try by try."""
 
-    def __init__(self, bootstrap_servers: Sequence[str], *, is_patient: bool = False) -> None:
+    def __init__(self, options: ClusterOptions, *, is_patient: bool = False) -> None:
         """Nothing is connected before the first call.
 
-        is_patient: once the cluster has answered, it may be away for PATIENCE_S, as a stream can wait for it.
+        is_patient: once the cluster has answered, it may be away for default.api.timeout.ms, as a stream can wait for it.
         """
-        self._servers = ",".join(bootstrap_servers)
+        self._options = options
+        self._servers = ",".join(options.bootstrap_servers)
+        timeout_s = options.request_timeout_ms / 1000
         self._cluster = BlockingCluster(
-            bootstrap_servers,
-            client_id="pyspark-barnabas",
-            timeout_s=TRY_TIMEOUT_S,
-            reach_timeout_s=min(REACH_TIMEOUT_S, TRY_TIMEOUT_S),
+            options.bootstrap_servers,
+            client_id=options.client_id,
+            timeout_s=timeout_s,
+            reach_timeout_s=min(REACH_TIMEOUT_S, timeout_s),
+            security=client_security(dict(options.security)),
         )
         self._is_patient = is_patient
         self._has_answered = False
@@ -83,37 +101,160 @@ class SourceClient:
                     raise
         return found
 
+    def matching(self, pattern: str) -> dict[str, SourceTopic]:
+        """The topics whose whole name matches, without Kafka's own (`__…`)."""
+        view = self._patiently(lambda: self._cluster.metadata(None), "its topics")
+        whole = re.compile(pattern)
+        return {
+            name: SourceTopic(str(view.topic_ids[name]), tuple(sorted(partitions)))
+            for name, partitions in sorted(view.topics.items())
+            if whole.fullmatch(name) and not name.startswith("__")
+        }
+
     def list_offsets(self, wanted: Mapping[SourcePartition, int]) -> Offsets:
-        """Offsets for sentinels (-1 latest, -2 earliest), asked of each leader."""
+        """Offsets for sentinels (-1 latest, -2 earliest) and times in ms (-1: no record is that late), asked of each leader.
+
+        Under read_committed latest is the last stable offset: what lies behind may still be aborted.
+        """
         if not wanted:
             return {}
         asked = {TopicPartition(*key): spec for key, spec in wanted.items()}
-        found = self._patiently(lambda: self._cluster.list_offsets(asked), "offsets")
+        committed = self._options.is_read_committed
+        found = self._patiently(lambda: self._cluster.list_offsets(asked, is_read_committed=committed), "offsets")
         return {key: found[TopicPartition(*key)] for key in wanted}
 
     def fetch(
         self, partition: SourcePartition, offset: int, *, topic_id: str | None, bytes_max: int, patience_s: float
-    ) -> memoryview:
+    ) -> FetchedRecords:
         """Whole batches from the one that holds `offset`, the last perhaps cut; empty when there is nothing yet."""
-        fetched = self._patiently(
+        options = self._options
+        return self._patiently(
             lambda: self._cluster.fetch(
                 TopicPartition(*partition),
                 offset,
                 bytes_max=bytes_max,
-                wait_ms_max=FETCH_WAIT_MS,
+                bytes_min=options.fetch_bytes_min,
+                wait_ms_max=options.fetch_wait_ms,
+                is_read_committed=options.is_read_committed,
                 topic_id=None if topic_id is None else Uuid.parse(topic_id),
+                rack=options.client_rack,
             ),
             f"{partition} from offset {offset}",
             patience_s=patience_s,
         )
-        return memoryview(fetched.records)
+
+    def batch_at(self, partition: SourcePartition, offset: int) -> BatchHeader | None:
+        """The header of the record batch that holds an offset, or follows it; None where there is none."""
+        # A leader gives the first batch whole, however little is asked for.
+        fetched = self.fetch(
+            partition, offset, topic_id=None, bytes_max=1, patience_s=self._options.api_timeout_ms / 1000
+        )
+        return next((header for _, header in iterate_batches(fetched.records)), None)
+
+    def bytes_of(self, partitions: Collection[SourcePartition]) -> dict[SourcePartition, int]:
+        """Bytes of each partition's segments at its leader; needs the right to describe the cluster."""
+        view = self._patiently(lambda: self._cluster.metadata({key.topic for key in partitions}), "its topics")
+        found: dict[SourcePartition, int] = {}
+        for broker, share in view.by_leader(dict.fromkeys((TopicPartition(*key) for key in partitions), 0)).items():
+            topics: dict[str, list[int]] = {}
+            for topic, index in share:
+                topics.setdefault(topic, []).append(index)
+            request = DescribeLogDirsRequest(
+                topics=[DescribableLogDirTopic(topic=name, partitions=indexes) for name, indexes in topics.items()]
+            )
+            answer = self._patiently(lambda b=broker, r=request: self._cluster.call(r, broker=b), "sizes of its logs")  # type: ignore[misc]
+            self._check(answer.error_code, "sizes of its logs (the user needs DESCRIBE on the cluster)")
+            for directory in answer.results:
+                for topic in directory.topics:
+                    for part in topic.partitions:
+                        if not part.is_future_key:
+                            found[SourcePartition(topic.name, part.partition_index)] = part.partition_size
+        return found
+
+    def committed(self, group_id: str, partitions: Collection[SourcePartition]) -> Offsets:
+        """What a group has committed for these partitions; those without are left out."""
+        topics: dict[str, list[int]] = {}
+        for key in partitions:
+            topics.setdefault(key.topic, []).append(key.partition)
+        request = OffsetFetchRequest(
+            group_id=group_id,
+            topics=[OffsetFetchRequestTopic(name=name, partition_indexes=parts) for name, parts in topics.items()],
+            groups=[
+                OffsetFetchRequestGroup(
+                    group_id=group_id,
+                    topics=[
+                        OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in topics.items()
+                    ],
+                )
+            ],
+            require_stable=True,
+        )
+        what = f"the offsets of the group {group_id}"
+        answer = self._of_coordinator(group_id, request, what)
+        found: Offsets = {}
+        for topic in answer.groups[0].topics if answer.groups else answer.topics:
+            for part in topic.partitions:
+                self._check(part.error_code, what)
+                if part.committed_offset >= 0:
+                    found[SourcePartition(topic.name, part.partition_index)] = part.committed_offset
+        return found
+
+    def commit(self, group_id: str, offsets: Offsets) -> None:
+        """Store offsets for a group that nobody is a member of, where lag tools find them."""
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for key, at in offsets.items():
+            topics.setdefault(key.topic, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=key.partition, committed_offset=at, committed_metadata="pyspark-barnabas"
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        )
+        what = f"a commit of the group {group_id}"
+        answer = self._of_coordinator(group_id, request, what)
+        for topic in answer.topics:
+            for part in topic.partitions:
+                if part.error_code in NO_MEMBER_CODES:
+                    raise SourceError(
+                        f"the group {group_id} has members that commit by themselves: name a group of this query's own with "
+                        "kafka.group.id",
+                        ErrorCode(part.error_code),
+                    )
+                self._check(part.error_code, what)
+
+    def _of_coordinator(self, group_id: str, request: Any, what: str) -> Any:
+        """Ask a group's coordinator; a group that is just moving is asked for again."""
+
+        def ask() -> Any:
+            found = self._cluster.call(FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id]))
+            place = found.coordinators[0] if found.coordinators else found
+            if place.error_code:
+                raise KafkaError.of(known_code(place.error_code), place.error_message or "")
+            broker = Broker(BrokerId(place.node_id), place.host, place.port, None)
+            answer = self._cluster.call(request, broker=broker, version_max=WITH_NAMES_VERSION_MAX)
+            groups = getattr(answer, "groups", None)
+            topics = answer.topics or [topic for group in groups or () for topic in group.topics]
+            codes = [part.error_code for topic in topics for part in topic.partitions]
+            codes += [group.error_code for group in groups or ()]
+            for code in codes:
+                if code and known_code(code) in RETRIABLE_CODES:
+                    raise KafkaError.of(known_code(code), "")
+            return answer
+
+        return self._patiently(ask, what)
+
+    def _check(self, code: int, what: str) -> None:
+        if code:
+            raise SourceError(_words(KafkaError.of(known_code(code), ""), what, self._servers), known_code(code))
 
     def _topics(self, names: Sequence[str]) -> dict[str, SourceTopic]:
         view = self._patiently(lambda: self._cluster.metadata(names), "its topics")
         return {name: SourceTopic(str(view.topic_ids[name]), tuple(sorted(view.topics[name]))) for name in names}
 
     def _patiently(self, call: Callable[[], Answer], what: str, *, patience_s: float | None = None) -> Answer:
-        patience_s = PATIENCE_S if patience_s is None else patience_s
+        patience_s = self._options.api_timeout_ms / 1000 if patience_s is None else patience_s
         deadline_s = time.monotonic() + patience_s
         while True:
             try:
@@ -132,6 +273,7 @@ class SourceClient:
                 is_final = not error.is_retriable or error.code in UNKNOWN_TOPIC_CODES
                 if is_final or time.monotonic() >= deadline_s:
                     raise SourceError(_words(error, what, self._servers), error.code) from None
+                time.sleep(RETRY_PAUSE_S)
             except OSError as error:
                 if time.monotonic() >= deadline_s:
                     raise SourceError(
@@ -146,14 +288,14 @@ def _words(error: KafkaError, what: str, servers: str) -> str:
     return f"kafka.bootstrap.servers={servers} refuses to give {what}: {error.code.name} {error.message}".rstrip()
 
 
-_clients: dict[tuple[int, tuple[str, ...], bool], SourceClient] = {}
+_clients: dict[tuple[int, ClusterOptions, bool], SourceClient] = {}
 """Per process and cluster: a forked child must not share its parent's sockets."""
 
 
-def connected(bootstrap_servers: tuple[str, ...], *, is_patient: bool = False) -> SourceClient:
+def connected(options: ClusterOptions, *, is_patient: bool = False) -> SourceClient:
     """This process's client of the cluster; connections are made at first use."""
-    key = (os.getpid(), bootstrap_servers, is_patient)
+    key = (os.getpid(), options, is_patient)
     client = _clients.get(key)
     if client is None:
-        client = _clients[key] = SourceClient(bootstrap_servers, is_patient=is_patient)
+        client = _clients[key] = SourceClient(options, is_patient=is_patient)
     return client

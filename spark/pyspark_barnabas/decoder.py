@@ -13,7 +13,7 @@ against 0.3 M in plain Python; slicing bytes inside numba is half as fast as thi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ import pyarrow as pa
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.records.batch import HEADER_BYTES, BatchHeader, crc_is_valid, iterate_batches
 from barnabas_wire.records.compression import CompressionType, decompress
+from pyspark_barnabas.aborted import AbortedTransactions
 from pyspark_barnabas.scan import (
     HEADER_COUNT,
     HEADERS_AT,
@@ -86,19 +87,22 @@ class RecordDecoder:
         self._partition = partition
         self._schema = schema
 
-    def plan(self, fetched: memoryview, *, start: int, end: int) -> FetchPlan:
+    def plan(self, fetched: memoryview, *, start: int, end: int, aborted: Sequence[tuple[int, int]] = ()) -> FetchPlan:
         """The whole batches with offsets in [start, end); a cut last batch is left out.
 
+        aborted: (producer id, first offset) of transactions whose records are passed over, as a read_committed fetch names them.
         Raises MalformedRecords for a batch whose CRC is wrong.
         """
         wanted: list[FetchedBatch] = []
         next_offset = start
+        transactions = AbortedTransactions(aborted)
         for position, header in iterate_batches(fetched):
+            is_aborted = transactions.holds(header, fetched[position + HEADER_BYTES :])
             if header.base_offset >= end:
                 next_offset = end  # what lies between was compacted away
                 break
             next_offset = max(next_offset, header.next_offset)
-            if header.next_offset <= start or header.is_control:
+            if header.next_offset <= start or header.is_control or is_aborted:
                 continue
             if not crc_is_valid(fetched, position, header):
                 raise self._malformed(header, "fails its CRC check")

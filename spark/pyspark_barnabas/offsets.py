@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 TOPIC_ID = "id"
 BEGUN = "from"
-"""Keys beside a topic's partitions; a partition is a number, so they cannot meet."""
+RECORDS_BEHIND = "recordsBehind"
+SECONDS_BEHIND = "secondsBehind"
+"""Keys beside a topic's partitions; a partition is a number, so they cannot meet. The last two stand in the progress alone."""
 
 
 class SourcePartition(NamedTuple):

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES
+from barnabas_wire.client.metadata import UNKNOWN_TOPIC_CODES, FetchedRecords
 from barnabas_wire.kafka.errors import ErrorCode
 from pyspark_barnabas.client import SourceClient, SourceError, connected
+from pyspark_barnabas.kafka_properties import FETCH_BYTES_MIN
 from pyspark_barnabas.offsets import SourcePartition
 from pyspark_barnabas.options import EARLIEST, LATEST, SourceOptions
 
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FETCH_BYTES_MAX = 8 * 1024 * 1024
-"""Bytes of one fetch: some 64 k rows of 100 bytes, so that one fetch makes about one Arrow batch."""
-FETCH_BYTES_MIN = 64 * 1024
 RECORD_BYTES_GUESSED = 1024
 """Bytes of a record until the first fetch has shown them: a short range must not fetch megabytes that it throws away."""
 
@@ -101,7 +99,7 @@ def _fetches(
     wanted: Range, options: SourceOptions, decoder: RecordDecoder
 ) -> Iterator[tuple[int, memoryview, FetchPlan]]:
     """(offset asked for, bytes, plan) of each fetch; while one is decoded the next is under way."""
-    client = connected(options.bootstrap_servers)
+    client = connected(options.cluster)
     part = SourcePartition(wanted.topic, wanted.partition)
     patience_s = options.poll_timeout_ms / 1000
     record_bytes = float(RECORD_BYTES_GUESSED)
@@ -109,16 +107,18 @@ def _fetches(
     silent_since: float | None = None
     refusals = 0
 
-    def fetch(offset: int) -> memoryview:
+    bytes_limit = options.cluster.fetch_bytes_max
+
+    def fetch(offset: int) -> FetchedRecords:
         guess = int((wanted.end - offset) * record_bytes)
-        bytes_max = max(FETCH_BYTES_MIN, min(guess, FETCH_BYTES_MAX))
+        bytes_max = min(max(FETCH_BYTES_MIN, guess), bytes_limit)
         return client.fetch(part, offset, topic_id=wanted.topic_id, bytes_max=bytes_max, patience_s=patience_s)
 
     with ThreadPoolExecutor(1, thread_name_prefix=f"fetch-{part}") as ahead:
-        under_way: Future[memoryview] | None = None
+        under_way: Future[FetchedRecords] | None = None
         while at < wanted.end:
             try:
-                records = fetch(at) if under_way is None else under_way.result()
+                fetched = fetch(at) if under_way is None else under_way.result()
             except SourceError as error:
                 going_on = _after_loss(error, client, wanted, at, options)
                 under_way = None
@@ -129,7 +129,8 @@ def _fetches(
                     time.sleep(REFUSAL_RETRY_S)
                 at = going_on
                 continue
-            plan = decoder.plan(records, start=at, end=wanted.end)
+            records = fetched.records
+            plan = decoder.plan(records, start=at, end=wanted.end, aborted=fetched.aborted)
             if plan.next_offset > at:
                 record_bytes = len(records) / (plan.next_offset - at)
                 silent_since = None

@@ -1,21 +1,18 @@
-"""The readers that Spark's planner asks for: resolve options and offsets once, then hand out ranges.
+"""What batch and stream reads share, and the batch read: offsets are resolved once, then handed out as ranges.
 
-May touch:  client.py, pyspark types.   Must not touch: gRPC, rooms of the cluster.
+May touch:  client.py, resolution.py, pyspark types.   Must not touch: gRPC, rooms of the cluster.
 Invariants: what a plan covers is fixed when it is made; a reader holds no socket (Spark pickles it into tasks).
-Read next:  reader.py, which runs in the tasks.
+Read next:  stream.py, then reader.py, which runs in the tasks.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -27,43 +24,29 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_barnabas.client import SourceClient, SourceTopic, connected
-from pyspark_barnabas.offsets import (
-    OffsetRange,
-    Offsets,
-    OffsetsJson,
-    Position,
-    SourcePartition,
-    carried,
-    clipped,
-    from_json,
-    limited_end,
-    losses,
-    missing,
-    range_losses,
-    ranges,
-    remade,
-    to_json,
-)
+from barnabas_wire.kafka.errors import ErrorCode
+from pyspark_barnabas import pushdown
+from pyspark_barnabas.client import SourceClient, SourceError, SourceTopic, connected
+from pyspark_barnabas.offset_spec import EARLIEST, LATEST
+from pyspark_barnabas.offsets import OffsetRange, Offsets, Position, SourcePartition, ranges, remade
 from pyspark_barnabas.options import (
-    EARLIEST,
-    LATEST,
-    OffsetSpec,
     OptionError,
     SourceOptions,
     includes_headers,
     parse_options,
+    requested_columns,
 )
-from pyspark_barnabas.reader import DataLossError, read_range
+from pyspark_barnabas.reader import read_range
+from pyspark_barnabas.resolution import Resolved, resolve
+from pyspark_barnabas.splits import cuts, pieces
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-logger = logging.getLogger(__name__)
-
 SHRUNK_PATIENCE_S = 3.0
-SHRUNK_RETRY_S = 0.1
-"""How long, and how often, an end that lies below what was there before is asked for again."""
+"""How long an end that lies below what was there before is asked for again, at least."""
+CUTS_MOVED_MAX = 1000
+"""Cuts of a plan that are moved to record batches, one look at the log each; with more, tasks decode what they share twice."""
 
 COLUMNS = StructType(
     [
@@ -82,8 +65,12 @@ HEADERS = StructField(
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
-    """The columns of Spark's own Kafka source; `headers` only with includeHeaders=true, as there."""
-    return StructType([*COLUMNS.fields, HEADERS]) if includes_headers(options) else COLUMNS
+    """The columns of Spark's own Kafka source, with includeHeaders=true `headers` too; or those that `columns` names."""
+    wanted = requested_columns(options)
+    if wanted is None:
+        return StructType([*COLUMNS.fields, HEADERS]) if includes_headers(options) else COLUMNS
+    by_name = {field.name: field for field in (*COLUMNS.fields, HEADERS)}
+    return StructType([by_name[name] for name in wanted])
 
 
 @dataclass(frozen=True)
@@ -102,8 +89,10 @@ class RangePartition(InputPartition):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 
-class _RangeReader:
-    """What batch and stream readers share: options, schema, how an option becomes offsets, the reading of one range."""
+class RangeReader:
+    """What batch and stream readers share: which partitions are read, their ends, the tasks of a plan, the reading of one."""
+
+    is_stream = False
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -117,10 +106,15 @@ class _RangeReader:
     @property
     def _client(self) -> SourceClient:
         """Never kept on self, which Spark pickles."""
-        return connected(self._options.bootstrap_servers, is_patient=isinstance(self, StreamReader))
+        return connected(self._options.cluster, is_patient=self.is_stream)
+
+    def _topics(self, *, may_be_missing: bool) -> dict[str, SourceTopic]:
+        if self._options.pattern is not None:
+            return self._client.matching(self._options.pattern)
+        return self._client.topics(self._options.topics, may_be_missing=may_be_missing)
 
     def _covered(self, topics: Mapping[str, SourceTopic]) -> list[SourcePartition]:
-        """The partitions that subscribe or assign means."""
+        """The partitions that subscribe, its pattern or assign means."""
         if self._options.assigned is None:
             return [SourcePartition(name, index) for name, topic in topics.items() for index in topic.partitions]
         covered = []
@@ -135,8 +129,8 @@ class _RangeReader:
         return covered
 
     def _latest(self, *, may_be_missing: bool = False, then: Position | None = None) -> Position:
-        """The ends of all partitions that the options mean, and the ids of their topics; `then` as in _ends."""
-        topics = self._client.topics(self._options.topics, may_be_missing=may_be_missing)
+        """The ends of all partitions that the options mean, and the ids of their topics; `then` as `known` in _ends."""
+        topics = self._topics(may_be_missing=may_be_missing)
         ids = {name: topic.id for name, topic in topics.items()}
         covered = dict.fromkeys(self._covered(topics), 0)
         if then is not None:
@@ -152,179 +146,125 @@ class _RangeReader:
         """
         found = self._client.list_offsets(dict.fromkeys(known, LATEST))
         deadline_s = time.monotonic() + SHRUNK_PATIENCE_S
-        while (short := [key for key in known if found[key] < known[key]]) and time.monotonic() < deadline_s:
-            time.sleep(SHRUNK_RETRY_S)
+        tries, pause_s = 0, self._options.offset_retry_ms / 1000
+        while short := [key for key in known if found[key] < known[key]]:
+            if tries >= self._options.offset_retries and time.monotonic() >= deadline_s:
+                break
+            time.sleep(pause_s)
+            tries, pause_s = tries + 1, min(max(2 * pause_s, 0.001), 0.5)
             found |= self._client.list_offsets(dict.fromkeys(short, LATEST))
         return found
 
-    def _resolved(self, spec: OffsetSpec, name: str, latest: Offsets) -> tuple[Offsets, OptionError | None]:
-        """Offsets that an option means for the partitions of `latest`; a complaint if numbers had to be moved into the log."""
-        keys = list(latest)
-        if spec == LATEST:
-            return dict(latest), None
-        if isinstance(spec, int):
-            return self._client.list_offsets(dict.fromkeys(keys, EARLIEST)), None
-        given = {SourcePartition(topic, index): at for topic, parts in spec.items() for index, at in parts.items()}
-        left_out, unknown = missing(keys, given), missing(given, latest)
-        if left_out:
-            raise OptionError(f"{name} has no offset for {_named(left_out)}: give one for every partition that is read")
-        if unknown:
-            raise OptionError(f"{name} names partitions that are not read: {_named(unknown)}")
-        earliest = self._client.list_offsets({key: EARLIEST for key, at in given.items() if at != LATEST})
-        found: Offsets = {}
-        complaint: OptionError | None = None
-        for key, at in given.items():
-            if at in (EARLIEST, LATEST):
-                found[key] = earliest[key] if at == EARLIEST else latest[key]
-                continue
-            found[key] = max(earliest[key], min(at, latest[key]))
-            if found[key] != at and self._options.is_data_loss_fatal and complaint is None:
-                complaint = OptionError(
-                    f"{name} asks for {at} of {key}, whose log holds offsets {earliest[key]} to {latest[key]}: "
-                    "name one of these, or set failOnDataLoss=false to take the nearest"
-                )
-        return found, complaint
+    def _resolved_start(self, latest: Offsets) -> Resolved:
+        options = self._options
+        found = resolve(
+            self._client,
+            options.starting_offsets,
+            options.starting_option,
+            latest,
+            is_none_fatal=options.is_start_too_late_fatal,
+            group_id=options.cluster.group_id,
+        )
+        return found if options.is_data_loss_fatal else Resolved(found.offsets)
+
+    def _density(self, partitions: Collection[SourcePartition], latest: Offsets) -> dict[SourcePartition, float]:
+        """Bytes that an offset of each partition takes, on average over its log."""
+        sizes = self._client.bytes_of(partitions)
+        earliest = self._client.list_offsets(dict.fromkeys(partitions, EARLIEST))
+        return {key: size / max(1, latest[key] - earliest[key]) for key, size in sizes.items() if key in earliest}
+
+    def _tasks(self, wanted: Sequence[OffsetRange], topic_ids: Mapping[str, str]) -> list[InputPartition]:
+        """The ranges, in pieces where minPartitions or maxRecordsPerPartition ask for it."""
+        least, most = self._options.min_partitions, self._options.max_records_per_partition
+        parts = list(wanted)
+        if least is not None or most is not None:
+            density: dict[SourcePartition, float] = {}
+            if least is not None and len(wanted) > 1:
+                density = self._density_if_allowed(wanted)
+            at = cuts(wanted, density, parts_min=least, records_max=most)
+            if sum(map(len, at)) <= CUTS_MOVED_MAX:
+                at = [
+                    [self._batch_start(whole.partition, offset) for offset in places]
+                    for whole, places in zip(wanted, at, strict=True)
+                ]
+            parts = [
+                part
+                for whole, places in zip(wanted, at, strict=True)
+                for part in pieces(whole, places, records_max=most)
+            ]
+        return [
+            RangePartition(key.topic, topic_ids.get(key.topic), key.partition, first, last)
+            for key, first, last in parts
+        ]
+
+    def _density_if_allowed(self, wanted: Sequence[OffsetRange]) -> dict[SourcePartition, float]:
+        keys = [part.partition for part in wanted]
+        try:
+            return self._density(keys, self._client.list_offsets(dict.fromkeys(keys, LATEST)))
+        except SourceError as error:
+            if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+            return {}  # shared by offsets, as Spark's own source does
+
+    def _batch_start(self, key: SourcePartition, offset: int) -> int:
+        header = self._client.batch_at(key, offset)
+        return offset if header is None else header.base_offset
 
 
-class BatchReader(_RangeReader, DataSourceReader):
+class BatchReader(RangeReader, DataSourceReader):
     """A batch read: the offsets are resolved when Spark plans it."""
-
-    def partitions(self) -> list[InputPartition]:
-        """One task per partition that has something to read."""
-        latest = self._latest()
-        start = self._offsets(self._options.starting_offsets, "startingOffsets", latest.offsets)
-        end = self._offsets(self._options.ending_offsets, "endingOffsets", latest.offsets)
-        backwards = [key for key in start if start[key] > end[key]]
-        if backwards:
-            key = min(backwards)
-            raise OptionError(f"startingOffsets of {key} ({start[key]}) is after endingOffsets ({end[key]})")
-        return _range_partitions(ranges(start, end), latest.topic_ids)
-
-    def _offsets(self, spec: OffsetSpec, name: str, latest: Offsets) -> Offsets:
-        found, complaint = self._resolved(spec, name, latest)
-        if complaint is not None:
-            raise complaint
-        return found
-
-
-class StreamReader(_RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A micro-batch stream; one object stays in Spark's planner process for the whole query."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._initial: OffsetsJson | None = None
-        self._complaint: OptionError | None = None
-        self._frozen: Position | None = None
-        self._seen: set[str] = set()
-        """Topics that this run of the query knows."""
+        self._pruning = pushdown.Pruning()
 
-    def initialOffset(self) -> OffsetsJson:
-        """Where a query without a checkpoint begins. Asked more than once: the first answer stands.
-
-        Spark asks a query that has a checkpoint too, and does not look at the answer; so offsets that the log does not hold are
-        reported only when a micro-batch is to begin there.
-        """
-        if self._initial is None:
-            # The frozen ends, if there are any: "latest" asked again could lie beyond them.
-            latest = self._frozen if self._frozen is not None and self._frozen.topic_ids else self._latest()
-            found, self._complaint = self._resolved(self._options.starting_offsets, "startingOffsets", latest.offsets)
-            self._initial = to_json(Position(found, latest.topic_ids))
-        return self._initial
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """maxOffsetsPerTrigger, or everything there is."""
-        limit = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
-
-    def latestOffset(self, start: OffsetsJson, limit: ReadLimit) -> OffsetsJson:
-        """The end of the next micro-batch. Partitions that appeared since are begun at their earliest offset."""
-        if self._complaint is not None and start == self._initial:
-            raise self._complaint
-        then = from_json(start)
-        latest = self._frozen or self._now(then)
-        self._judge(losses(then, latest))
-        begun = carried(then, latest)
-        appeared = self._client.list_offsets(dict.fromkeys(missing(latest.offsets, begun), EARLIEST))
-        known = {key.topic for key in begun} | ((set(latest.topic_ids) - self._seen) if self._seen else set())
-        self._judge([f"{key} is new, but begins at {at}" for key, at in appeared.items() if at and key.topic in known])
-        self._seen |= set(latest.topic_ids)
-        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        end = Position(limited_end(begun | appeared, latest.offsets, rows), latest.topic_ids, appeared)
-        # Text that differs only in where this micro-batch began would make another one, an empty one, and so for ever.
-        return start if (end.offsets, end.topic_ids) == (then.offsets, then.topic_ids) else to_json(end)
-
-    def reportLatestOffset(self) -> OffsetsJson | None:
-        """Shown as latestOffset in the query's progress: lag can be seen."""
-        return to_json(self._now())
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Freeze the target: what is there now, and nothing later."""
-        self._frozen = self._now()
-
-    def partitions(self, start: OffsetsJson, end: OffsetsJson) -> list[InputPartition]:
-        """One task per partition with offsets in this micro-batch; start and end may come from a checkpoint.
-
-        What was there when the end was chosen may be gone when the micro-batch is planned again: judged here, before Spark
-        runs it, so that no offset is passed over without a word.
-        """
-        first, last = from_json(start), from_json(end)
-        names = list(dict.fromkeys(key.topic for key in last.offsets))
-        topics = self._client.topics(names, may_be_missing=True)
-        ids = {name: topic.id for name, topic in topics.items()}
-        gone, others = set(names) - set(topics), remade(last, ids)
-        # What the batch begins with may belong to a topic that was made again before its end was chosen.
-        former = remade(first, last.topic_ids)
-        begun = last.begun | {key: at for key, at in first.offsets.items() if key.topic not in former}
-        lost = [f"topic {name} was deleted" for name in sorted(gone)]
-        lost += [f"topic {name} was deleted and made again" for name in sorted(others)]
-        held = {
-            part for name, topic in topics.items() for part in map(partial(SourcePartition, name), topic.partitions)
-        }
-        ends = {key: at for key, at in last.offsets.items() if key.topic not in gone | others}
-        lost += [f"{key} is gone" for key in sorted(set(ends) - held)]
-        ends = {key: at for key, at in ends.items() if key in held}
-        appeared = self._client.list_offsets(dict.fromkeys(missing(ends, begun), EARLIEST))
-        known = {key.topic for key in begun}
-        lost += [f"{key} is new, but begins at {at}" for key, at in appeared.items() if at and key.topic in known]
-        wanted = ranges(begun | appeared, ends)
-        earliest = self._client.list_offsets({part.partition: EARLIEST for part in wanted})
-        latest = self._ends({part.partition: part.end for part in wanted})
-        self._judge(lost + range_losses(wanted, earliest, latest))
-        return _range_partitions(clipped(wanted, earliest, latest), ids)
-
-    def commit(self, end: OffsetsJson) -> None:
-        """Offsets live in Spark's checkpoint, as with Spark's Kafka source."""
-
-    def stop(self) -> None:
-        """Nothing to release: connections belong to the process."""
-
-    def _now(self, then: Position | None = None) -> Position:
-        return self._latest(may_be_missing=not self._options.is_data_loss_fatal, then=then)
-
-    def _judge(self, lost: Sequence[str]) -> None:
-        if lost and self._options.is_data_loss_fatal:
-            raise DataLossError(
-                f"{'; '.join(lost)}. Begin with a new checkpoint, or set failOnDataLoss=false to go on with what is there"
+    def partitions(self) -> list[InputPartition]:
+        """One task per partition that has something to read, or more where the options ask for it."""
+        latest = self._latest()
+        options = self._options
+        first = self._resolved_start(latest.offsets)
+        last = resolve(
+            self._client,
+            options.ending_offsets,
+            options.ending_option,
+            latest.offsets,
+            is_none_fatal=False,
+            group_id=options.cluster.group_id,
+        )
+        for complaint in (first.complaint, last.complaint):
+            if complaint is not None and options.is_data_loss_fatal:
+                raise complaint
+        start, end = first.offsets, last.offsets
+        backwards = [key for key in start if start[key] > end[key]]
+        if backwards:
+            key = min(backwards)
+            raise OptionError(
+                f"{options.starting_option} of {key} ({start[key]}) is after {options.ending_option} ({end[key]})"
             )
-        for what in lost:
-            logger.warning("%s; going on as failOnDataLoss=false", what)
+        return self._tasks(self._pruned(ranges(start, end)), latest.topic_ids)
+
+    def _pruned(self, wanted: Sequence[OffsetRange]) -> list[OffsetRange]:
+        """What filters leave of the ranges."""
+        kept = [part for whole in wanted if (part := self._pruning.of_range(whole)) is not None]
+        since = self._pruning.timestamp_ms_min
+        if since is None or not kept:
+            return kept
+        found = self._client.list_offsets({part.partition: since for part in kept})
+        # -1: no record is that late.
+        moved = [(part, found[part.partition]) for part in kept if found[part.partition] >= 0]
+        return [part._replace(start=max(part.start, at)) for part, at in moved if at < part.end]
 
 
-def _range_partitions(wanted: Sequence[OffsetRange], topic_ids: Mapping[str, str]) -> list[InputPartition]:
-    return [
-        RangePartition(key.topic, topic_ids.get(key.topic), key.partition, first, last) for key, first, last in wanted
-    ]
+class FilteredBatchReader(BatchReader):
+    """A batch read that Spark tells its filters; only where the session has pushdown on, or Spark refuses the read."""
 
-
-def _named(keys: Sequence[SourcePartition]) -> str:
-    return ", ".join(str(key) for key in keys)
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remember what narrows the ranges; Spark applies every filter itself, too."""
+        self._pruning = pushdown.narrowed(filters)
+        return filters
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """The reader of a batch query; raises OptionError."""
-    return BatchReader(parse_options(dict(options), is_stream=False), schema)
-
-
-def stream_reader(options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-    """The reader of a streaming query; raises OptionError."""
-    return StreamReader(parse_options(dict(options), is_stream=True), schema)
+    kind = FilteredBatchReader if pushdown.is_on() else BatchReader
+    return kind(parse_options(dict(options), is_stream=False), schema)

@@ -13,9 +13,11 @@ from barnabas_wire.client.blocking import NoBrokerReachable
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from pyspark_barnabas import client as client_module
 from pyspark_barnabas.client import SourceClient, SourceError, connected
+from pyspark_barnabas.kafka_properties import ClusterOptions
 from pyspark_barnabas.offsets import SourcePartition
 
 PART = SourcePartition("t", 0)
+X = ClusterOptions(bootstrap_servers=("x:1",))
 
 
 class ScriptedCluster:
@@ -25,7 +27,7 @@ class ScriptedCluster:
         self.failures: list[Exception] = []
         self.calls = 0
 
-    def list_offsets(self, wanted: dict[Any, int]) -> dict[Any, int]:
+    def list_offsets(self, wanted: dict[Any, int], *, is_read_committed: bool) -> dict[Any, int]:
         self.calls += 1
         if self.failures:
             raise self.failures.pop(0)
@@ -63,7 +65,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 )
 def test_what_may_pass_is_tried_again(cluster: ScriptedCluster, failure: Exception) -> None:
     cluster.failures = [failure, failure, failure]
-    assert SourceClient(["x:1"]).list_offsets({PART: -1}) == {PART: 7}
+    assert SourceClient(X).list_offsets({PART: -1}) == {PART: 7}
     assert cluster.calls == 4
 
 
@@ -79,29 +81,29 @@ def test_what_may_pass_is_tried_again(cluster: ScriptedCluster, failure: Excepti
 def test_what_waiting_cannot_mend_is_raised_at_once(cluster: ScriptedCluster, code: ErrorCode, told: str) -> None:
     cluster.failures = [KafkaError.of(code, "t-0")] * 9
     with pytest.raises(SourceError, match=told) as raised:
-        SourceClient(["x:1"]).list_offsets({PART: -1})
+        SourceClient(X).list_offsets({PART: -1})
     assert (cluster.calls, raised.value.code) == (1, code)
 
 
 def test_patience_ends(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, clock: Callable[[float], None]
 ) -> None:
-    def hang(wanted: dict[Any, int]) -> dict[Any, int]:
+    def hang(wanted: dict[Any, int], *, is_read_committed: bool) -> dict[Any, int]:
         cluster.calls += 1
-        clock(client_module.TRY_TIMEOUT_S)
+        clock(X.request_timeout_ms / 1000)
         raise TimeoutError
 
     monkeypatch.setattr(cluster, "list_offsets", hang)
     with pytest.raises(SourceError, match=r"no broker of .*=x:1,y:2 gave offsets within 30 s: TimeoutError"):
-        SourceClient(["x:1", "y:2"]).list_offsets({PART: -1})
-    assert cluster.calls == client_module.PATIENCE_S // client_module.TRY_TIMEOUT_S
+        SourceClient(ClusterOptions(bootstrap_servers=("x:1", "y:2"))).list_offsets({PART: -1})
+    assert cluster.calls == X.api_timeout_ms // X.request_timeout_ms
 
 
 @pytest.mark.usefixtures("clock")
 def test_nobody_there_is_told_at_once_unless_a_stream_has_had_answers(cluster: ScriptedCluster) -> None:
     nobody = NoBrokerReachable("tried x:1 (refused)")
     told = r"no broker of .*=x:1 can be reached for offsets: tried x:1 \(refused\)\. Start the cluster"
-    batch, stream = SourceClient(["x:1"]), SourceClient(["x:1"], is_patient=True)
+    batch, stream = SourceClient(X), SourceClient(X, is_patient=True)
     for client in (batch, stream):
         cluster.failures = [nobody]
         with pytest.raises(SourceError, match=told):
@@ -115,7 +117,7 @@ def test_nobody_there_is_told_at_once_unless_a_stream_has_had_answers(cluster: S
 
 
 def test_nothing_wanted_asks_nobody(cluster: ScriptedCluster) -> None:
-    assert SourceClient(["x:1"]).list_offsets({}) == {}
+    assert SourceClient(X).list_offsets({}) == {}
     assert cluster.calls == 0
 
 
@@ -123,9 +125,9 @@ def test_a_process_has_one_client_per_cluster_and_a_child_its_own(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_module, "_clients", {})
-    first = connected(("x:1",))
-    assert connected(("x:1",)) is first
-    assert connected(("y:1",)) is not first
-    assert connected(("x:1",), is_patient=True) is not first
+    first = connected(X)
+    assert connected(X) is first
+    assert connected(ClusterOptions(bootstrap_servers=("y:1",))) is not first
+    assert connected(X, is_patient=True) is not first
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert connected(("x:1",)) is not first
+    assert connected(X) is not first

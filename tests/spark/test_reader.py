@@ -9,17 +9,24 @@ from dataclasses import replace
 
 import pytest
 
+from barnabas_wire.client.metadata import FetchedRecords
 from barnabas_wire.kafka.errors import ErrorCode
+from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.batch import Record, build_batch
 from pyspark_barnabas import reader as reader_module
 from pyspark_barnabas.client import SourceError, SourceTopic
+from pyspark_barnabas.kafka_properties import FETCH_BYTES_MAX, FETCH_BYTES_MIN
 from pyspark_barnabas.offsets import Offsets, SourcePartition
 from pyspark_barnabas.options import EARLIEST, SourceOptions, parse_options
-from pyspark_barnabas.reader import FETCH_BYTES_MAX, FETCH_BYTES_MIN, DataLossError, read_range
+from pyspark_barnabas.reader import DataLossError, read_range
 from pyspark_barnabas.source import COLUMNS, RangePartition
 
 OPTIONS = parse_options({"kafka.bootstrap.servers": "x:1", "subscribe": "t"}, is_stream=False)
 TOLERANT = replace(OPTIONS, is_data_loss_fatal=False)
+
+
+def fetching(bytes_max: int) -> SourceOptions:
+    return replace(OPTIONS, cluster=replace(OPTIONS.cluster, fetch_bytes_max=bytes_max))
 
 
 class ScriptedClient:
@@ -30,13 +37,13 @@ class ScriptedClient:
         self.end = end
         self.value_bytes = value_bytes
         self.topic_id = "id"
-        self.steps: list[Callable[[int], memoryview]] = []
+        self.steps: list[Callable[[int], FetchedRecords]] = []
         self.asked: list[tuple[int, int]] = []
         self.is_busy = threading.Lock()
 
     def fetch(
         self, partition: SourcePartition, offset: int, *, topic_id: str | None, bytes_max: int, patience_s: float
-    ) -> memoryview:
+    ) -> FetchedRecords:
         assert self.is_busy.acquire(blocking=False), "the client is used by two threads at once"
         try:
             self.asked.append((offset, bytes_max))
@@ -51,20 +58,24 @@ class ScriptedClient:
     def topics(self, names: list[str], *, may_be_missing: bool) -> dict[str, SourceTopic]:
         return {"t": SourceTopic(self.topic_id, (0,))}
 
-    def stored(self, offset: int, bytes_max: int) -> memoryview:
+    def stored(self, offset: int, bytes_max: int) -> FetchedRecords:
         if not self.earliest <= offset <= self.end:
             raise SourceError("offset", ErrorCode.OFFSET_OUT_OF_RANGE)
         data = b""
         while offset < self.end and (not data or len(data) < bytes_max):
             data += build_batch([Record(offset, 1, None, bytes(self.value_bytes))])
             offset += 1
-        return memoryview(data)
+        return fetched(data)
+
+
+def fetched(data: bytes) -> FetchedRecords:
+    return FetchedRecords(memoryview(data), Offset(0), Offset(0))
 
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> ScriptedClient:
     scripted = ScriptedClient()
-    monkeypatch.setattr(reader_module, "connected", lambda servers: scripted)
+    monkeypatch.setattr(reader_module, "connected", lambda cluster: scripted)
     return scripted
 
 
@@ -75,24 +86,20 @@ def read(start: int, end: int, options: SourceOptions = OPTIONS) -> Iterator[int
         yield from batch["offset"].to_pylist()
 
 
-def silence(_: int) -> memoryview:
-    return memoryview(b"")
+def silence(_: int) -> FetchedRecords:
+    return fetched(b"")
 
 
-def refusal(code: ErrorCode) -> Callable[[int], memoryview]:
-    def refuse(_: int) -> memoryview:
+def refusal(code: ErrorCode) -> Callable[[int], FetchedRecords]:
+    def refuse(_: int) -> FetchedRecords:
         raise SourceError(f"says {code.name}", code)
 
     return refuse
 
 
-def test_a_range_of_many_fetches_is_read_whole_and_no_further(
-    client: ScriptedClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader_module, "FETCH_BYTES_MAX", 400)
-    monkeypatch.setattr(reader_module, "FETCH_BYTES_MIN", 100)
+def test_a_range_of_many_fetches_is_read_whole_and_no_further(client: ScriptedClient) -> None:
     client.end = 100
-    assert list(read(7, 93)) == list(range(7, 93))
+    assert list(read(7, 93, fetching(400))) == list(range(7, 93))
     assert len(client.asked) > 10
 
 
@@ -140,11 +147,9 @@ def test_what_is_gone_from_the_front_is_passed_over_if_allowed(client: ScriptedC
     assert list(read(1, 3, TOLERANT)) == []
 
 
-def test_what_goes_while_it_is_read_is_loss_too(client: ScriptedClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader_module, "FETCH_BYTES_MAX", 100)
-    monkeypatch.setattr(reader_module, "FETCH_BYTES_MIN", 100)
+def test_what_goes_while_it_is_read_is_loss_too(client: ScriptedClient) -> None:
     client.end = 50
-    rows = read(0, 50)
+    rows = read(0, 50, fetching(100))
     seen = [next(rows) for _ in range(2)]
     client.earliest = 40
     with pytest.raises(DataLossError, match="begins at 40"):
@@ -191,13 +196,9 @@ def test_any_other_refusal_fails_the_task_whatever_failondataloss_says(client: S
         list(read(0, 9, TOLERANT))
 
 
-def test_a_reader_that_stops_early_leaves_no_fetch_under_way(
-    client: ScriptedClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reader_module, "FETCH_BYTES_MAX", 100)
-    monkeypatch.setattr(reader_module, "FETCH_BYTES_MIN", 100)
+def test_a_reader_that_stops_early_leaves_no_fetch_under_way(client: ScriptedClient) -> None:
     client.end = 50
-    rows = read(0, 50)
+    rows = read(0, 50, fetching(100))
     next(rows)
     rows.close()  # type: ignore[attr-defined]
     assert not client.is_busy.locked()

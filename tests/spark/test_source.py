@@ -19,7 +19,8 @@ from pyspark_barnabas.client import SourceError
 from pyspark_barnabas.offsets import Offsets, OffsetsJson, SourcePartition, from_json
 from pyspark_barnabas.options import OptionError
 from pyspark_barnabas.reader import DataLossError
-from pyspark_barnabas.source import BatchReader, RangePartition, StreamReader
+from pyspark_barnabas.source import BatchReader, RangePartition
+from pyspark_barnabas.stream import StreamReader
 from tests.spark.conftest import Topics
 
 pytestmark = [pytest.mark.cluster]

@@ -206,6 +206,7 @@ class BlockingCluster:
         self._reach_timeout_s = timeout_s if reach_timeout_s is None else reach_timeout_s
         self._view = ClusterView()
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._near_replicas: dict[TopicPartition, int] = {}
         self._process_id = os.getpid()
 
     def close(self) -> None:
@@ -266,8 +267,11 @@ class BlockingCluster:
         bytes_min: int = 1,
         is_read_committed: bool = False,
         topic_id: Uuid | None = None,
+        rack: str = "",
     ) -> FetchedRecords:
         """Raw batches from the leader, beginning with the one that holds `offset`; empty when the wait ran out.
+
+        rack: where this client is. A leader that knows a replica nearer to it sends it there (KIP-392).
 
         With a topic_id the broker is asked by it, if it can be, so that a topic made anew under the name is never read.
         Raises KafkaError OFFSET_OUT_OF_RANGE for an offset below the log's start or beyond its end, UNKNOWN_TOPIC_ID.
@@ -275,7 +279,10 @@ class BlockingCluster:
 
         def attempt(schedule: RetrySchedule) -> FetchedRecords:
             self._know([partition], schedule)
-            connection = self._connect(self._view.leader(partition), schedule)
+            leader = self._view.leader(partition)
+            # Once: whatever goes wrong there, the leader has the answer.
+            near = self._near_replicas.pop(partition, None) if rack else None
+            connection = self._connect(self._view.brokers.get(near, leader) if near is not None else leader, schedule)
             version = connection.version_for(ApiKey.FETCH)
             topic: str | Uuid = partition.topic
             if topic_id is not None and version > FETCH_BY_NAME_VERSION_MAX:
@@ -300,6 +307,7 @@ class BlockingCluster:
                 min_bytes=bytes_min,
                 max_bytes=FETCH_BYTES_MAX,
                 isolation_level=1 if is_read_committed else 0,
+                rack_id=rack,
             )
             answer = self._guarded(
                 connection,
@@ -314,7 +322,14 @@ class BlockingCluster:
             if not response.partitions:
                 raise MalformedMessage(f"the broker left {partition} out of its answer")
             got = response.partitions[0]
-            return FetchedRecords(got.records, Offset(got.high_watermark), Offset(got.log_start_offset))
+            if near is None and got.preferred_read_replica in self._view.brokers:
+                self._near_replicas[partition] = got.preferred_read_replica
+                return attempt(schedule)
+            if near is not None:
+                self._near_replicas[partition] = near
+            return FetchedRecords(
+                got.records, Offset(got.high_watermark), Offset(got.log_start_offset), got.aborted_transactions
+            )
 
         return self._retry(attempt, topics={partition.topic})
 
@@ -338,12 +353,12 @@ class BlockingCluster:
             broker.host, broker.port, client_id=self._client_id, timeout_s=timeout_s, security=self._security
         )
 
-    def call(self, request: Any, *, broker: Broker | None = None) -> Any:
+    def call(self, request: Any, *, broker: Broker | None = None, version_max: int | None = None) -> Any:
         """Send any declared request to one broker, or to whichever answers; error codes inside are the caller's to read."""
 
         def attempt(schedule: RetrySchedule) -> Any:
             if broker is not None:
-                return self._call(broker, request, schedule)
+                return self._call(broker, request, schedule, version_max=version_max)
             connection = self._any_connection(schedule)
             return self._guarded(
                 connection,

@@ -276,3 +276,5 @@ class FetchedRecords(NamedTuple):
     records: memoryview
     high_watermark: Offset
     log_start_offset: Offset
+    aborted: Sequence[tuple[int, int]] = ()
+    """(producer id, first offset) of transactions in there that were aborted, when asked for committed records."""
