@@ -23,6 +23,8 @@ from barnabas_broker.api.registry import APIS, load_handlers
 from barnabas_broker.config.server import known_keys
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Door, Row
 from barnabas_wire.kafka.messages import ApiKey
+from pyspark_barnabas.kafka_properties import REFUSED
+from pyspark_barnabas.options import OPTIONS as SOURCE_OPTIONS
 from pyspark_barnabas.sink_options import SINK_OPTIONS
 from tests.checker.transaction_examples import page as transactions_page
 
@@ -162,6 +164,21 @@ def sink_page() -> str:
     )
 
 
+def source_page() -> str:
+    """Each option of the Spark source with its default and meaning, and whether Spark's own source has it; then what is refused."""
+    rows = [
+        f"| `{name}` | {cell(option.default)} | {'yes' if option.is_stock else 'no'} | {cell(option.doc)} |"
+        for name, option in SOURCE_OPTIONS.items()
+    ]
+    refused = [f"| `{name}` | {cell(reason)} |" for name, reason in REFUSED.items()]
+    return (
+        f'{NOTE}# Options of the Spark source\n\n`spark.read` and `spark.readStream` of `format("barnabas")`. Stock: Spark\'s own Kafka '
+        "source, or the Kafka consumer in it, has the option too.\n\n"
+        "| option | default | stock | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n\n## Refused\n\n"
+        "| option | reason |\n|---|---|\n" + "\n".join(refused) + "\n"
+    )
+
+
 def needs_cell(row: Row) -> str:
     """What a row asks for, in a cell."""
     if row.gate is not None:
@@ -207,6 +224,7 @@ def stale_pages(*, is_check: bool) -> list[str]:
         ("apis.md", api_page()),
         ("rights.md", rights_page()),
         ("spark-sink.md", sink_page()),
+        ("spark-source.md", source_page()),
         ("transactions.md", NOTE + transactions_page()),
     ):
         path = DIRECTORY / name
