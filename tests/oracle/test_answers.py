@@ -50,6 +50,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          described (Kafka fails all), and the voters' addresses are told even then.
     unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
                          everything below.
+    two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
     no-pattern           ListTransactions v2, whose pattern is RE2's: not served yet.
     no-moves             Moving replicas between directories: not served yet.
     no-new-groups        Groups of KIP-848: not served yet; ConsumerGroupHeartbeat is advertised, and says so.
