@@ -98,11 +98,20 @@ def decommission(
             hint=f"run it again; `barnabas broker list` shows what broker {broker_id} holds",
         )
     _stop(invocation, broker_id, stop_command)
-    patiently(lambda: invocation.admin.unregister_broker(broker_id))
+    patiently(lambda: _unregister(invocation, broker_id))
     if invocation.is_json:
         print_json({"broker": broker_id, "unregistered": True, "replicas_moved": moved, "bytes_copied": moved_bytes})
     else:
         print_line(f"broker {broker_id} is decommissioned: {moved} replicas moved, stopped, unregistered")
+
+
+def _unregister(invocation: Invocation, broker_id: int) -> None:
+    """Forget the broker, which was registered a moment ago: that it is not any more answers a try whose answer was lost."""
+    try:
+        invocation.admin.unregister_broker(broker_id)
+    except AdminError as error:
+        if error.code is not ErrorCode.BROKER_ID_NOT_REGISTERED:
+            raise
 
 
 def _find(invocation: Invocation, broker_id: int) -> Any:
