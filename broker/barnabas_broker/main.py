@@ -28,6 +28,7 @@ from barnabas_wire.kafka.ids import Uuid
 if TYPE_CHECKING:
     from barnabas_broker.config.server import ServerConfig
     from barnabas_log.disk import RealDisk
+    from barnabas_quorum.records_security import UserScramCredentialRecord
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -287,7 +288,6 @@ def _stop_when_stdin_ends() -> None:
 
 def _format(options: argparse.Namespace) -> int:
     from barnabas_broker.config.server import node_config
-    from barnabas_broker.node.first_users import parse_users
     from barnabas_broker.node.storage import StorageError, format_command, format_storage, initial_controllers
     from barnabas_log.disk import RealDisk
     from barnabas_quorum.raft.voters import VoterSet
@@ -310,7 +310,11 @@ def _format(options: argparse.Namespace) -> int:
             raise StorageError(f"--initial-controllers does not name node {server.node_id}: add it")
         return voters
 
-    first_users = parse_users(options.add_scram)
+    first_users: Sequence[UserScramCredentialRecord] = ()
+    if options.add_scram:
+        from barnabas_broker.node.first_users import parse_users
+
+        first_users = parse_users(options.add_scram)
     if first_users and (not server.is_controller or options.no_initial_controllers):
         raise StorageError("--add-scram is for the first controllers of a new cluster: leave it out")
     disk = RealDisk()

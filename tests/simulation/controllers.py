@@ -45,7 +45,7 @@ from tests.simulation.network import LinkFaults, Network
 from tests.simulation.partition_model import LawBroken
 from tests.simulation.raft import print_shrunken
 
-RECORDS_PER_BATCH = 5
+RECORDS_PER_BATCH = 6
 """The least that a new cluster's bootstrap fits into: larger changes are written as transactions of several batches."""
 SETTLE_S = 60.0
 """Virtual seconds after healing within which everything must be well again."""

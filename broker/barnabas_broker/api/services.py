@@ -15,7 +15,8 @@ from barnabas_broker.api.config import ApiConfig
 from barnabas_broker.api.metadata_bodies import MetadataBodies
 from barnabas_broker.api.unserved import UnservedNotices
 from barnabas_broker.security.access import AccessControl
-from barnabas_broker.security.audit import AuditConfig, AuditLog
+from barnabas_broker.security.audit import AuditLog
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_quorum.controller.request import ActiveController
 from barnabas_quorum.raft.messages import VoterChange
 from barnabas_quorum.raft.voters import Voter

@@ -25,7 +25,7 @@ from barnabas_broker.coordinator.transaction.config import TransactionCoordinato
 from barnabas_broker.metadata.config import LifecycleConfig
 from barnabas_broker.network.config import NetworkConfig
 from barnabas_broker.quota import QuotaConfig
-from barnabas_broker.security.audit import AuditConfig
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.authorization import AuthorizationConfig
 from barnabas_broker.security.config import SecurityConfig
 from barnabas_broker.security.doors import ADMIN, Doors, load_doors

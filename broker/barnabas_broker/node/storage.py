@@ -31,7 +31,6 @@ from barnabas_broker.config.server import ServerConfig
 from barnabas_log.disk import Disk
 from barnabas_quorum.driver.snapshot_content import bootstrap_records, bootstrap_snapshot, bootstrap_voters
 from barnabas_quorum.raft.voters import ReplicaKey, VoterSet
-from barnabas_quorum.record_codec import decode, encode
 from barnabas_quorum.records_security import UserScramCredentialRecord
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 from barnabas_wire.kafka.ids import METADATA_TOPIC, BrokerId, Uuid
@@ -260,7 +259,11 @@ def _write_voters(
         raise StorageError(
             f"{path} holds other voters than --initial-controllers: only their addresses may change on a formatted directory"
         )
-    records = [encode(record) for record in first_records]
+    records = []
+    if first_records:
+        from barnabas_quorum.record_codec import encode  # loads protobuf, which a format without users does not need
+
+        records = [encode(record) for record in first_records]
     if not is_new:
         if records:
             raise StorageError(
@@ -278,7 +281,12 @@ def _read_voters(disk: Disk, server: ServerConfig) -> VoterSet | None:
 
 def _read_first_records(disk: Disk, server: ServerConfig) -> tuple[UserScramCredentialRecord, ...]:
     path = os.path.join(server.metadata_directory, f"{METADATA_TOPIC}-0", BOOTSTRAP_CHECKPOINT)
-    records = [decode(data) for data in bootstrap_records(disk.read_file(path))] if disk.exists(path) else []
+    data = bootstrap_records(disk.read_file(path)) if disk.exists(path) else []
+    if not data:
+        return ()
+    from barnabas_quorum.record_codec import decode
+
+    records = [decode(each) for each in data]
     for record in records:
         if not isinstance(record, UserScramCredentialRecord):
             raise StorageError(

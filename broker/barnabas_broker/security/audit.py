@@ -14,10 +14,10 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.audited_changes import describe
 from barnabas_broker.security.listener_security import has_secret
 from barnabas_quorum.image.authorizer import Verdict
@@ -32,30 +32,6 @@ WAITING_MAX: Final = 10_000
 """Lines that wait to be written; about 5 MB. More are dropped and counted."""
 FORMER: Final = ".1"
 _STOP: Final = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditConfig:
-    """What a node takes from its properties."""
-
-    audit_log_path: str = field(
-        default="",
-        metadata={
-            "key": "audit.log.path",
-            "doc": "File that denials, logins and changes are appended to, a JSON object a line. Empty: none is written.",
-        },
-    )
-    audit_log_max_bytes: int = field(
-        default=64 * 1024 * 1024,
-        metadata={
-            "key": "audit.log.max.bytes",
-            "doc": "Size at which the audit log is renamed to its name with .1, in place of the former one, and begun anew.",
-        },
-    )
-
-    def __post_init__(self) -> None:
-        if self.audit_log_max_bytes < 4096:
-            raise ValueError(f"audit.log.max.bytes={self.audit_log_max_bytes}: use 4096 or more")
 
 
 class AuditLog:

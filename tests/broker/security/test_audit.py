@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from barnabas_broker.security import audit as audit_module
-from barnabas_broker.security.audit import AuditConfig, AuditLog
+from barnabas_broker.security.audit import AuditLog
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.audited_changes import HIDDEN, RECORDS_MAX, describe
 from barnabas_broker.security.listener_security import has_secret
 from barnabas_quorum.image.authorizer import NO_ACL

@@ -19,7 +19,8 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.errors import AdminError
 from barnabas_broker.config.keys import ConfigError
 from barnabas_broker.config.server import node_config
-from barnabas_broker.security.audit import AuditConfig, AuditLog
+from barnabas_broker.security.audit import AuditLog
+from barnabas_broker.security.audit_config import AuditConfig
 from barnabas_broker.security.callers import TOKEN_LIFETIME_MS, AdminCallers, caller
 from barnabas_broker.security.doors import ADMIN, DoorSecurity, load_doors
 from barnabas_quorum.driver.claims import claimed_id

@@ -1,0 +1,34 @@
+"""The keys of the audit log. Apart from it, for every verb of the server reads the properties and few need the metadata.
+
+May touch:  its arguments.            Must not touch: anything else.
+Invariants: importing this loads no room beside.
+Read next:  audit.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditConfig:
+    """What a node takes from its properties."""
+
+    audit_log_path: str = field(
+        default="",
+        metadata={
+            "key": "audit.log.path",
+            "doc": "File that denials, logins and changes are appended to, a JSON object a line. Empty: none is written.",
+        },
+    )
+    audit_log_max_bytes: int = field(
+        default=64 * 1024 * 1024,
+        metadata={
+            "key": "audit.log.max.bytes",
+            "doc": "Size at which the audit log is renamed to its name with .1, in place of the former one, and begun anew.",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if self.audit_log_max_bytes < 4096:
+            raise ValueError(f"audit.log.max.bytes={self.audit_log_max_bytes}: use 4096 or more")
