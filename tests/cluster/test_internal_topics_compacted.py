@@ -104,9 +104,14 @@ def segments(cluster: LocalCluster, topic: str) -> list[Path]:
 
 def records_on_disk(cluster: LocalCluster, topic: str) -> int:
     """Markers of transactions left out: they stay for delete.retention.ms."""
+    while True:
+        try:
+            contents = [path.read_bytes() for path in segments(cluster, topic)]
+            break
+        except FileNotFoundError:
+            continue  # the cleaner replaced a segment after it was listed; it soon has none left to replace
     count = 0
-    for path in segments(cluster, topic):
-        content = path.read_bytes()
+    for content in contents:
         for position, header in iterate_batches(content):
             if header.is_control:
                 continue
