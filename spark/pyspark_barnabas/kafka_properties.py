@@ -177,7 +177,7 @@ def parse_kafka_options(given: Mapping[str, str]) -> ClusterOptions:
     )
     fetch_bytes_all = whole_number(_text(own, "kafka.fetch.max.bytes"), "kafka.fetch.max.bytes", least=1)
     return ClusterOptions(
-        bootstrap_servers=_servers(own.get("kafka.bootstrap.servers", "")),
+        bootstrap_servers=parse_servers(own.get("kafka.bootstrap.servers", "")),
         group_id=own.get("kafka.group.id", "").strip(),
         client_id=_text(own, "kafka.client.id"),
         client_rack=_text(own, "kafka.client.rack"),
@@ -219,7 +219,8 @@ def _check_name(name: str) -> None:
     )
 
 
-def _servers(text: str) -> tuple[str, ...]:
+def parse_servers(text: str) -> tuple[str, ...]:
+    """The value of kafka.bootstrap.servers as host:port each. Raises OptionError."""
     servers = tuple(part.strip() for part in text.split(",") if part.strip())
     if not servers:
         raise OptionError('say where the brokers are: .option("kafka.bootstrap.servers", "host:port")')

@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from barnabas_wire.client.metadata import parse_bootstrap
 from barnabas_wire.client.producer import IN_FLIGHT_MAX
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.records.compression import CompressionType
-from pyspark_barnabas.options import OptionError
+from pyspark_barnabas.kafka_properties import SECURITY, OptionError, parse_servers
 
 BATCH_BYTES = 512 * 1024
 """Kafka's 16 KiB are for records that trickle in; here a task has them at hand, and a request of 1 MiB costs a broker a third."""
@@ -107,7 +106,6 @@ _REFUSED = {
     "kafka.transactional.id": "Spark's tasks cannot share one: set mode=exactly_once and transactionalIdPrefix",
     "path": 'save() and start() take no path: name the topic with .option("topic", "name")',
 }
-_SECURITY = ("security.", "ssl.", "sasl.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,14 +176,14 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     properties = tuple(
         (name.removeprefix("kafka."), value)
         for name, value in sorted(given.items())
-        if name.removeprefix("kafka.").startswith(_SECURITY)
+        if name.removeprefix("kafka.").startswith(SECURITY)
     )
     try:
         client_security(dict(properties))
     except ValueError as error:
         raise OptionError(f"kafka.{error}") from None
     return SinkOptions(
-        bootstrap_servers=_servers(text("kafka.bootstrap.servers")),
+        bootstrap_servers=parse_servers(text("kafka.bootstrap.servers")),
         topic=text("topic") or None,
         acks=acks,
         is_idempotent=is_idempotent,
@@ -215,17 +213,6 @@ def _unknown(name: str) -> str:
     return (
         f"option {name} is not known to the sink of format barnabas; leave it out. Known are: {', '.join(SINK_OPTIONS)}"
     )
-
-
-def _servers(text: str) -> tuple[str, ...]:
-    servers = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not servers:
-        raise OptionError('say where the brokers are: .option("kafka.bootstrap.servers", "host:port")')
-    try:
-        parse_bootstrap(servers)
-    except ValueError as error:
-        raise OptionError(f"kafka.bootstrap.servers={text}: {error}, write host:port,host:port") from None
-    return servers
 
 
 def _level(given: Mapping[str, str], kind: CompressionType) -> int | None:
