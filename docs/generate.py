@@ -12,7 +12,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -23,7 +23,7 @@ from barnabas_broker.api.registry import APIS, load_handlers
 from barnabas_broker.config.server import known_keys
 from barnabas_quorum.image.rights import KAFKA_RIGHTS, RPC_RIGHTS, Door, Row
 from barnabas_wire.kafka.messages import ApiKey
-from pyspark_barnabas.kafka_properties import REFUSED
+from pyspark_barnabas.kafka_properties import REFUSED, OptionRow
 from pyspark_barnabas.options import OPTIONS as SOURCE_OPTIONS
 from pyspark_barnabas.sink_options import SINK_OPTIONS
 from tests.checker.transaction_examples import page as transactions_page
@@ -151,31 +151,33 @@ def api_page() -> str:
     )
 
 
-def sink_page() -> str:
-    """Each option of the Spark sink with its default and meaning, and whether Spark's own sink has it."""
+def option_table(options: Mapping[str, OptionRow]) -> str:
+    """Options of Spark's sink or source: default, whether Spark's own has it too, meaning."""
     rows = [
         f"| `{name}` | {cell(option.default)} | {'yes' if option.is_stock else 'no'} | {cell(option.doc)} |"
-        for name, option in SINK_OPTIONS.items()
+        for name, option in options.items()
     ]
+    return "| option | default | stock | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def sink_page() -> str:
+    """Each option of the Spark sink with its default and meaning, and whether Spark's own sink has it."""
     return (
         f'{NOTE}# Options of the Spark sink\n\n`df.write` and `df.writeStream` of `format("barnabas")`. Stock: Spark\'s own Kafka sink, '
-        "or the Kafka producer in it, has the option too.\n\n"
-        "| option | default | stock | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+        "or the Kafka producer in it, has the option too.\n\n" + option_table(SINK_OPTIONS)
     )
 
 
 def source_page() -> str:
     """Each option of the Spark source with its default and meaning, and whether Spark's own source has it; then what is refused."""
-    rows = [
-        f"| `{name}` | {cell(option.default)} | {'yes' if option.is_stock else 'no'} | {cell(option.doc)} |"
-        for name, option in SOURCE_OPTIONS.items()
-    ]
     refused = [f"| `{name}` | {cell(reason)} |" for name, reason in REFUSED.items()]
     return (
         f'{NOTE}# Options of the Spark source\n\n`spark.read` and `spark.readStream` of `format("barnabas")`. Stock: Spark\'s own Kafka '
         "source, or the Kafka consumer in it, has the option too.\n\n"
-        "| option | default | stock | meaning |\n|---|---|---|---|\n" + "\n".join(rows) + "\n\n## Refused\n\n"
-        "| option | reason |\n|---|---|\n" + "\n".join(refused) + "\n"
+        + option_table(SOURCE_OPTIONS)
+        + "\n## Refused\n\n| option | reason |\n|---|---|\n"
+        + "\n".join(refused)
+        + "\n"
     )
 
 

@@ -33,7 +33,7 @@ class OptionRow(NamedTuple):
     default: str
     doc: str
     is_stock: bool = True
-    """Whether Spark's own source, or the consumer in it, has it too."""
+    """Whether Spark's own connector, or the Kafka client in it, has it too."""
 
 
 KAFKA_OPTIONS = {

@@ -11,89 +11,80 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from barnabas_wire.client.producer import IN_FLIGHT_MAX
 from barnabas_wire.client.properties import client_security
 from barnabas_wire.records.compression import CompressionType
-from pyspark_barnabas.kafka_properties import SECURITY, OptionError, parse_servers
+from pyspark_barnabas.kafka_properties import SECURITY, OptionError, OptionRow, parse_servers
 
 BATCH_BYTES = 512 * 1024
 """Kafka's 16 KiB are for records that trickle in; here a task has them at hand, and a request of 1 MiB costs a broker a third."""
 
 
-class SinkOption(NamedTuple):
-    """One row of the table of options."""
-
-    default: str
-    doc: str
-    is_stock: bool = True
-    """Whether Spark's own sink, or the producer in it, has it too."""
-
-
 SINK_OPTIONS = {
-    "kafka.bootstrap.servers": SinkOption("", "`host:port` of brokers, comma-separated; needed"),
-    "topic": SinkOption("", "topic of every row; without it the column `topic` decides"),
-    "mode": SinkOption(
+    "kafka.bootstrap.servers": OptionRow("", "`host:port` of brokers, comma-separated; needed"),
+    "topic": OptionRow("", "topic of every row; without it the column `topic` decides"),
+    "mode": OptionRow(
         "at_least_once",
         "`exactly_once`: each row once, whatever is run again; needs transactionalIdPrefix and brokers that prepare transactions",
         is_stock=False,
     ),
-    "transactionalIdPrefix": SinkOption(
+    "transactionalIdPrefix": OptionRow(
         "",
         "for exactly_once: a name of the query's own, the same in every run of it; the marker is in group `PREFIX.decisions`",
         is_stock=False,
     ),
-    "exactlyOnceAdopt": SinkOption(
+    "exactlyOnceAdopt": OptionRow(
         "false", "for exactly_once: `true` for one run where a query has no marker yet, or an old one", is_stock=False
     ),
-    "kafka.transaction.timeout.ms": SinkOption(
+    "kafka.transaction.timeout.ms": OptionRow(
         "600000",
         "for exactly_once: how long a task may take before its transaction is aborted, ms; Kafka's producer has 60000",
     ),
-    "checkpointLocation": SinkOption("", "Spark's own; the sink does not look at it"),
-    "includeHeaders": SinkOption(
+    "checkpointLocation": OptionRow("", "Spark's own; the sink does not look at it"),
+    "includeHeaders": OptionRow(
         "", "no meaning here, as in Spark's sink: a column `headers` is written where there is one"
     ),
-    "kafka.acks": SinkOption("all", "`all`: every in-sync replica has it, `1`: the leader, `0`: nobody said so"),
-    "kafka.enable.idempotence": SinkOption(
+    "kafka.acks": OptionRow("all", "`all`: every in-sync replica has it, `1`: the leader, `0`: nobody said so"),
+    "kafka.enable.idempotence": OptionRow(
         "true", "a retry writes nothing twice; needs acks=all. With acks given otherwise: false"
     ),
-    "kafka.compression.type": SinkOption("none", "`none`, `gzip`, `snappy`, `lz4`, `zstd`"),
-    "kafka.compression.gzip.level": SinkOption("-1", "-1 (the library's own) or 1 to 9"),
-    "kafka.compression.lz4.level": SinkOption(
+    "kafka.compression.type": OptionRow("none", "`none`, `gzip`, `snappy`, `lz4`, `zstd`"),
+    "kafka.compression.gzip.level": OptionRow("-1", "-1 (the library's own) or 1 to 9"),
+    "kafka.compression.lz4.level": OptionRow(
         "1", "1 to 17; Kafka's producer has 9, which is ten times slower and hardly smaller"
     ),
-    "kafka.compression.zstd.level": SinkOption("3", "-131072 to 22"),
-    "kafka.batch.size": SinkOption(
+    "kafka.compression.zstd.level": OptionRow("3", "-131072 to 22"),
+    "kafka.batch.size": OptionRow(
         str(BATCH_BYTES),
         "most bytes of a batch before compression; Kafka's producer has 16384. A topic that takes less gets less",
     ),
-    "kafka.buffer.memory": SinkOption("33554432", "bytes of a task that wait to be acknowledged; then it waits too"),
-    "kafka.max.request.size": SinkOption("1048576", "most bytes of a request, and of one record"),
-    "kafka.max.in.flight.requests.per.connection": SinkOption("5", "1 to 5 with idempotence"),
-    "kafka.request.timeout.ms": SinkOption("30000", "wait for the answer to one request, ms"),
-    "kafka.delivery.timeout.ms": SinkOption(
+    "kafka.buffer.memory": OptionRow("33554432", "bytes of a task that wait to be acknowledged; then it waits too"),
+    "kafka.max.request.size": OptionRow("1048576", "most bytes of a request, and of one record"),
+    "kafka.max.in.flight.requests.per.connection": OptionRow("5", "1 to 5 with idempotence"),
+    "kafka.request.timeout.ms": OptionRow("30000", "wait for the answer to one request, ms"),
+    "kafka.delivery.timeout.ms": OptionRow(
         "120000", "from handing over a batch to its acknowledgement, retries included, ms"
     ),
-    "kafka.max.block.ms": SinkOption("60000", "wait for the metadata of a topic and for a producer id, ms"),
-    "kafka.partitioner.ignore.keys": SinkOption("false", "`true`: the key does not choose the partition"),
-    "kafka.client.id": SinkOption("pyspark-barnabas", "name in logs and quotas of the brokers"),
-    "kafka.linger.ms": SinkOption("", "no meaning here: nothing waits for more records, a task sends what it has"),
-    "kafka.retries": SinkOption("", "no meaning here: kafka.delivery.timeout.ms bounds retries, as Kafka recommends"),
-    "kafka.retry.backoff.ms": SinkOption("", "no meaning here: 50 ms, doubled up to 1 s"),
-    "kafka.metadata.max.age.ms": SinkOption("", "no meaning here: each task asks anew"),
-    "kafka.security.protocol": SinkOption("PLAINTEXT", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`"),
-    "kafka.ssl.truststore.location": SinkOption(
+    "kafka.max.block.ms": OptionRow("60000", "wait for the metadata of a topic and for a producer id, ms"),
+    "kafka.partitioner.ignore.keys": OptionRow("false", "`true`: the key does not choose the partition"),
+    "kafka.client.id": OptionRow("pyspark-barnabas", "name in logs and quotas of the brokers"),
+    "kafka.linger.ms": OptionRow("", "no meaning here: nothing waits for more records, a task sends what it has"),
+    "kafka.retries": OptionRow("", "no meaning here: kafka.delivery.timeout.ms bounds retries, as Kafka recommends"),
+    "kafka.retry.backoff.ms": OptionRow("", "no meaning here: 50 ms, doubled up to 1 s"),
+    "kafka.metadata.max.age.ms": OptionRow("", "no meaning here: each task asks anew"),
+    "kafka.security.protocol": OptionRow("PLAINTEXT", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT`, `SASL_SSL`"),
+    "kafka.ssl.truststore.location": OptionRow(
         "", "PEM file of authorities, on every executor; the system's if not set"
     ),
-    "kafka.ssl.keystore.location": SinkOption("", "PEM file with private key and certificate"),
-    "kafka.ssl.key.password": SinkOption("", "of that private key"),
-    "kafka.ssl.endpoint.identification.algorithm": SinkOption("https", "empty: the broker's name is not checked"),
-    "kafka.sasl.mechanism": SinkOption("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`"),
-    "kafka.sasl.jaas.config": SinkOption("", 'who logs in: `…LoginModule required username="…" password="…";`'),
-    "kafka.sasl.username": SinkOption("", "instead of sasl.jaas.config, with sasl.password", is_stock=False),
-    "kafka.sasl.password": SinkOption("", "", is_stock=False),
+    "kafka.ssl.keystore.location": OptionRow("", "PEM file with private key and certificate"),
+    "kafka.ssl.key.password": OptionRow("", "of that private key"),
+    "kafka.ssl.endpoint.identification.algorithm": OptionRow("https", "empty: the broker's name is not checked"),
+    "kafka.sasl.mechanism": OptionRow("", "`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`"),
+    "kafka.sasl.jaas.config": OptionRow("", 'who logs in: `…LoginModule required username="…" password="…";`'),
+    "kafka.sasl.username": OptionRow("", "instead of sasl.jaas.config, with sasl.password", is_stock=False),
+    "kafka.sasl.password": OptionRow("", "", is_stock=False),
 }
 """By name as documented; an empty default says that there is none."""
 
