@@ -30,7 +30,7 @@ from barnabas_wire.rpc import (
     login_pb2,
     login_pb2_grpc,
 )
-from barnabas_wire.rpc.options import VISITOR_OPTIONS
+from barnabas_wire.rpc.options import VISITOR_OPTIONS, address_of
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -78,6 +78,20 @@ class AdminClient:
     def describe_cluster(self) -> admin_pb2.DescribeClusterResponse:
         """Brokers, controllers and the answering node's view of the metadata."""
         return self._call(lambda admin: admin.DescribeCluster, admin_pb2.DescribeClusterRequest())
+
+    def kafka_addresses(self) -> str:
+        """host:port,… of a Kafka listener of each broker in service."""
+        found = [
+            address_of(listener.host, listener.port)
+            for broker in self.describe_cluster().brokers
+            if not broker.fenced
+            for listener in broker.listeners[:1]
+        ]
+        if not found:
+            raise AdminError(
+                "no broker is in service", code=ErrorCode.BROKER_NOT_AVAILABLE, hint="see `barnabas cluster health`"
+            )
+        return ",".join(found)
 
     def describe_health(self) -> admin_pb2.DescribeHealthResponse:
         """Healthy or not, and why."""

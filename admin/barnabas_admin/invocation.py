@@ -21,7 +21,6 @@ import click
 from barnabas_admin.errors import AdminError, WrongUsage
 from barnabas_admin.output import ExitCode, exit_code_of_error, print_error, talk
 from barnabas_wire.kafka.errors import ErrorCode, KafkaError
-from barnabas_wire.rpc.options import address_of
 
 if TYPE_CHECKING:
     from barnabas_admin.client import AdminClient
@@ -101,19 +100,7 @@ class Invocation:
         """host:port,… of the Kafka listeners: as given, else as the admin service reports them."""
         if self._brokers:
             return self._brokers
-        found = [
-            address_of(listener.host, listener.port)
-            for broker in self.admin.describe_cluster().brokers
-            if not broker.fenced
-            for listener in broker.listeners[:1]
-        ]
-        if not found:
-            raise AdminError(
-                "no broker is in service",
-                code=ErrorCode.BROKER_NOT_AVAILABLE,
-                hint="see `barnabas cluster health`",
-            )
-        return ",".join(found)
+        return self.admin.kafka_addresses()
 
     def client_security(self) -> ClientSecurity:
         """How the Kafka listeners let us in: by --client-config. Raises WrongUsage."""

@@ -15,11 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from barnabas_admin.client import AdminClient
-from barnabas_admin.errors import AdminError
 from barnabas_wire.client.cluster import ClusterClient
 from barnabas_wire.client.security import ClientSecurity
-from barnabas_wire.kafka.errors import ErrorCode
-from barnabas_wire.rpc.options import address_of
 
 T = TypeVar("T")
 
@@ -56,7 +53,7 @@ class ConsoleCluster:
     async def kafka(self, ask: Callable[[ClusterClient], Awaitable[T]]) -> T:
         """Run one question to the brokers. Raises KafkaError, OSError or TimeoutError, and AdminError where no broker serves."""
         if self._kafka is None:
-            servers = self._brokers if self._brokers is not None else await self.admin(_bootstrap_servers)
+            servers = self._brokers if self._brokers is not None else await self.admin(AdminClient.kafka_addresses)
             self._kafka = ClusterClient(
                 servers, client_id=CLIENT_ID, timeout_s=self._timeout_s, security=self._security
             )
@@ -83,15 +80,3 @@ class ConsoleCluster:
             client = self._of_thread.client = self._open_admin()
             self._clients.append(client)
         return ask(client)
-
-
-def _bootstrap_servers(admin: AdminClient) -> str:
-    found = [
-        address_of(listener.host, listener.port)
-        for broker in admin.describe_cluster().brokers
-        if not broker.fenced
-        for listener in broker.listeners[:1]
-    ]
-    if not found:
-        raise AdminError("no broker is in service", code=ErrorCode.BROKER_NOT_AVAILABLE)
-    return ",".join(found)
