@@ -149,7 +149,9 @@ def _form(cluster: ConsoleCluster, environment: Environment, template: str, writ
         fields = writes.Fields(_query(request))
         if request.method == "GET":
             found = await write.show(cluster, fields)
-            return _render(environment, request, template, found | {"fields": fields, "error": None})
+            return _render(
+                environment, request, template, found | {"fields": fields, "error": None, "is_preview": False}
+            )
         if int(request.headers.get("content-length") or FORM_BYTES_MAX + 1) > FORM_BYTES_MAX:
             raise HTTPException(413, f"a form may have {FORM_BYTES_MAX:,} bytes")
         form = writes.parse_form(await request.body())
@@ -161,8 +163,12 @@ def _form(cluster: ConsoleCluster, environment: Environment, template: str, writ
             target = await write.do(cluster, fields)
         except KafkaError as error:
             found = await write.show(cluster, fields)
-            found |= {"fields": fields, "error": words.error_fields(error)}
+            found |= {"fields": fields, "error": words.error_fields(error), "is_preview": False}
             return _render(environment, request, template, found, status=400)
+        if target is None:
+            found = await write.show(cluster, fields)
+            found |= {"fields": fields, "error": None, "is_preview": True}
+            return _render(environment, request, template, found)
         return RedirectResponse(target, status_code=303)
 
     return endpoint

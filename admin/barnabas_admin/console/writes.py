@@ -42,10 +42,11 @@ class Fields(dict[str, str]):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A form: what it shows, and what it does; `do` returns the page to go to. Both raise KafkaError."""
+    """A form: what it shows, and what it does. `do` returns the page to go to, or None to show the form again as a preview of what
+    it would change. Both raise KafkaError."""
 
     show: Callable[[ConsoleCluster, Fields], Awaitable[dict[str, Any]]]
-    do: Callable[[ConsoleCluster, Fields], Awaitable[str]]
+    do: Callable[[ConsoleCluster, Fields], Awaitable[str | None]]
 
 
 def parse_form(body: bytes) -> Fields:
@@ -131,7 +132,8 @@ async def _show_offsets(cluster: ConsoleCluster, fields: Fields) -> dict[str, An
     return {"group": name, "state": found["state"], "members": len(found["members"]), "rows": rows}
 
 
-async def _set_offsets(cluster: ConsoleCluster, fields: Fields) -> str:
+async def _set_offsets(cluster: ConsoleCluster, fields: Fields) -> str | None:
+    """Without step=commit nothing is changed."""
     name = fields["group"]
     shown = await _show_offsets(cluster, fields)
     if shown["members"]:
@@ -151,7 +153,7 @@ async def _set_offsets(cluster: ConsoleCluster, fields: Fields) -> str:
     if not wanted:
         raise WrongUsage("no offset was changed")
     if fields.get("step") != "commit":
-        raise Preview()
+        return None
 
     async def commit(client: ClusterClient) -> None:
         request = OffsetCommitRequest(
@@ -175,13 +177,6 @@ async def _set_offsets(cluster: ConsoleCluster, fields: Fields) -> str:
 
     await cluster.kafka(commit)
     return f"/groups/{quote(name, safe='')}"
-
-
-class Preview(AdminError):
-    """The form is shown again with what it would change; nothing was changed."""
-
-    def __init__(self) -> None:
-        super().__init__("this is what will change; commit it below")
 
 
 def _field_of(topic: str, partition: int) -> str:
