@@ -1,4 +1,4 @@
-"""Reads partitions in rounds, from where it is told to where it is told.
+"""Reads partitions in rounds, from given offsets to given offsets.
 
 May touch:  barnabas_wire.client, stderr.   Must not touch: printing of records, groups.
 Invariants: records of a partition come in order and once; an offset that is gone is said, and reading goes on at the log's start.

@@ -160,7 +160,7 @@ class Invocation:
         )
 
     def _found_admin_addresses(self, brokers: str) -> str:
-        """The admin listeners of the cluster that these Kafka listeners belong to, as its brokers tell. Raises WrongUsage."""
+        """The admin listeners of the cluster that these Kafka listeners belong to, as its brokers report. Raises WrongUsage."""
         from barnabas_admin.discovery import find_admin_listeners
 
         reason = "and its brokers name none"

@@ -27,7 +27,7 @@ def rate_of(samples: deque[tuple[float, int]]) -> float | None:
 
 
 def time_left(rate: float | None, bytes_left: int) -> float | None:
-    """Seconds until so many bytes are copied at a rate; None when nobody can tell."""
+    """Seconds until so many bytes are copied at a rate; None when it is not known."""
     if bytes_left == 0:
         return 0.0
     return bytes_left / rate if rate else None

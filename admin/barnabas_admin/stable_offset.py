@@ -23,7 +23,7 @@ SHOWN_MAX = 5
 
 
 OPEN_STATES = ("Ongoing", "Prepared", "PrepareCommit", "PrepareAbort")
-"""Of a transactional id whose transaction its coordinator will end, or somebody who is known decides on."""
+"""Of a transactional id whose transaction its coordinator will end, or a known client decides on."""
 
 
 class Owner(NamedTuple):

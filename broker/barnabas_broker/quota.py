@@ -1,11 +1,11 @@
-"""The arithmetic of client quotas: whose quota counts for whom, how fast somebody was of late, how long he must rest.
+"""The arithmetic of client quotas: which quota counts for a client, how fast the client was lately, how long it must wait.
 
 May touch:  the image's quotas, its arguments.    Must not touch: clock (it is given the time), sockets, connections.
 Invariants: a rate is measured over quota.window.num windows, the present one included, and never over less than all but one of them, so
-            that a first burst is not taken for a rate; who rests as long as he is told is within his quota again.
+            that a first burst is not taken for a rate; a client that waits for its throttle time is within its quota again.
 Read next:  network/client_quotas.py, which keeps one window for each quota and connection.
 
-Rules are Kafka's (KIP-13, KIP-124, KIP-219, KIP-599, KIP-612): of several quotas that mean a client the most precise counts, and clients
+Rules are Kafka's (KIP-13, KIP-124, KIP-219, KIP-599, KIP-612): of several quotas that match a client the most specific counts, and clients
 share the window of the entity that it was set for.
 """
 
@@ -147,7 +147,7 @@ class RateWindow:
 
 
 class MutationBucket:
-    """Tokens for changes that cost the controller work (KIP-599): who has any may spend more than he has, and waits then."""
+    """Tokens for changes that cost the controller work (KIP-599): a client that has any may spend more than it has, and waits then."""
 
     __slots__ = ("_at_ms", "_burst_s", "tokens")
 

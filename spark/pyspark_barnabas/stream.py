@@ -104,7 +104,7 @@ class StreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailable
         """The end of the next micro-batch. Partitions that appeared since are begun at their earliest offset."""
         if self._complaint is not None and start == self._initial:
             raise self._complaint
-        self.commit(start)  # Spark asks on only when all before is in its commit log; so the last one is told too
+        self.commit(start)  # Spark asks on only when all before is in its commit log; so the last one is committed too
         then = from_json(start)
         latest = self._frozen or self._now(then)
         self._judge(losses(then, latest))

@@ -1,7 +1,7 @@
 """`barnabas acl`: list, create and delete access control entries, by the Kafka protocol.
 
 May touch:  the brokers.              Must not touch: the admin service, but to find them.
-Invariants: who makes ACLs is told where they count; nothing is deleted that was not shown or meant by --yes.
+Invariants: creating ACLs reports where they count; nothing is deleted that was not shown or meant by --yes.
 Read next:  ../kafka.py.
 """
 

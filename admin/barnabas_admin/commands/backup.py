@@ -39,7 +39,7 @@ LINES_PER_SEND = 5000
 def export(invocation: Invocation, topics: tuple[str, ...], directory: Path) -> None:
     """Save topics to a directory: records, configs, and where groups are; also while they are written to.
 
-    Each partition is saved up to its last stable offset at the beginning, which the manifest and the output tell.
+    Each partition is saved up to its last stable offset at the beginning, which the manifest and the output report.
     """
     from barnabas_admin.backup import MANIFEST
     from barnabas_admin.kafka import run_with_cluster

@@ -1,7 +1,7 @@
 """`barnabas profile`: clusters by name.
 
 May touch:  the profiles file.        Must not touch: network.
-Invariants: a profile that is created replaces none unless it is told to.
+Invariants: a profile that is created replaces none without --replace.
 Read next:  ../profiles.py.
 """
 

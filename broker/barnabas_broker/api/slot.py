@@ -29,7 +29,7 @@ class QuotaCharge(Protocol):
     """What one request is charged with (network/client_quotas.py)."""
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """Count changes of the metadata; False when there are none left and the client, if it knows of that, is to be told."""
+        """Count changes of the metadata; False when there are none left and the client, if it knows of that, gets the error."""
         ...
 
     def settle(self, slot: ResponseSlot, parts: Sequence[Part], size_bytes: int) -> Sequence[Part]:

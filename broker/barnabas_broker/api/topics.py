@@ -234,7 +234,7 @@ async def delete_topics(
         if name is not None and not (
             context.access.may(DELETE, TOPIC, name) and context.access.may(DESCRIBE, TOPIC, name)
         ):
-            # As it was named: who may not see a topic is not told what its id stands for.
+            # As it was named: a client that may not see a topic does not learn its name from its id.
             answers[(state.name, state.topic_id)] = _not_deleted(
                 state, context.access.refusal(DELETE, TOPIC, state.name or "")
             )

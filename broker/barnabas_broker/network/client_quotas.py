@@ -1,4 +1,4 @@
-"""Quotas enforced: what connections bring, take and cost is charged to windows, and who is beyond his quota is muted.
+"""Quotas enforced: bytes in, bytes out and request time of connections are charged to windows; a client beyond its quota is muted.
 
 May touch:  quota.py, slots, the clock.   Must not touch: sockets, handlers, the image beyond its quotas.
 Invariants: an answer leaves at once and says how long its connection will not be read (KIP-219); other brokers are never throttled; a
@@ -98,7 +98,7 @@ class Charge:
         """Rest that its handler found to be due."""
 
     def take_mutations(self, count: int, *, is_strict: bool) -> bool:
-        """Count changes of the metadata; False when there are none left, and a client that knows of it (`is_strict`) is to be told."""
+        """Count changes of the metadata; False when there are none left, and a client that knows of it (`is_strict`) gets the error."""
         limits = self._limits
         if limits.mutations is None:
             return True

@@ -57,7 +57,7 @@ class Access:
             raise self.refusal(operation, resource_type, name)
 
     def refusal(self, operation: AclOperation, resource_type: AclResourceType, name: str = CLUSTER_NAME) -> KafkaError:
-        """What it is told where `may` says no."""
+        """The error to answer where `may` returns False."""
         return refusal(self.principal, Right(operation, resource_type), name)
 
     def operations(

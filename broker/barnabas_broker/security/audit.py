@@ -91,7 +91,7 @@ class AuditLog:
         )
 
     def logged_in(self, principal: str, host: str, *, listener: str, how: str) -> None:
-        """Somebody showed who he is. `how`: the mechanism, or `certificate`."""
+        """A client has authenticated. `how`: the mechanism, or `certificate`."""
         self.note("login", principal=principal, host=host, listener=listener, how=how)
 
     def login_refused(self, host: str, *, listener: str, how: str, reason: str) -> None:

@@ -38,7 +38,7 @@ class DoorCredentials:
         self._listener = listener
         if config.ssl_enabled_protocols != SecurityConfig.__dataclass_fields__["ssl_enabled_protocols"].default:
             raise ConfigError(
-                f"listener {listener} is gRPC, which speaks TLSv1.2 and TLSv1.3 and cannot be told otherwise: set "
+                f"listener {listener} is gRPC, which speaks TLSv1.2 and TLSv1.3 and cannot be limited: set "
                 f"listener.name.{listener.lower()}.ssl.enabled.protocols=TLSv1.2,TLSv1.3"
             )
         if config.ssl_cipher_suites:

@@ -63,7 +63,7 @@ WAITERS_MAX = 10_000
 
 
 OnChange = Callable[[str, str, str, MetadataImage, Sequence[Record], KafkaError | None], None]
-"""(principal, its address, name of the request, image before, records, what was told instead of an answer: then nobody knows)."""
+"""(principal, its address, name of the request, image before, records, the error in place of an answer: then the outcome is not known)."""
 
 
 class MetadataWriter(Protocol):

@@ -1,9 +1,9 @@
 """Whether a principal may do something to a resource: Kafka's StandardAuthorizer, read from the image's ACLs.
 
 May touch:  image/acls.py.            Must not touch: asyncio, clock, files, sockets, what a request is.
-Invariants: super users may do everything; one entry that denies outweighs all that allow; who finds entries of the resource but none of
-            his own is refused, whatever allow.everyone.if.no.acl.found says; the answer depends on the entries alone, never on the
-            order in which they came and went.
+Invariants: super users may do everything; one entry that denies outweighs all that allow; a principal that finds entries of the
+            resource and none of its own is refused, whatever allow.everyone.if.no.acl.found says; the answer depends on the
+            entries alone, never on the order in which they came and went.
 Read next:  acls.py; the broker room's security/access.py, which asks for a connection.
 
 Rules (KIP-11, KIP-290, KIP-679): an entry holds for a resource that it names, whose name begins with its own (prefixed), or for all of
@@ -126,7 +126,7 @@ class _Resources:
 
 
 class Authorizer:
-    """Decides by the entries it was last told to follow. Belongs to one lane."""
+    """Decides by the entries that it follows. Belongs to one lane."""
 
     def __init__(self, *, super_users: Iterable[str] = (), allows_everyone_if_no_acl: bool = False) -> None:
         """

@@ -42,7 +42,7 @@ REFUSALS: Mapping[AclResourceType, ErrorCode] = {
     TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
     USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""What a client is told that may not touch a resource of the type."""
+"""The error code for a client that may not touch a resource of the type."""
 
 
 class Right(NamedTuple):
@@ -112,12 +112,12 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ApiKey.METADATA: Row(
         needs=(_need((DESCRIBE, TOPIC)), _need((CREATE, TOPIC), (CREATE, CLUSTER)), _need((DESCRIBE, CLUSTER))),
         note="CREATE where the request makes a topic; DESCRIBE CLUSTER for the cluster's authorized operations; who asks for all topics "
-        "is shown those that he may describe",
+        "gets those that the principal may describe",
     ),
     ApiKey.OFFSET_COMMIT: Row(needs=(_READ_GROUP, _READ_TOPIC)),
     ApiKey.OFFSET_FETCH: Row(
         needs=(_need((DESCRIBE, GROUP)), _need((DESCRIBE, TOPIC))),
-        note="who asks for all topics is shown those that he may describe",
+        note="a request for all topics gets those that the principal may describe",
     ),
     ApiKey.FIND_COORDINATOR: Row(
         needs=(_need((DESCRIBE, GROUP), (DESCRIBE, TRANSACTIONAL_ID)),), note="by what is looked for"
@@ -130,7 +130,7 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ApiKey.DESCRIBE_GROUPS: _each(DESCRIBE, GROUP),
     ApiKey.LIST_GROUPS: Row(
         needs=(_need((DESCRIBE, CLUSTER), (DESCRIBE, GROUP)),),
-        note="without the first, only groups that he may describe are shown",
+        note="without the first, only groups that the principal may describe are listed",
     ),
     ApiKey.DELETE_GROUPS: _each(DELETE, GROUP),
     ApiKey.OFFSET_DELETE: Row(needs=(_need((DELETE, GROUP)), _READ_TOPIC)),
@@ -167,7 +167,7 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ApiKey.DESCRIBE_PRODUCERS: _each(READ, TOPIC),
     ApiKey.DESCRIBE_TRANSACTIONS: Row(
         needs=(_need((DESCRIBE, TRANSACTIONAL_ID)), _need((DESCRIBE, TOPIC))),
-        note="of a transaction's topics those are shown that he may describe",
+        note="of a transaction's topics those that the principal may describe are returned",
     ),
     ApiKey.LIST_TRANSACTIONS: _each(DESCRIBE, TRANSACTIONAL_ID, "others are left out"),
     ApiKey.DESCRIBE_ACLS: _gate(DESCRIBE),
@@ -206,7 +206,7 @@ KAFKA_RIGHTS: Mapping[ApiKey, Row] = {
     ApiKey.ADD_RAFT_VOTER: _gate(ALTER),
     ApiKey.REMOVE_RAFT_VOTER: _gate(ALTER),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _each(
-        DESCRIBE, TOPIC, "who asks for all topics is shown those that he may describe"
+        DESCRIBE, TOPIC, "a request for all topics gets those that the principal may describe"
     ),
 }
 
@@ -293,7 +293,7 @@ RPC_RIGHTS: Mapping[str, Row] = {
 
 
 def refusal(principal: str, right: Right, name: str) -> KafkaError:
-    """What a principal is told that may not do this. It names what was asked, and nothing of the ACLs."""
+    """The error for a principal that may not do this. It names what was asked, and nothing of the ACLs."""
     what = (
         "the cluster"
         if right.resource_type is CLUSTER

@@ -249,7 +249,7 @@ async def test_a_renewed_certificate_is_taken_without_a_restart(authority: Path,
         ({"listener.security.protocol.map": "ADMIN:SASL_SSL"}, "operators log in with SCRAM alone"),
         ({"ssl.keystore.location": ""}, "has no certificate"),
         ({"ssl.truststore.location": ""}, "set ssl.truststore.location"),
-        ({"ssl.enabled.protocols": "TLSv1.3"}, "cannot be told otherwise"),
+        ({"ssl.enabled.protocols": "TLSv1.3"}, "cannot be limited"),
         ({"ssl.cipher.suites": "ECDHE-ECDSA-AES256-GCM-SHA384"}, "cannot be chosen"),
     ],
 )

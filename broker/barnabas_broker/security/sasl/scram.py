@@ -6,7 +6,7 @@ Invariants: a user that does not exist gets a salt of its own, always the same, 
 Read next:  mechanism.py; metadata_quorum/image/scram.py, where the credentials are.
 
 Behaviour: with the extension `tokenauth=true` the user is the id of a delegation token and the password its HMAC (KIP-48); who logs in
-is the token's owner. scramp refuses extensions, so it is given the message without them and told what was signed.
+is the token's owner. scramp refuses extensions, so it gets the message without them, and the text that was signed.
 """
 
 from __future__ import annotations
