@@ -125,7 +125,6 @@ class Connection(asyncio.BufferedProtocol):
         "_is_consuming",
         "_is_exclusive",
         "_is_guarded",
-        "_is_muted",
         "_is_paused",
         "_is_waiting",
         "_listener",
@@ -133,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         "_session",
         "_slot_type",
         "_slots",
+        "_throttles",
         "_transport",
         "access",
         "charge",
@@ -168,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_exclusive = False
         """Whether no further request is taken up: a handler waits, or the client is muted."""
         self._is_waiting = False
-        self._is_muted = 0
+        self._throttles = 0
         """How many throttles are not over."""
         self.is_dirty = False
         self.is_on_probation = False
@@ -403,13 +403,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def mute(self, throttle_ms: int) -> None:
         """Take up no further request for so long (KIP-219)."""
-        self._is_muted += 1
+        self._throttles += 1
         self._is_exclusive = True
         self._listener.loop.call_later(throttle_ms / 1000, self._unmute)
 
     def _unmute(self) -> None:
-        self._is_muted -= 1
-        self._is_exclusive = self._is_waiting or self._is_muted > 0
+        self._throttles -= 1
+        self._is_exclusive = self._is_waiting or self._throttles > 0
         if not self._is_closed:
             self._go_on()
 
@@ -503,7 +503,7 @@ class Connection(asyncio.BufferedProtocol):
             self._bug(slot, error)
         finally:
             self._is_waiting = False
-            self._is_exclusive = self._is_muted > 0
+            self._is_exclusive = self._throttles > 0
             self._go_on()
 
     def _answer(self, slot: ResponseSlot, response: Any) -> None:
