@@ -13,8 +13,9 @@ from barnabas_log.config import LogConfig
 from barnabas_log.disk import Disk
 from barnabas_log.errors import InconsistentTopicId
 from barnabas_log.log_listener import LogListener, NoListener
+from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.recovery import recover_log
-from barnabas_log.unified_log import STEP_DESCRIPTORS, UnifiedLog
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import ZERO_UUID, Offset, TopicPartition, Uuid
 
 _OFFSET_ZERO = Offset(0)

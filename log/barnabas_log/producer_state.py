@@ -3,7 +3,7 @@
 May touch:  the Disk it is given, for snapshots.   Must not touch: clocks, segments.
 Invariants: per (producer id, epoch) sequences have no gap and no repeat; the state is what replaying the log gives; a transaction is
             open from its first record to its marker, and unstable until the marker is committed.
-Read next:  unified_log.py, which asks before an append and reports after it; recovery.py, which replays.
+Read next:  log_writer.py, which asks before an append and reports after it; recovery.py, which replays.
 
 Five is a constant of the protocol: a client has at most five requests in flight (KIP-98).
 

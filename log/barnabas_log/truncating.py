@@ -12,11 +12,12 @@ import logging
 
 from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.errors import CorruptCheckpoint, NoRoom
+from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.producer_replay import load_producers
 from barnabas_log.producer_state import remove_snapshots_after
 from barnabas_log.segment import BatchPlace, LogSegment
 from barnabas_log.segment_proof import rebuild_segment
-from barnabas_log.unified_log import STEP_DESCRIPTORS, UnifiedLog
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.errors import InvariantViolated
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
 

@@ -3,7 +3,7 @@ topics.
 
 May touch:  its arguments.            Must not touch: clocks, files, log state.
 Invariants: whatever passes has a sound checksum, says of itself how long it is, and can be sent to any consumer as it is.
-Read next:  unified_log.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
+Read next:  log_writer.py append_as_leader, the one caller; producer_state.py, which judges sequences next.
 
 The count of records moves the log's end, so it is not believed. Kafka opens every batch and counts (LogValidator); here it is held
 against the length: a record has at least seven bytes, and a codec expands only so far. What is left to a liar is what an honest

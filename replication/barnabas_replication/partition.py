@@ -25,7 +25,8 @@ from typing import Protocol
 
 from barnabas_log.config import FlushOnAcks
 from barnabas_log.errors import NoRoom
-from barnabas_log.unified_log import AppendResult, UnifiedLog
+from barnabas_log.log_writer import AppendResult
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_quorum.records import ReplicaFault
 from barnabas_replication import isr as rules
 from barnabas_replication.config import ReplicationConfig

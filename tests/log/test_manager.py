@@ -16,10 +16,11 @@ from barnabas_log.disk import RealDisk
 from barnabas_log.errors import InconsistentTopicId, OutOfOrderSequence, ProducersInDoubt, StorageFailed
 from barnabas_log.flush import RETRY_S as FLUSH_RETRY_S
 from barnabas_log.log_directory import parse_directory_name
+from barnabas_log.log_writer import UNNAMED_SEGMENTS_MAX
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
 from barnabas_log.producer_state import list_snapshots, snapshot_path
-from barnabas_log.unified_log import UNNAMED_SEGMENTS_MAX, UnifiedLog
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches
 from tests.support.logs import NOW_MS, append, content, flush, make_batch, make_config, open_log, take

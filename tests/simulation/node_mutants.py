@@ -45,13 +45,13 @@ from barnabas_log import (
     directory_health,
     flush,
     log_repairs,
+    log_writer,
     recovery,
     repair,
     retention,
     retiring,
     segment_proof,
     truncating,
-    unified_log,
 )
 from barnabas_log import manager as log_manager
 from barnabas_log.cleaner import key_scan, survival
@@ -397,7 +397,7 @@ def _failed_directory_is_used_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def _want_of_descriptors_is_taken_for_a_dead_disk(patch: pytest.MonkeyPatch) -> None:
-    for module in (unified_log, log_manager, directory_health, log_repairs, flush):
+    for module in (log_writer, log_manager, directory_health, log_repairs, flush):
         patch.setattr(module, "is_out_of_descriptors", lambda error: False)
 
 
@@ -643,7 +643,7 @@ def _recovery_takes_a_gap_for_the_end(patch: pytest.MonkeyPatch) -> None:
 
 def _a_follower_refuses_gaps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        unified_log,
+        log_writer,
         "read_run",
         lambda view, at, *, next_offset, **rest: batch_run.read_run(view, at, next_offset=next_offset),
     )

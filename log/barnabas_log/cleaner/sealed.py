@@ -14,8 +14,9 @@ from barnabas_log.cleaner.choice import CleanableLog, SegmentAge
 from barnabas_log.cleaner.rewrite import Output, Source
 from barnabas_log.cleaner.swap import PendingSwap
 from barnabas_log.config import INT64_MAX
+from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.segment import LogSegment
-from barnabas_log.unified_log import STEP_DESCRIPTORS, UnifiedLog
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset
 
 

@@ -14,9 +14,10 @@ from barnabas_log.cleaner.sealed import SealedSegments, is_unchanged, last_batch
 from barnabas_log.cleaner.swap import CLEANING_DIRECTORY, OutputCheck, PendingSwap, UnsoundOutput
 from barnabas_log.config import CleanupPolicy
 from barnabas_log.errors import InvalidBatch
+from barnabas_log.log_writer import GAP_REFUSALS
 from barnabas_log.retiring import apply_retention
 from barnabas_log.scrub import CheckFacts, SegmentCheck
-from barnabas_log.unified_log import GAP_REFUSALS, UnifiedLog
+from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch, read_header
 from tests.log.cleaner.logs_to_clean import DAY_MS, CompactedLog, Row, rows_of
