@@ -130,6 +130,19 @@ class Invocation:
         except ValueError as error:
             raise WrongUsage(str(error), hint="--client-config takes Kafka's client properties") from None
 
+    def local_context(self) -> Context | None:
+        """The `barnabas dev` cluster of this host, where this run means it."""
+        from barnabas_admin.context_file import read_context
+
+        context = read_context()
+        return context if context is not None and self._is_of(context) else None
+
+    def same_cluster(self) -> list[str]:
+        """Options that make another command mean the cluster of this one."""
+        given = {"--admin": self._admin, "-b": self._brokers, "--client-config": self._client_config}
+        words = [word for option, value in given.items() if value for word in (option, value)]
+        return [*words, "--timeout", f"{self.timeout_s:g}"]
+
     def _is_of(self, context: Context) -> bool:
         """Whether this run means the context's cluster: its credentials go to nobody else."""
         return all(

@@ -243,6 +243,19 @@ _NOUNS |= {
     ),
 }
 _NOUNS |= {
+    "perf": (
+        "Load on a topic, and what it costs.",
+        {
+            "produce": ("perf:produce", "Write records to a topic and show rate and times."),
+            "consume": ("perf:consume", "Read a topic from its start to where its end was, and show rate and times."),
+        },
+    ),
+    "debug": (
+        "What somebody who helps wants to see.",
+        {
+            "bundle": ("debug:bundle", "Collect what the nodes know, without secrets, in one archive."),
+        },
+    ),
     "profile": (
         "Clusters by name.",
         {
