@@ -38,7 +38,7 @@ Stub = TypeVar("Stub")
 
 ERROR_METADATA_KEY = "barnabas-error-bin"
 TOKEN_USE_SHARE = 0.9
-"""A login is repeated after this share of its token's life."""
+"""A login is repeated after this share of the time its token is valid."""
 CONNECT_TIMEOUT_S = 3.0
 """How long one address is tried before the next one."""
 CONNECT_TIMEOUT_S_MIN = 0.25

@@ -38,7 +38,7 @@ def parse_offset(text: str, *, now_ms: int = 0) -> tuple[str, int]:
 
 class Consumer:
     """Reads partitions of topics in rounds. One round asks every partition without waiting, since a connection answers
-    in order: a long poll of an idle partition would hold up the others."""
+    in order: a long poll of an idle partition would block the others."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client

@@ -35,7 +35,7 @@ class LogVerdict(NamedTuple):
 def read_everything(bootstrap: str, topics: Sequence[str]) -> list[tuple[str, int, int, bytes, bytes]]:
     """(topic, partition, offset, key, value) of every record, from the first offset to the last."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "demo-verify", "enable.auto.commit": False}
-    # The last offset of a partition may be a transaction's marker, which no consumer is given: the end is told as an event.
+    # The last offset of a partition may be a transaction's marker, which no consumer gets: the end is reported as an event.
     consumer = Consumer(settings | {"isolation.level": "read_committed", "enable.partition.eof": True})
     try:
         found = []

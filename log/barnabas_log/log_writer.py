@@ -75,7 +75,7 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 """Bytes queued in one log while a slow flush holds its writes back; past that it writes, and may wait for the disk."""
 UNNAMED_SEGMENTS_MAX = 4
 """Segments at the end of a log whose names are not durable yet. A roll that would make one more waits for the disk: by then twice
-segment.bytes came in several times over while one flush was under way, and the kernel holds up writes for the same reason."""
+segment.bytes came in several times over while one flush was under way, and the kernel blocks writes for the same reason."""
 GAP_REFUSALS = 5
 """How often a follower refuses the same gap in the offsets of a log that is not compacted before it takes it."""
 STEP_DESCRIPTORS = 8
@@ -297,7 +297,7 @@ class LogWriter:
             self.write_pending()
 
     def write_pending(self, *, is_forced: bool = False) -> None:
-        """Write what is queued, with one system call. It may be held back, unless forced: by the listener for a slow flush, or
+        """Write what is queued, with one system call. It may be delayed, unless forced: by the listener for a slow flush, or
         for want of a descriptor.
 
         Raises StorageFailed, now and from then on; NoRoom on a full disk, where it may be called again; if forced,
@@ -413,7 +413,7 @@ class LogWriter:
         """Close the active segment and start one at the log end; the old one waits for the next flush round.
 
         While the name of the active one is not durable it takes more instead, up to twice its size, unless the roll is due
-        now, so that names seldom pile up: to flush them here holds up the loop for as long as the disk takes. It is done where
+        now, so that names seldom pile up: to flush them here blocks the loop for as long as the disk takes. It is done where
         no flush runs, where too many names have piled up, and where a cut is not flushed yet: a crash that undid it could put a
         later segment behind what was cut. (Else a later segment whose predecessor's name is lost follows nothing: recovery
         removes it.) Returns the active segment.

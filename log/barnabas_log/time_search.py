@@ -5,7 +5,7 @@ Invariants: it sees the log as it was when the search was made, and later append
 Read next:  segment.py, which searches one segment.
 
 Opening a batch decompresses it (up to the bound of iterate_records), and what is old is read from the disk: on the loop one
-request held up every connection for as long as both take.
+request blocked every connection for as long as both take.
 """
 
 from __future__ import annotations

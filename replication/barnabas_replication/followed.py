@@ -64,7 +64,7 @@ from barnabas_wire.tuples import new_tuple
 logger = logging.getLogger(__name__)
 
 FLUSH_WAIT_MS = 20
-"""How long a flush may hold up the next fetch of the other partitions; a flush older than this is a stall."""
+"""How long a flush may block the next fetch of the other partitions; a flush older than this is a stall."""
 SESSIONLESS_SIZE = 4
 """With no more partitions than this every fetch names all, and no session is opened."""
 REFUSALS_TOLD_EVERY_MS = 60_000

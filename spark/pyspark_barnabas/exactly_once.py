@@ -78,7 +78,7 @@ def current_attempt(*, batch: int | None) -> Attempt:
     query, of_batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
     if query is None or of_batch is None:
         raise SinkError(
-            "this Spark does not tell a task its query and batch, which mode=exactly_once needs: use Spark 4.3"
+            "this Spark does not give a task its query and batch, which mode=exactly_once needs: use Spark 4.3"
         )
     return Attempt(query, int(of_batch), task, number)
 

@@ -5,7 +5,7 @@ Invariants: only what cannot hold a wanted record is left out; Spark evaluates e
 Read next:  source.py.
 
 Spark 4.3 has filter pushdown off by default, and refuses every read of a source whose reader knows filters while it is off. So
-whether the reader may know them depends on the session, and a data source is not told: the planner's own variables say it.
+whether the reader may know them depends on the session, and a data source cannot see it: the planner's own variables say it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def narrowed(filters: Iterable[Filter]) -> Pruning:
 
 
 def is_on() -> bool:
-    """Whether the planner that calls would tell a reader its filters (spark.sql.python.filterPushdown.enabled)."""
+    """Whether the planner that calls would give a reader its filters (spark.sql.python.filterPushdown.enabled)."""
     frame = sys._getframe()
     above = frame.f_back
     while above is not None:

@@ -258,7 +258,7 @@ class BatchReader(RangeReader, DataSourceReader):
 
 
 class FilteredBatchReader(BatchReader):
-    """A batch read that Spark tells its filters; only where the session has pushdown on, or Spark refuses the read."""
+    """A batch read that Spark gives its filters; only where the session has pushdown on, or Spark refuses the read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Remember what narrows the ranges; Spark applies every filter itself, too."""

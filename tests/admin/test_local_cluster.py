@@ -123,7 +123,7 @@ def test_in_separate_roles_only_controllers_are_formatted(tmp_path: Path, base_p
         assert "advertised.listeners" not in controller
 
 
-def test_a_node_that_dies_while_starting_is_told_with_its_last_words(tmp_path: Path, base_port: int) -> None:
+def test_a_node_that_dies_while_starting_is_reported_with_its_last_words(tmp_path: Path, base_port: int) -> None:
     overrides = {"fake.words": "the disk is on fire", "fake.die": "7"}
     cluster = LocalCluster(tmp_path, nodes=1, base_port=base_port, overrides=overrides)
     with pytest.raises(LocalClusterError, match=r"(?s)node 1 exited with status 7.*the disk is on fire"):
@@ -131,7 +131,7 @@ def test_a_node_that_dies_while_starting_is_told_with_its_last_words(tmp_path: P
     assert not cluster.nodes[1].is_running
 
 
-def test_a_death_is_told_once_and_a_wanted_one_never(cluster: LocalCluster) -> None:
+def test_a_death_is_reported_once_and_a_wanted_one_never(cluster: LocalCluster) -> None:
     cluster.kill(1)
     assert list(cluster.find_deaths()) == []
     victim = cluster.nodes[2].process
@@ -234,6 +234,6 @@ def test_random_uuid_can_follow_an_option() -> None:
     assert not any(str(random_uuid()).startswith("-") for _ in range(500))
 
 
-def test_exits_are_told_in_words() -> None:
+def test_exits_are_reported_in_words() -> None:
     assert describe_exit(0) == "exited with status 0"
     assert describe_exit(-9) == "was killed by SIGKILL"

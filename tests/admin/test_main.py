@@ -83,7 +83,7 @@ print([name for name in {HEAVY!r} if name in sys.modules])
 
 
 def test_no_commands_help_loads_what_only_its_work_needs() -> None:
-    """All in one process, each in turn: the first that brings a module in is told."""
+    """All in one process, each in turn: the first that brings a module in is reported."""
     code = f"""
 import contextlib, io, sys
 from barnabas_admin.main import cli
@@ -248,7 +248,7 @@ def test_cluster_info_as_text(run: Run) -> None:
     assert "answered_by" in shown.stdout and not shown.stderr
 
 
-def test_a_metadata_version_that_may_be_raised_is_told(admin_server: AdminServer, run: Run) -> None:
+def test_a_metadata_version_that_may_be_raised_is_reported(admin_server: AdminServer, run: Run) -> None:
     admin_server.node.image = make_image(metadata_version=2)
     assert run.json("cluster", "info")["metadata_version"] == 2
     assert "metadata.version 6: barnabas cluster features upgrade" in run("cluster", "info").stderr
@@ -356,8 +356,8 @@ def test_what_cannot_be_undone_is_wrong_usage_where_nobody_can_be_asked(
     admin_server.node.image = make_image(topics={"t": [((1, 2, 3), (1, 2), 1)]})
     assert "add --yes to do it" in run(*command, exit_code=2).stderr
     result = run(*command, "-o", "json", exit_code=2)
-    told = json.loads(result.stderr)["error"]
-    assert (result.stdout, told["name"]) == ("", "INVALID_REQUEST") and "add --yes to do it" in told["message"]
+    reported = json.loads(result.stderr)["error"]
+    assert (result.stdout, reported["name"]) == ("", "INVALID_REQUEST") and "add --yes to do it" in reported["message"]
     assert admin_server.controller.asked == []
 
 
@@ -413,7 +413,7 @@ def test_a_time_out_ends_with_four(admin_server: AdminServer, run: Run) -> None:
     run("topic", "create", "t", exit_code=4)
 
 
-def test_without_any_address_the_way_out_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+def test_without_any_address_the_way_out_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.delenv("BARNABAS_ADMIN", raising=False)
     monkeypatch.setenv("BARNABAS_CONTEXT", f"{tmp_path}/none.json")
     result = Run()("cluster", "info", exit_code=2)
@@ -454,7 +454,7 @@ def test_who_does_not_answer_is_named_by_its_address(run: Run) -> None:
     assert "error: NETWORK_EXCEPTION: no broker answers at 127.0.0.1:2: connection refused" in result.stderr
 
 
-def test_a_broker_that_does_not_tell_of_its_directories_is_told_with_its_address(run: Run) -> None:
+def test_a_broker_that_does_not_tell_of_its_directories_is_reported_with_its_address(run: Run) -> None:
     result = run("broker", "logdirs", "2", "-b", "127.0.0.1:1", "--timeout", "0.5", exit_code=1)
     assert result.stderr == "broker 2 does not answer: no broker answers at 127.0.0.1:1: connection refused\n"
 
@@ -466,11 +466,13 @@ def test_a_node_that_listens_is_never_called_unreachable_however_short_the_time(
 
 
 @pytest.mark.parametrize(("words", "meant"), [(("topic", "lst"), "list"), (("cluster", "helth"), "health")])
-def test_a_mistyped_command_is_told_with_the_one_it_means(run: Run, words: tuple[str, ...], meant: str) -> None:
+def test_a_mistyped_command_is_reported_with_the_one_it_means(run: Run, words: tuple[str, ...], meant: str) -> None:
     assert f"Did you mean '{meant}'?" in run(*words, exit_code=2).stderr
 
 
-def test_a_key_cannot_be_set_and_removed_and_one_that_was_not_set_is_told(admin_server: AdminServer, run: Run) -> None:
+def test_a_key_cannot_be_set_and_removed_and_one_that_was_not_set_is_reported(
+    admin_server: AdminServer, run: Run
+) -> None:
     overrides = {(ConfigResourceType.TOPIC, "t"): {"retention.ms": "1000"}}
     admin_server.node.image = make_image(topics={"t": [((1,), (1,), 1)]}, configs=overrides)
     refused = run("topic", "alter", "t", "-c", "retention.ms=1", "-d", "retention.ms", exit_code=2)
@@ -499,7 +501,7 @@ def test_a_hint_that_the_message_gives_already_is_not_repeated(capsys: pytest.Ca
     assert [line.partition(":")[0] for line in lines] == ["error", "error", "hint"]
 
 
-def test_a_record_that_is_too_large_is_told_with_what_lets_it_in(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_that_is_too_large_is_reported_with_what_lets_it_in(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(KafkaError.of(ErrorCode.MESSAGE_TOO_LARGE, "a batch of 2 bytes"), is_json=False)
     assert "hint: `barnabas topic alter TOPIC -c max.message.bytes=" in capsys.readouterr().err
 
@@ -527,7 +529,7 @@ def test_usage_errors_end_with_two(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ("topic list -o json --nonsense", "--nonsense"),
         ("topic describe --output=json --nonsense", "--nonsense"),
@@ -541,17 +543,17 @@ def test_usage_errors_end_with_two(run: Run) -> None:
         ("storage format -o json", "--config"),
     ],
 )
-def test_wrong_usage_is_told_in_the_form_that_was_asked_for(run: Run, words: str, told: str) -> None:
+def test_wrong_usage_is_reported_in_the_form_that_was_asked_for(run: Run, words: str, reported: str) -> None:
     result = run(*words.split(), exit_code=ExitCode.USAGE)
     error = json.loads(result.stderr)["error"]
-    assert result.stdout == "" and told in error["message"] and error["name"] == "INVALID_REQUEST"
+    assert result.stdout == "" and reported in error["message"] and error["name"] == "INVALID_REQUEST"
     assert error["hint"].startswith("`barnabas ") and error["hint"].endswith(" --help`")
 
 
 @pytest.mark.parametrize(
     "words", ["topic list -o josn", "dev --exec -n 0 list -o json", "topic produce t --acks=x -- -o json"]
 )
-def test_wrong_usage_is_told_as_text_to_who_did_not_ask_for_json(run: Run, words: str) -> None:
+def test_wrong_usage_is_reported_as_text_to_who_did_not_ask_for_json(run: Run, words: str) -> None:
     assert run(*words.split(), exit_code=ExitCode.USAGE).stderr.startswith("Usage: ")
 
 
@@ -573,9 +575,9 @@ def test_a_table_too_wide_for_its_terminal_keeps_its_cells_whole(columns: int) -
     assert ("─" in shown) == (columns == 200), "rich draws a line where there is room"
 
 
-def test_sizes_are_told_in_the_unit_that_fits() -> None:
-    told = [size_text(size) for size in (None, 0, 1023, 1024, 9_650, 270_553_174_016, 5 * 1024**4)]
-    assert told == [None, "0B", "1023B", "1.0KiB", "9.4KiB", "252.0GiB", "5.0TiB"]
+def test_sizes_are_reported_in_the_unit_that_fits() -> None:
+    reported = [size_text(size) for size in (None, 0, 1023, 1024, 9_650, 270_553_174_016, 5 * 1024**4)]
+    assert reported == [None, "0B", "1023B", "1.0KiB", "9.4KiB", "252.0GiB", "5.0TiB"]
 
 
 def test_storage_init_writes_the_samples_once_and_overwrites_nothing(tmp_path: Path) -> None:

@@ -115,14 +115,14 @@ def test_a_failing_test_shows_what_its_nodes_logged_and_a_passing_one_nothing(py
 
 
 @pytest.mark.parametrize(
-    ("marker", "told"),
+    ("marker", "reported"),
     [
         ("barnabas(size=1)", "barnabas has no argument size; use nodes, scope, properties, roles"),
         ("barnabas(1)", "barnabas has no arguments without a name"),
         ("barnabas(scope='class')", "use session, module or function"),
     ],
 )
-def test_a_marker_that_says_nothing_known_is_refused(pytester: pytest.Pytester, marker: str, told: str) -> None:
+def test_a_marker_that_says_nothing_known_is_refused(pytester: pytest.Pytester, marker: str, reported: str) -> None:
     result = run(
         pytester,
         f"""
@@ -133,7 +133,7 @@ def test_a_marker_that_says_nothing_known_is_refused(pytester: pytest.Pytester, 
             pass
         """,
     )
-    assert told in result.stdout.str() + result.stderr.str()
+    assert reported in result.stdout.str() + result.stderr.str()
     assert result.ret != 0
 
 

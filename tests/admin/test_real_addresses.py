@@ -42,7 +42,7 @@ def test_a_wrong_port_is_recognised_and_named(barnabas_cluster: LocalCluster, tm
     kafka, admin, metrics = (f"{HOST}:{port}" for port in (node.kafka_port, node.admin_port, node.metrics_port))
     assert (recognise(kafka), recognise(admin), recognise(metrics)) == (KAFKA, GRPC, HTTP)
     assert recognise(f"{HOST}:1") is None
-    for arguments, told, fix in (
+    for arguments, reported, fix in (
         (("cluster", "info", "--admin", kafka), f"{kafka} is a Kafka listener, not an admin listener", "with -b"),
         (("cluster", "info", "--admin", metrics), f"{metrics} is a metrics listener, not an admin", "admin.listeners"),
         (("group", "list", "-b", admin), f"{admin} is a gRPC listener (admin or controller), not a Kafka", "--admin"),
@@ -50,7 +50,7 @@ def test_a_wrong_port_is_recognised_and_named(barnabas_cluster: LocalCluster, tm
         (("cluster", "info", "--admin", f"{HOST}:{node.controller_port}"), "without this service", "admin.listeners"),
     ):
         done = run(*arguments, path=tmp_path)
-        assert done.exit_code == 1 and told in done.stderr and fix in done.stderr, done.output
+        assert done.exit_code == 1 and reported in done.stderr and fix in done.stderr, done.output
 
 
 def test_lines_of_kafkas_scripts_work_with_one_kafka_address(barnabas_cluster: LocalCluster, tmp_path: Path) -> None:

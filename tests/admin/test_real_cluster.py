@@ -20,7 +20,7 @@ from barnabas_admin.client import AdminClient
 from barnabas_admin.local_cluster import PORTS_SPAN, LocalCluster, find_base_port
 from barnabas_admin.main import cli
 from tests.admin.conftest import is_alive
-from tests.broker.metrics.claimed import CLAIMED, told
+from tests.broker.metrics.claimed import CLAIMED, reported
 from tests.support.clusters import ForkedCluster
 
 pytestmark = pytest.mark.cluster
@@ -136,7 +136,7 @@ def test_the_metadata_log_is_read_and_compared_from_its_empty_beginning(commands
     commands.run("quorum", "diff", "-2", status=2)
 
 
-def test_a_topic_that_is_not_there_is_told_with_what_shows_the_topics(commands: Cli) -> None:
+def test_a_topic_that_is_not_there_is_reported_with_what_shows_the_topics(commands: Cli) -> None:
     started_s = time.monotonic()
     assert b"`barnabas topic list`" in commands.run("topic", "consume", "absent", status=3).stderr
     assert time.monotonic() - started_s < 4, "who mistyped a name does not wait as a long-lived client would"
@@ -253,7 +253,7 @@ def test_every_node_sees_the_quorum_as_its_leader_does(barnabas_cluster: LocalCl
 
 
 def test_the_metadata_of_all_nodes_is_compared_read_and_told_apart(commands: Cli) -> None:
-    commands.run("topic", "create", "told", "-p", "1")
+    commands.run("topic", "create", "reported", "-p", "1")
     report = commands.json("quorum", "verify", "--recompute")
     assert report["is_consistent"] and {row["state"] for row in report["nodes"]} == {"agrees"}
     assert {row["node"] for row in report["nodes"]} == {1, 2, 3}
@@ -261,19 +261,19 @@ def test_the_metadata_of_all_nodes_is_compared_read_and_told_apart(commands: Cli
 
     log = commands.run("quorum", "log", "-n", "1000", "-o", "json").stdout.splitlines()
     entries = [json.loads(line) for line in log]
-    made = next(each for each in entries if each["kind"] == "TopicRecord" and each["fields"]["name"] == "told")
+    made = next(each for each in entries if each["kind"] == "TopicRecord" and each["fields"]["name"] == "reported")
     compared = next(each for each in entries if each["offset"] == report["offset"])
     assert compared["kind"] == "ImageHashRecord"
     (only,) = commands.run("quorum", "log", "--from", str(made["offset"]), "-n", "1").stdout.decode().splitlines()
-    assert "TopicRecord" in only and "name=told" in only
+    assert "TopicRecord" in only and "name=reported" in only
 
     before, after = str(made["offset"] - 1), str(report["offset"])
     changes = commands.json("quorum", "diff", before, after)["changes"]
     assert {(each["change"], each["entity"].split(" (")[0]) for each in changes} >= {
-        ("added", "topic told"),
-        ("added", "partition told-0"),
+        ("added", "topic reported"),
+        ("added", "partition reported-0"),
     }
-    assert b"topic told" in commands.run("quorum", "diff", before, after).stdout
+    assert b"topic reported" in commands.run("quorum", "diff", before, after).stdout
     refused = commands.run("quorum", "diff", after, before, status=1)
     assert b"FROM must be below TO" in refused.stderr
 
@@ -389,7 +389,7 @@ def test_a_live_cluster_tells_every_metric_that_is_claimed(commands: Cli, barnab
         pages = {node: barnabas_cluster.http_get(node, "/metrics")[1] for node in barnabas_cluster.nodes}
     finally:
         consumer.close()
-    page = {name: claim for text in pages.values() for name, claim in told(text).items()}
+    page = {name: claim for text in pages.values() for name, claim in reported(text).items()}
     assert {name: page.get(name) for name in CLAIMED} == CLAIMED
     everywhere = "\n".join(pages.values())
     for line in (

@@ -173,9 +173,12 @@ def test_health_tells_of_metadata_that_is_held_or_differs_and_what_to_type(run: 
         "metadata of node 3 differs from the active controller's",
     ]
     assert result.stderr.splitlines() == ["next: barnabas quorum quarantine list", "next: barnabas quorum verify"]
-    told = json.loads(run([FakeNode(2, hold=30)], "cluster", "health", "-o", "json").stdout)
-    assert (told["healthy"], told["metadata_held"]) == (False, [{"node": 2, "offset": 30, "reason": "unreadable"}])
-    assert told["next"] == ["barnabas quorum quarantine list"]
+    reported = json.loads(run([FakeNode(2, hold=30)], "cluster", "health", "-o", "json").stdout)
+    assert (reported["healthy"], reported["metadata_held"]) == (
+        False,
+        [{"node": 2, "offset": 30, "reason": "unreadable"}],
+    )
+    assert reported["next"] == ["barnabas quorum quarantine list"]
 
 
 def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) -> None:
@@ -195,7 +198,7 @@ def test_a_sign_off_names_the_bytes_that_were_looked_at_and_needs_yes(run: Any) 
         ([FakeNode(1, hold=30), FakeNode(2)], "node 2 has replayed the record at offset 30"),
         ([FakeNode(1, hold=30), FakeNode(2, hold=30, digest=b"e" * 16)], "different bytes at offset 30"),
         ([FakeNode(1, hold=31)], "has replayed the record at offset 30"),
-        ([FakeNode(1, hold=29)], "no node stands before a record at offset 30"),
+        ([FakeNode(1, hold=29)], "no node has stopped at a record at offset 30"),
     ],
 )
 def test_a_sign_off_is_refused_where_nodes_do_not_hold_the_same_record(

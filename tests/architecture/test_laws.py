@@ -159,7 +159,7 @@ def test_shipped_configs_are_accepted_without_a_warning_and_make_durable_topics(
     assert properties["default.replication.factor"] == "3"
     assert config.controller.min_insync_replicas == 2 or not config.server.is_controller
     node_config(properties | {"min.insync.replicas": "2"})
-    assert any("does not count" in told for told in caplog.messages) == config.server.is_broker
+    assert any("does not count" in reported for reported in caplog.messages) == config.server.is_broker
 
 
 def test_no_list_of_a_request_is_counted_once_for_each_of_its_elements() -> None:

@@ -26,14 +26,14 @@ def test_a_file_where_a_directory_is_meant_is_one_line(tmp_path: Path, capsys: p
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("barnabas-server: ") and str(report) in line
     assert main(["quorum", "recover", str(report), "--inspect", "-o", "json"]) == EXIT_USAGE
-    told = json.loads(capsys.readouterr().err)["error"]
-    assert told.keys() == {"code", "name", "message", "hint", "retriable"} and str(report) in told["message"]
+    reported = json.loads(capsys.readouterr().err)["error"]
+    assert reported.keys() == {"code", "name", "message", "hint", "retriable"} and str(report) in reported["message"]
     assert main(["log", "dump", "--metadata", str(tmp_path / "absent"), "-o", "json"]) == EXIT_USAGE
     assert json.loads(capsys.readouterr().err)["error"]["name"] == "INVALID_REQUEST"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         ((), "name a properties file to run a node: barnabas-server -c server.properties"),
         (("--format-for", "AAAA", "check"), "--format-for is of a node that runs, not of check"),
@@ -45,13 +45,13 @@ def test_a_file_where_a_directory_is_meant_is_one_line(tmp_path: Path, capsys: p
     ],
 )
 def test_wrong_usage_is_one_line_in_the_form_that_was_asked_for(
-    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == EXIT_USAGE
     (line,) = capsys.readouterr().err.splitlines()
     if any("json" in word for word in words):
         line = "barnabas-server: " + json.loads(line)["error"]["message"]
-    assert line.startswith("barnabas-server: ") and told in line and line.endswith(" --help`")
+    assert line.startswith("barnabas-server: ") and reported in line and line.endswith(" --help`")
 
 
 def test_who_reads_only_the_beginning_makes_no_error() -> None:
@@ -158,7 +158,7 @@ def test_what_stands_before_a_verb_counts_as_what_stands_after_it(
     assert str(wanted) in capsys.readouterr().out
     both = ["--override", "log.dirs=/never", "check", "-c", str(properties), "--override", f"log.dirs={wanted}"]
     assert main(both) == 0, "what stands later wins"
-    for refused, told in (
+    for refused, reported in (
         (["-c", str(properties), "random-uuid"], "random-uuid reads no properties"),
         (["--override", "node.id=2", "random-uuid"], "random-uuid reads no properties"),
         (["-c", "a", "info", "-c", "b"], "name one file"),
@@ -166,7 +166,7 @@ def test_what_stands_before_a_verb_counts_as_what_stands_after_it(
         ([], "barnabas-server -c server.properties"),
     ):
         assert main(refused) == EXIT_USAGE
-        assert told in capsys.readouterr().err
+        assert reported in capsys.readouterr().err
 
 
 def test_a_key_typed_on_the_command_line_must_be_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,8 +201,8 @@ def test_a_taken_port_is_one_line_that_names_its_key_before_anything_is_made(key
         words = [sys.executable, "-m", "barnabas_broker.main", "-c", str(file)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert done.returncode == EXIT_USAGE and not (tmp_path / "data").exists()
-    told = f"barnabas-server: {key}: cannot listen on {taken}: Address already in use; stop what listens there"
-    assert done.stderr.startswith(told) and done.stderr.count("\n") == 1
+    reported = f"barnabas-server: {key}: cannot listen on {taken}: Address already in use; stop what listens there"
+    assert done.stderr.startswith(reported) and done.stderr.count("\n") == 1
 
 
 def test_no_node_runs_where_linux_is_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,7 +239,7 @@ def test_a_node_that_its_cluster_refuses_says_so_in_one_line(code: str, is_refus
     )
     command = [sys.executable, "-c", REFUSED_NODE, str(properties), code]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = "the cluster runs metadata.version=9, broker 1 serves 1 to 4"
-    assert done.returncode != 0 and told in done.stderr
-    assert (done.stderr.splitlines()[-1] == f"barnabas-server: {told}") == is_refusal
+    reported = "the cluster runs metadata.version=9, broker 1 serves 1 to 4"
+    assert done.returncode != 0 and reported in done.stderr
+    assert (done.stderr.splitlines()[-1] == f"barnabas-server: {reported}") == is_refusal
     assert ("Traceback" in done.stderr) != is_refusal

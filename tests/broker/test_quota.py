@@ -73,7 +73,7 @@ def test_what_was_long_ago_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_who_rests_as_long_as_he_is_told_keeps_to_his_quota(seed: int) -> None:
+def test_who_rests_as_long_as_he_is_reported_keeps_to_his_quota(seed: int) -> None:
     """Whatever he sends at once: over a long time he is within a window's worth of his bound."""
     random = Random(seed)
     bound = random.choice((100.0, 10_000.0, 5e6))

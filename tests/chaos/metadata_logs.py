@@ -77,7 +77,7 @@ def compare_logs(logs: Mapping[int, StoredLog], *, high_watermark: int, voters: 
     reached = [node for node, log in logs.items() if node in voters and log.end >= high_watermark]
     if 2 * len(reached) <= len(voters):
         differences.append(
-            f"of the voters {sorted(voters)} only {sorted(reached)} reach the high watermark {high_watermark} that was told"
+            f"of the voters {sorted(voters)} only {sorted(reached)} reach the high watermark {high_watermark} that was reported"
         )
     ranges = {node: (log.start, log.end) for node, log in logs.items()}
     return LogComparison(high_watermark, len(bases), ranges, differences)

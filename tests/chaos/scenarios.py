@@ -188,19 +188,19 @@ async def restart_one_by_one(stage: Stage, *, is_leader_only: bool = False) -> N
             await watch.until(watch.is_settled, timeout_s=SETTLED_WITHIN_S, what="a settled quorum")
             await asyncio.sleep(1.0)
             was_leader = await stage.leader() == node_id
-            told = stage.cluster.begin_stop(node_id)
+            reported = stage.cluster.begin_stop(node_id)
             await stage.cluster.finish_stop(node_id)
             if was_leader:
-                reign = await watch.until_new_leader(told, timeout_s=LEADER_WITHIN_S)
-                handed.append(reign.since - told)
-            write = await stage.await_first_write(told)
+                reign = await watch.until_new_leader(reported, timeout_s=LEADER_WITHIN_S)
+                handed.append(reign.since - reported)
+            write = await stage.await_first_write(reported)
             stage.cluster.start(node_id)
             await watch.until(watch.is_settled, timeout_s=SETTLED_WITHIN_S, what="the restarted to be back")
-            gap = stage.load.longest_gap(told, time.monotonic())
+            gap = stage.load.longest_gap(reported, time.monotonic())
             gaps.append(gap)
             if was_leader:
                 figures.first_write_s.append(write)
-            figures.elections += len(watch.elections_since(told))
+            figures.elections += len(watch.elections_since(reported))
             figures.faults += 1
         index += 1
     figures.new_leader_s += handed

@@ -61,7 +61,7 @@ def test_what_was_told_to_be_committed_and_no_majority_of_the_voters_has_is_foun
     assert compare_logs(logs, high_watermark=3, voters=(1, 2, 3)).is_clean
     assert compare_logs(logs, high_watermark=4, voters=(1, 3, 4)).is_clean
     assert compare_logs(logs, high_watermark=4, voters=(1, 2, 3)).differences == [
-        "of the voters [1, 2, 3] only [3] reach the high watermark 4 that was told"
+        "of the voters [1, 2, 3] only [3] reach the high watermark 4 that was reported"
     ]
 
 

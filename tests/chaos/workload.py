@@ -230,15 +230,15 @@ class Workload:
         client = f"direct-{number}" if number < DIRECT_CLIENTS else f"admin-{number}"
         begun = time.monotonic()
         if number < DIRECT_CLIENTS:
-            told = await self._tell_controller(client, number % 2 == 0, _request(verb, topic, argument))
+            reported = await self._tell_controller(client, number % 2 == 0, _request(verb, topic, argument))
         else:
-            told = await self._tell_admin(verb, topic, argument)
-        self._record(client, topic, verb, argument, told, begun)
-        if told.outcome is not Outcome.UNKNOWN and told.is_sent:
-            is_changed = told.outcome is Outcome.OK
-            self._believed[topic] = (verb != "delete") if is_changed else told.answer == EXISTS
-        self.stats.outcomes[told.outcome.value if told.is_sent else "unsent"] += 1
-        if told.outcome is Outcome.OK:
+            reported = await self._tell_admin(verb, topic, argument)
+        self._record(client, topic, verb, argument, reported, begun)
+        if reported.outcome is not Outcome.UNKNOWN and reported.is_sent:
+            is_changed = reported.outcome is Outcome.OK
+            self._believed[topic] = (verb != "delete") if is_changed else reported.answer == EXISTS
+        self.stats.outcomes[reported.outcome.value if reported.is_sent else "unsent"] += 1
+        if reported.outcome is Outcome.OK:
             self.acknowledged.append((begun, time.monotonic()))
 
     async def _probe_parted(self) -> None:
@@ -250,26 +250,26 @@ class Workload:
         number = self._random.choice(self.probers)
         client = f"direct-{number}"
         begun = time.monotonic()
-        told = await self._tell_controller(client, number % 2 == 0, _request("probe", topic, None))
-        self.stats.probes[told.answer or told.outcome.value] += 1
-        if told.outcome is not Outcome.UNKNOWN:
-            self._record(client, topic, "probe", None, told, begun)
+        reported = await self._tell_controller(client, number % 2 == 0, _request("probe", topic, None))
+        self.stats.probes[reported.answer or reported.outcome.value] += 1
+        if reported.outcome is not Outcome.UNKNOWN:
+            self._record(client, topic, "probe", None, reported, begun)
 
-    def _record(self, client: str, topic: str, verb: str, argument: str | None, told: Told, begun: float) -> None:
-        if not told.is_sent:
+    def _record(self, client: str, topic: str, verb: str, argument: str | None, reported: Told, begun: float) -> None:
+        if not reported.is_sent:
             self.stats.unsent += 1
             return
-        if told.outcome is Outcome.UNKNOWN:
-            self.stats.unknown[told.answer or "?"] += 1
+        if reported.outcome is Outcome.UNKNOWN:
+            self.stats.unknown[reported.answer or "?"] += 1
         self.operations.append(
             Operation(
                 key=topic,
                 verb=verb,
                 invoked=begun,
                 returned=time.monotonic(),
-                outcome=told.outcome,
+                outcome=reported.outcome,
                 argument=argument,
-                answer=told.answer,
+                answer=reported.answer,
                 client=client,
             )
         )
@@ -389,12 +389,12 @@ class Workload:
             self._value += 1
             topic = f"barrier-{value}"
             begun = time.monotonic()
-            told = await self._tell_controller("barrier", False, _request("create", topic, value))
-            self._record("barrier", topic, "create", value, told, begun)
-            if told.outcome is Outcome.OK:
+            reported = await self._tell_controller("barrier", False, _request("create", topic, value))
+            self._record("barrier", topic, "create", value, reported, begun)
+            if reported.outcome is Outcome.OK:
                 return topic
             if time.monotonic() > deadline:
-                raise TimeoutError(f"no write is accepted after everything healed: {told}")
+                raise TimeoutError(f"no write is accepted after everything healed: {reported}")
             await asyncio.sleep(0.1)
 
     async def _describe(self, node: ChaosNode, topics: Sequence[str]) -> dict[str, str | None] | None:

@@ -471,7 +471,7 @@ def _older_commits(history: History) -> Iterator[tuple[Committed, str]]:
         if not before:
             continue
         newest = before[-1]
-        # any other commit that may have come after the newest certain one may be what is told
+        # any other commit that may have come after the newest certain one may be what is reported
         rivals = [c.offset for c in commits if c.outcome != FAIL and c.begun < answer.ended and c.ended > newest.begun]
         if answer.offset < min(rivals, default=newest.offset):
             words = (

@@ -57,10 +57,10 @@ class Operation:
         return math.inf if self.outcome is Outcome.UNKNOWN else self.returned
 
     def __str__(self) -> str:
-        told = f" -> {self.answer}" if self.answer is not None else ""
+        reported = f" -> {self.answer}" if self.answer is not None else ""
         return (
             f"[{self.invoked:9.3f} {self.returned:9.3f}] {self.client:<12} {self.verb}({self.key}"
-            f"{'' if self.argument is None else ', ' + self.argument}) {self.outcome.value}{told}"
+            f"{'' if self.argument is None else ', ' + self.argument}) {self.outcome.value}{reported}"
         )
 
 

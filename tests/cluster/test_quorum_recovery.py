@@ -256,7 +256,7 @@ def test_what_old_voters_take_where_nobody_sees_the_recovered_quorum_never_becom
     assert len(list(nodes.data(BROKER_APART).glob("set-aside-metadata-log*"))) == 1
 
 
-def test_two_recoveries_are_told_with_the_command_that_ends_them(nodes: Nodes) -> None:
+def test_two_recoveries_are_reported_with_the_command_that_ends_them(nodes: Nodes) -> None:
     nodes.format()
     nodes.start(*CONTROLLERS)
     nodes.until(1, lambda admin: leader(admin) in CONTROLLERS)
@@ -266,10 +266,10 @@ def test_two_recoveries_are_told_with_the_command_that_ends_them(nodes: Nodes) -
     nodes.start(1, 2)
     for node in (1, 2):
         nodes.until(node, lambda admin: "recovered_twice" in admin.describe_health().reasons)
-    told = nodes.ask(1, lambda admin: admin.explain_leader())
-    assert told.status == "recovered-twice"
-    assert "(controller 1)" in told.summary and "(controller 2)" in told.summary
-    commands = [step.command for step in told.next if step.command]
+    reported = nodes.ask(1, lambda admin: admin.explain_leader())
+    assert reported.status == "recovered-twice"
+    assert "(controller 1)" in reported.summary and "(controller 2)" in reported.summary
+    commands = [step.command for step in reported.next if step.command]
     assert [command.split()[:3] for command in commands] == [["barnabas", "quorum", "recover"]] * 2
 
     nodes.kill(1, 2)

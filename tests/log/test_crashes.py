@@ -169,12 +169,12 @@ class Ordeal:
                 epochs.append((header.partition_leader_epoch, max(header.base_offset, self.log.log_start_offset)))
         if headers:
             assert list(self.log.leader_epochs.entries) == epochs
-        told = {
+        reported = {
             each.producer_id: each.last
             for each in self.log.producers
             if each.last.last_offset >= self.log.log_start_offset
         }
-        assert told == {
+        assert reported == {
             each.producer_id: each.last for each in producers if each.last.last_offset >= self.log.log_start_offset
         }
         assert all(each.last.last_offset < self.log.log_end_offset for each in self.log.producers)

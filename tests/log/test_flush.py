@@ -109,7 +109,7 @@ async def test_what_was_asked_for_before_the_run_is_flushed_by_it() -> None:
     assert it.flushed == [("a", 1)]
 
 
-async def test_nobody_is_told_within_a_request() -> None:
+async def test_nobody_is_reported_within_a_request() -> None:
     it = Rounds()
     log = it.log("a")
     with it.running():
@@ -152,7 +152,7 @@ async def test_an_append_during_the_flush_does_not_count_as_flushed() -> None:
         assert (log.flushed_end_offset, log.written_end_offset) == (1, 2)
 
 
-async def test_the_next_round_begins_before_the_news_of_the_last_is_told() -> None:
+async def test_the_next_round_begins_before_the_news_of_the_last_is_reported() -> None:
     it = Rounds()
     log = it.log("a")
     rounds_begun: list[int] = []
@@ -225,7 +225,7 @@ async def test_a_round_in_flight_when_the_directory_fails_does_not_count() -> No
         assert (log.flushed_end_offset, it.flushed) == (0, [])
 
 
-async def test_a_slow_round_is_told_for_its_own_logs_only() -> None:
+async def test_a_slow_round_is_reported_for_its_own_logs_only() -> None:
     it = Rounds()
     a, b = it.log("a"), it.log("b")
     with it.running():

@@ -53,24 +53,24 @@ class Told:
                 await asyncio.sleep(0.001)
 
 
-async def test_every_flush_is_told_once_and_later(ring: FlushRing, file: RealFile) -> None:
-    told = Told()
+async def test_every_flush_is_reported_once_and_later(ring: FlushRing, file: RealFile) -> None:
+    reported = Told()
     for count in range(1, 3 * ENTRIES):  # around both rings
         file.append([b"x"])
-        assert ring.fdatasync(file.send_descriptor(), told)
-        assert len(told.errors) == count - 1, "within the call nobody is told"
-        await told.wait(count)
-    assert set(told.errors) == {None} and len(ring._free) == ENTRIES and not ring._waiting
+        assert ring.fdatasync(file.send_descriptor(), reported)
+        assert len(reported.errors) == count - 1, "within the call nobody is told"
+        await reported.wait(count)
+    assert set(reported.errors) == {None} and len(ring._free) == ENTRIES and not ring._waiting
 
 
 async def test_many_in_flight_and_no_more_than_there_is_room_for(ring: FlushRing, file: RealFile) -> None:
-    told = Told()
-    taken = [ring.fdatasync(file.send_descriptor(), told) for _ in range(ENTRIES + 5)]
+    reported = Told()
+    taken = [ring.fdatasync(file.send_descriptor(), reported) for _ in range(ENTRIES + 5)]
     assert taken == [True] * ENTRIES + [False] * 5
-    await told.wait(ENTRIES)
-    assert ring.fdatasync(file.send_descriptor(), told)
-    await told.wait(ENTRIES + 1)
-    assert set(told.errors) == {None}
+    await reported.wait(ENTRIES)
+    assert ring.fdatasync(file.send_descriptor(), reported)
+    await reported.wait(ENTRIES + 1)
+    assert set(reported.errors) == {None}
 
 
 async def test_an_error_is_that_of_its_own_file(ring: FlushRing, file: RealFile) -> None:
@@ -82,19 +82,19 @@ async def test_an_error_is_that_of_its_own_file(ring: FlushRing, file: RealFile)
 
 
 async def test_a_flush_that_the_kernel_does_not_take_was_not_begun(ring: FlushRing, file: RealFile) -> None:
-    told, real = Told(), ring._syscall
+    reported, real = Told(), ring._syscall
 
     def busy(*arguments: int) -> int:
         ctypes.set_errno(errno.EBUSY)
         return -1
 
     ring._syscall = busy  # type: ignore[assignment]
-    assert not ring.fdatasync(file.send_descriptor(), told)
+    assert not ring.fdatasync(file.send_descriptor(), reported)
     ring._syscall = real
-    assert ring.fdatasync(file.send_descriptor(), told)
-    await told.wait(1)
+    assert ring.fdatasync(file.send_descriptor(), reported)
+    await reported.wait(1)
     await asyncio.sleep(0.01)
-    assert told.errors == [None] and len(ring._free) == ENTRIES
+    assert reported.errors == [None] and len(ring._free) == ENTRIES
 
 
 async def test_the_disk_flushes_by_ring_and_what_has_no_room_by_threads(
@@ -120,11 +120,11 @@ async def test_a_flush_by_ring_holds_its_files_and_raises_their_error(
 ) -> None:
     disk = RealDisk()
     sound, broken = disk.open(tmp_path / "sound", create=True), disk.open(tmp_path / "broken", create=True)
-    told = Told()
-    disk.begin_flush([sound], told)
+    reported = Told()
+    disk.begin_flush([sound], reported)
     sound.close()
     assert sound.read(0, 1) == b"", "still open"
-    await told.wait(1)
+    await reported.wait(1)
     with pytest.raises(OSError, match="Bad file"):
         sound.read(0, 1)
     monkeypatch.setattr(RealFile, "send_descriptor", lambda self: 1 << 20)
@@ -142,11 +142,11 @@ async def test_where_there_is_no_ring_threads_flush(
 
     monkeypatch.setattr(disk_module, "FlushRing", Refused)
     disk = RealDisk()
-    told: list[object] = []
-    on_done: OnFlushed = told.append
+    reported: list[object] = []
+    on_done: OnFlushed = reported.append
     disk.begin_flush([file], on_done)
     await disk.flush([file])
-    assert told == [None] and disk._ring is None
+    assert reported == [None] and disk._ring is None
     disk.close()
 
 
@@ -170,15 +170,15 @@ def workers() -> list[int]:
 
 
 async def test_workers_get_short_slices_and_nobody_else_does(ring: FlushRing, file: RealFile) -> None:
-    told = Told()
+    reported = Told()
     own = slice_ns(0)
     if own is None:
         pytest.skip("this kernel knows no slices of single threads")
     slices: set[int | None] = set()
     async with asyncio.timeout(10):
         while slices != {SLICE_NS}:  # a worker made just now is found the next time
-            assert ring.fdatasync(file.send_descriptor(), told)
-            await told.wait(len(told.errors) + 1)
+            assert ring.fdatasync(file.send_descriptor(), reported)
+            await reported.wait(len(reported.errors) + 1)
             await asyncio.sleep(PERIOD_S)
             slices = {slice_ns(thread) for thread in workers()} - {None}  # one may end meanwhile
     assert slice_ns(0) == own != SLICE_NS
@@ -191,10 +191,10 @@ async def test_flushes_go_on_where_the_system_refuses(
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EPERM, "refused")
 
-    told = Told()
+    reported = Told()
     for count, name in enumerate(("sched_getscheduler", "listdir"), start=1):
         monkeypatch.setattr(os, name, refuse)
         ring._workers._due_s = 0.0
-        assert ring.fdatasync(file.send_descriptor(), told)
-        await told.wait(count)
-    assert told.errors == [None, None] and ring._workers._due_s == float("inf")
+        assert ring.fdatasync(file.send_descriptor(), reported)
+        await reported.wait(count)
+    assert reported.errors == [None, None] and ring._workers._due_s == float("inf")

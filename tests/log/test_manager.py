@@ -168,7 +168,7 @@ async def test_the_name_of_a_log_that_a_killed_process_made_is_flushed_before_it
     assert "one" in disk.synced
 
 
-async def test_requested_flushes_are_told(disk: MemoryDisk) -> None:
+async def test_requested_flushes_are_reported(disk: MemoryDisk) -> None:
     broker = await loaded(disk)
     async with broker.running():
         append(broker.log())

@@ -39,7 +39,7 @@ class Bench:
         for _ in range(60):
             append(self.log, make_batch(2))
         flush(self.log)
-        self.told: list[UnifiedLog] = []
+        self.reported: list[UnifiedLog] = []
         self.failed: list[OSError] = []
         self.rate = rate
         self.scrubber = self.make()
@@ -50,7 +50,7 @@ class Bench:
             path="data",
             logs={ORDERS: self.log},
             bytes_per_second=self.rate,
-            on_damage=self.told.append,
+            on_damage=self.reported.append,
             on_failed=self.failed.append,
         )
 
@@ -77,7 +77,7 @@ async def test_a_pass_reads_everything_once_and_finds_what_is_damaged() -> None:
     await bench.run_until(lambda: bench.scrubber.stats.passes == 1)
     stats = bench.scrubber.stats
     assert stats.bytes_checked >= stats.pass_bytes == bench.log.size_bytes
-    assert stats.ranges_found == 1 and bench.told == [bench.log]
+    assert stats.ranges_found == 1 and bench.reported == [bench.log]
     assert stats.batches_checked == 59 and not bench.failed
 
 
@@ -146,7 +146,7 @@ async def test_a_full_disk_puts_off_what_is_written_down_and_ends_nothing() -> N
     bench = Bench()
     bench.disk.is_full = True
     bench.flip(bench.log.base_offsets[1], 90)
-    await bench.run_until(lambda: bool(bench.told))
+    await bench.run_until(lambda: bool(bench.reported))
     assert bench.log.damage and not bench.failed
     bench.disk.is_full = False
     await bench.scrubber.save()

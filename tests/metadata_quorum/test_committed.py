@@ -74,7 +74,7 @@ def test_gap_between_batches_is_refused() -> None:
         split_batches(FIRST.data + THIRD.data)
 
 
-def test_a_batch_whose_checksum_is_wrong_is_not_opened_and_the_way_out_is_told() -> None:
+def test_a_batch_whose_checksum_is_wrong_is_not_opened_and_the_way_out_is_reported() -> None:
     rotten = bytearray(SECOND.data)
     rotten[-1] ^= 1
     with pytest.raises(CorruptBatch, match="Start the node again"):

@@ -58,8 +58,8 @@ def test_it_hands_over_as_soon_as_another_is_in_sync() -> None:
     cluster.fence(2)
     assert maintain(cluster, 1) == AlterMaintenanceReply(handed_over=0, kept=1)
     cluster.start_broker(2)
-    told = set_isr(cluster, "t", 1, 2)
-    assert told is not None and told.code is ErrorCode.NEW_LEADER_ELECTED
+    reported = set_isr(cluster, "t", 1, 2)
+    assert reported is not None and reported.code is ErrorCode.NEW_LEADER_ELECTED
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, ids(1, 2))
 
 

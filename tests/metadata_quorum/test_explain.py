@@ -246,7 +246,7 @@ def test_why_a_broker_stays_fenced(name: str) -> None:
     assert found.next[0].command == command
 
 
-def test_an_unknown_broker_is_told_from_an_unregistered_one() -> None:
+def test_an_unknown_broker_is_reported_from_an_unregistered_one() -> None:
     log = make_log(1, 2)
     log.fence(2)
     log.write(UnregisterBrokerRecord(broker_id=B2, broker_epoch=log.epoch_of(2)))
@@ -287,8 +287,8 @@ def test_a_leaderless_partition_is_a_chain_from_the_fence_to_the_missing_leader(
     log.write(change(2, log.epoch_of(2), is_fenced=False))
     found = explain(log)
     assert found.status == "leaderless"
-    told = [(cause.offset, cause.what) for cause in found.causes]
-    assert told[-2:] == [
+    reported = [(cause.offset, cause.what) for cause in found.causes]
+    assert reported[-2:] == [
         (log.offset - 2, "broker 1 fenced"),
         (log.offset - 3, "t-0 leader 1 → none"),
     ], "the cause stands before what it brought, though the log has them the other way round"
@@ -389,8 +389,8 @@ def test_a_faulty_replica_is_named_with_what_mends_it(fields: dict[str, Any], st
     log.write(moved(**fields))
     found = explain(log, min_isr=1)
     assert found.status == status
-    told = " ".join([found.summary, *found.facts, *(f"{step.purpose} {step.command}" for step in found.next)])
-    assert all(word in told for word in words), told
+    reported = " ".join([found.summary, *found.facts, *(f"{step.purpose} {step.command}" for step in found.next)])
+    assert all(word in reported for word in words), reported
     assert "faulty replicas [] →" in found.causes[-1].what and found.causes[-1].reason.startswith("broker 1 ")
     assert not any("catching up" in step.purpose and "broker 1" in step.purpose for step in found.next)
 
@@ -556,7 +556,7 @@ TWICE: dict[str, list[ControllerReport]] = {
 
 
 @pytest.mark.parametrize("name", TWICE)
-def test_two_recoveries_of_one_quorum_are_told_first_with_the_way_out(name: str) -> None:
+def test_two_recoveries_of_one_quorum_are_reported_first_with_the_way_out(name: str) -> None:
     found = explain_leader(TWICE[name], [], history=(), now_ms=0)
     assert found.status == "recovered-twice"
     assert found.summary.startswith("THE QUORUM WAS RECOVERED TWICE: as 1:a (controller 1")
@@ -594,7 +594,7 @@ def test_an_ipv6_controller_is_to_be_started_where_its_address_is_typed() -> Non
     assert "2 ([::1]:9302)" in found.next[0].purpose and "at [::1]:9302 does not answer" in found.facts[-1]
 
 
-def test_a_damaged_voter_is_told_with_what_is_left_to_do() -> None:
+def test_a_damaged_voter_is_reported_with_what_is_left_to_do() -> None:
     damaged = [report(1, end=70, **LOST), report(2, end=80, **LOST)]  # type: ignore[arg-type]
     fact = "controller 1: unattached, epoch 7, log end 70 of epoch 5, high watermark 90; DAMAGED: its disk has lost what it had"
     found = explain_leader(damaged, [silence(3)], history=(), now_ms=0)

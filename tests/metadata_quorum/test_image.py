@@ -226,9 +226,9 @@ def test_the_hash_does_not_depend_on_the_process() -> None:
 class Recorder:
     """A publisher that writes down what it is told."""
 
-    def __init__(self, name: str, told: list[tuple[str, Any]]) -> None:
+    def __init__(self, name: str, reported: list[tuple[str, Any]]) -> None:
         self.name = name
-        self._told = told
+        self._told = reported
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._told.append((self.name, (delta.image.offset, image.offset)))
@@ -238,13 +238,13 @@ def batch(base_offset: int, *records: Record) -> CommittedBatch:
     return CommittedBatch(Offset(base_offset), Epoch(3), 77, tuple(encode(record) for record in records))
 
 
-def test_publishers_are_told_in_their_order_and_once_per_delta() -> None:
-    told: list[tuple[str, Any]] = []
-    loader = MetadataLoader([Recorder("first", told), Recorder("second", told)])
+def test_publishers_are_reported_in_their_order_and_once_per_delta() -> None:
+    reported: list[tuple[str, Any]] = []
+    loader = MetadataLoader([Recorder("first", reported), Recorder("second", reported)])
     loader.on_commit([batch(1, *topic_records()), batch(5, change(isr=(BrokerId(1),)))])
     loader.on_commit([])
     loader.on_commit([batch(6, NoOpRecord())])
-    assert told == [("first", (-1, 5)), ("second", (-1, 5)), ("first", (5, 6)), ("second", (5, 6))]
+    assert reported == [("first", (-1, 5)), ("second", (-1, 5)), ("first", (5, 6)), ("second", (5, 6))]
     assert (loader.image.offset, loader.image.epoch, loader.image.timestamp_ms) == (6, 3, 77)
 
 
@@ -257,8 +257,8 @@ def test_a_batch_that_comes_twice_or_late_stops_the_node(base_offset: int) -> No
 
 
 def test_an_unknown_record_stops_the_image_right_before_it() -> None:
-    told: list[tuple[str, Any]] = []
-    loader = MetadataLoader([Recorder("first", told)])
+    reported: list[tuple[str, Any]] = []
+    loader = MetadataLoader([Recorder("first", reported)])
     loader.on_commit([batch(1, NoOpRecord()), CommittedBatch(Offset(2), Epoch(3), 0, (b"\xd2\x09\x00",))])
-    assert loader.image.offset == 1 and len(told) == 1
+    assert loader.image.offset == 1 and len(reported) == 1
     assert loader.hold is not None and loader.hold.record.offset == 2

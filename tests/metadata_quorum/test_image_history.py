@@ -100,7 +100,7 @@ async def changes(log: FakeLog, first: int, last: int) -> dict[str, tuple[str | 
     }
 
 
-async def test_what_changed_between_two_offsets_is_told_once_however_often_it_changed() -> None:
+async def test_what_changed_between_two_offsets_is_reported_once_however_often_it_changed() -> None:
     log = FakeLog()
     log.elect()
     log.add(config("a"), config("b"))

@@ -24,21 +24,21 @@ class Replica:
     def __init__(self) -> None:
         self.snapshots = [FIRST, SECOND, THIRD]
         self.dropped: list[SnapshotId] = []
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.rotten: list[SnapshotId] = []
 
     def snapshot_files(self) -> list[SnapshotFile]:
         return [SnapshotFile(found, 1000, 0) for found in self.snapshots]
 
     def log_start_moved(self, offset: Offset, now_ms: int) -> None:
-        self.told.append(offset)
+        self.reported.append(offset)
 
     async def prove_snapshot(self, snapshot_id: SnapshotId) -> None:
         if snapshot_id in self.rotten:
             raise DamagedSnapshot("a bit has flipped")
 
     async def delete_before(self, snapshot_id: SnapshotId) -> None:
-        assert self.told[-1] == snapshot_id.end_offset, "the core knows it first"
+        assert self.reported[-1] == snapshot_id.end_offset, "the core knows it first"
         self.snapshots = [found for found in self.snapshots if found.end_offset >= snapshot_id.end_offset]
 
     async def drop_snapshot(self, snapshot_id: SnapshotId) -> None:
@@ -114,9 +114,9 @@ async def test_the_log_does_not_begin_at_a_snapshot_that_the_disk_has_lost() -> 
     cleaner, replica = made()
     replica.rotten = [SECOND]
     await cleaner.clean(now_ms=0, is_loading=False)
-    assert (replica.snapshots, replica.told) == ([FIRST, THIRD], [])
+    assert (replica.snapshots, replica.reported) == ([FIRST, THIRD], [])
     await cleaner.clean(now_ms=1, is_loading=False)
-    assert (replica.snapshots, replica.told) == ([THIRD], [30])
+    assert (replica.snapshots, replica.reported) == ([THIRD], [30])
 
 
 async def test_a_later_download_has_its_own_time() -> None:

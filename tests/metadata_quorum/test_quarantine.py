@@ -1,4 +1,4 @@
-"""A committed record that cannot be replayed: nodes stand before it, an operator signs, all pass over it alike."""
+"""A committed record that cannot be replayed: nodes stop at it, an operator signs, all skip it alike."""
 
 from __future__ import annotations
 
@@ -546,9 +546,9 @@ def test_every_explanation_on_a_stalled_node_names_the_record_and_its_sign_off()
     offset = log.add(GARBAGE)
     assert told_of_hold(found, loader.hold) is found
     log.read_by(loader)
-    told = told_of_hold(found, loader.hold)
-    assert f"offset {offset}" in told.facts[0] and "no broker can register" in told.facts[0]
-    assert f"quarantine sign-off {offset} " in told.next[1].command and told.next[-1] == found.next[0]
+    reported = told_of_hold(found, loader.hold)
+    assert f"offset {offset}" in reported.facts[0] and "no broker can register" in reported.facts[0]
+    assert f"quarantine sign-off {offset} " in reported.next[1].command and reported.next[-1] == found.next[0]
 
 
 async def test_waiters_for_a_commit_behind_a_bad_record_get_an_error_and_the_next_leader_releases() -> None:

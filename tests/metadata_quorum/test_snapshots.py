@@ -199,13 +199,13 @@ class Recovered(Broken):
             return await self.inner.call(request, voter, timeout_s=timeout_s)
         snapshot_id, data = self.snapshot
         end = snapshot_id.end_offset
-        told = (request.correlation, voter.key, request.source, snapshot_id.epoch, voter.key.id, ReplyError.NONE)
+        reported = (request.correlation, voter.key, request.source, snapshot_id.epoch, voter.key.id, ReplyError.NONE)
         if isinstance(request, FetchSnapshotRequest):
-            return FetchSnapshotReply(*told, snapshot_id, len(data), request.position, data[request.position :])
+            return FetchSnapshotReply(*reported, snapshot_id, len(data), request.position, data[request.position :])
         await asyncio.sleep(0.01)
         if request.last_epoch == snapshot_id.epoch:
-            return FetchReply(*told, end, end, end)
-        return FetchReply(*told, end, request.fetch_offset, request.fetch_offset, snapshot_id=snapshot_id)
+            return FetchReply(*reported, end, end, end)
+        return FetchReply(*reported, end, request.fetch_offset, request.fetch_offset, snapshot_id=snapshot_id)
 
 
 async def test_a_snapshot_of_a_recovered_quorum_replaces_as_many_records_that_are_lost_to_it(tmp_path: Path) -> None:

@@ -35,13 +35,13 @@ class Log:
     name = "log"
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, dict[str, int]]] = []
+        self.reported: list[tuple[int, dict[str, int]]] = []
         self.loader = MetadataLoader([self])
         self.end = 0
 
     def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
         assert delta.image.offset < image.offset
-        self.told.append((image.offset, dict(image.features.levels)))
+        self.reported.append((image.offset, dict(image.features.levels)))
 
     def commit(self, *batches: list[Record]) -> Log:
         committed = []
@@ -62,24 +62,24 @@ BEGIN, END, ABORT = BeginTransactionRecord(name="n"), EndTransactionRecord(), Ab
 
 def test_nothing_of_a_transaction_is_published_before_its_end_and_then_all_at_once() -> None:
     log = Log().commit([feature("a")], [BEGIN, feature("b")])
-    assert log.told == [(0, {"a": 1})] and log.loader.is_in_transaction
+    assert log.reported == [(0, {"a": 1})] and log.loader.is_in_transaction
     log.commit([feature("c")]).commit([NoOpRecord()])
-    assert log.told == [(0, {"a": 1})] and log.loader.image.offset == 0
+    assert log.reported == [(0, {"a": 1})] and log.loader.image.offset == 0
     log.commit([feature("d"), END], [feature("e")])
-    assert log.told[1:] == [(7, dict.fromkeys("abcde", 1))] and not log.loader.is_in_transaction
+    assert log.reported[1:] == [(7, dict.fromkeys("abcde", 1))] and not log.loader.is_in_transaction
 
 
 def test_an_aborted_transaction_is_as_if_it_had_never_been_and_its_offsets_pass() -> None:
     log = Log().commit([feature("a"), BEGIN, feature("b")], [feature("c")], [ABORT], [feature("d")])
-    assert log.told == [(0, {"a": 1}), (5, {"a": 1, "d": 1})]
+    assert log.reported == [(0, {"a": 1}), (5, {"a": 1, "d": 1})]
     log.commit([BEGIN], [feature("x")]).commit([ABORT])
-    assert log.told[-1] == (8, {"a": 1, "d": 1}) and not log.loader.is_in_transaction
+    assert log.reported[-1] == (8, {"a": 1, "d": 1}) and not log.loader.is_in_transaction
 
 
 @pytest.mark.parametrize("records", [[BEGIN, BEGIN], [END], [ABORT], [BEGIN, END, END]])
 def test_a_transaction_that_does_not_fit_stops_the_image_before_its_batch(records: list[Record]) -> None:
     log = Log().commit([feature("a")], records)
-    assert log.told == [(0, {"a": 1})] and log.loader.hold is not None and not log.loader.is_in_transaction
+    assert log.reported == [(0, {"a": 1})] and log.loader.hold is not None and not log.loader.is_in_transaction
 
 
 def test_an_offset_that_goes_back_within_a_transaction_stops_the_node() -> None:

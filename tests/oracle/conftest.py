@@ -90,7 +90,7 @@ def both_running(theirs: apache.ApacheBroker, ours: LocalCluster) -> Iterator[No
 
 @pytest.fixture(scope="package")
 def pair(jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """Both brokers in their second life."""
+    """Both brokers in their second incarnation."""
     directory = tmp_path_factory.mktemp("oracle")
     base_port = find_base_port()
     theirs = apache.ApacheBroker(directory / "apache", port=base_port + APACHE_PORT_OFFSET, overrides=SHARED)

@@ -20,7 +20,7 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
     kafka-stumbles       Kafka answers UNKNOWN_SERVER_ERROR, or nothing at all. We say what is wrong, or that nothing is.
     whole-batches        A fetch ends with a whole batch; Kafka may cut the last one off, which readers have to drop.
     start-told           Beside OFFSET_OUT_OF_RANGE we tell the log start: our followers begin again there.
-    leader-told          The leader is told beside UNKNOWN_LEADER_EPOCH too, and from Fetch v12 instead of v16 on.
+    leader-told          The leader is reported beside UNKNOWN_LEADER_EPOCH too, and from Fetch v12 instead of v16 on.
     greatest-there       The greatest time of a log (ListOffsets -3) is that of a record which is there, or none; Kafka may name
                          one that was deleted, or the first of those that have no time.
     unknown-last-epoch   A last fetched epoch that the leader has not seen gets UNKNOWN_LEADER_EPOCH, which is retried, and
@@ -42,12 +42,12 @@ What differs, and why. A difference that is gone, or a new one, fails the test; 
                          the default there. Both are read from server.properties.
     own-defaults         socket.listen.backlog.size, max.connections, replica.fetch.max.bytes, replica.fetch.response.max.bytes,
                          broker.heartbeat.interval.ms, broker.session.timeout.ms: what was measured to be good here.
-                         inter.broker.listener.name is told where Kafka derives it in silence.
+                         inter.broker.listener.name is reported where Kafka derives it in silence.
     own-keys             log.flush.on.acks is ours: acknowledged means flushed.
     own-features         metadata.version's levels stand for our own; features of what is not built are served as level 0.
     newer-log-dirs       DescribeLogDirs v5 is served, which came with Kafka 4.3.
     no-quorum-told       DescribeQuorum of what is no quorum: numbers are -1 (Kafka 0), the one quorum asked for beside it is
-                         described (Kafka fails all), and the voters' addresses are told even then.
+                         described (Kafka fails all), and the voters' addresses are reported even then.
     unserved-keys        Keys of tiered storage, throttles, flush intervals, preallocation, unclean election per topic, and of
                          everything below.
     two-phase            PrepareTxn is ours: Kafka keeps no prepared state (KIP-939).
@@ -103,6 +103,6 @@ def test_answers_are_those_of_apache_kafka(case: Case, pair: Pair) -> None:
     assert not found, f"{len(found)} of {len(theirs)} answers:\n" + "\n".join(found)
 
 
-def test_every_reason_is_told_and_used() -> None:
+def test_every_reason_is_reported_and_used() -> None:
     used = {reason for case in CASES for reason in case.differs.values()}
     assert used == REASONS

@@ -30,7 +30,7 @@ from tests.proto import oracle
 def test_control_keys() -> None:
     assert encode_control_key(ControlRecordType.LEADER_CHANGE) == b"\0\0\0\2"
     assert decode_control_key(memoryview(b"\0\0\0\1")) == ControlRecordType.COMMIT
-    assert decode_control_key(b"\0\1\0\x63more") == 99, "newer keys and types are told, not refused"
+    assert decode_control_key(b"\0\1\0\x63more") == 99, "newer keys and types are reported, not refused"
     for key in (b"", b"\0\0\0", b"\xff\xff\0\1"):
         with pytest.raises(MalformedMessage):
             decode_control_key(key)

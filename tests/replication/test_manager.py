@@ -394,11 +394,11 @@ async def test_a_partition_that_failed_once_is_not_kept_waiting_by_the_others_lo
         cluster.controller.create("t", partitions=2, replicas=(1, 2))
         await cluster[1].produce("t", batch())
         controller = cluster.controller
-        controller.tells = False
+        controller.reports = False
         controller.change("t", 1, leader=1)
         follower = cluster[2].manager
         assert follower is not None
-        delta, image = controller.untold[0]
+        delta, image = controller.unreported[0]
         follower.apply_delta(delta.topics, image)
         await asyncio.sleep(0.1)
         assert follower.stats.replica_fetch_errors > 0, "the leader knows of no such epoch yet"
@@ -693,8 +693,8 @@ async def test_one_partition_is_fetched_as_one_of_many_is(tmp_path: Path) -> Non
                     for part in outcome.parts:
                         part.file.release()
                 grown = [after - before for before, after in zip(counted, counters, strict=True)]
-                told = [[outcome._replace(error=repr(outcome.error)) for outcome in outcomes] for outcomes in given]  # type: ignore[arg-type]
-                seen.append((told, grown, holders))
+                reported = [[outcome._replace(error=repr(outcome.error)) for outcome in outcomes] for outcomes in given]  # type: ignore[arg-type]
+                seen.append((reported, grown, holders))
             assert seen[0] == seen[1], (request, spec)
 
 
@@ -736,7 +736,7 @@ async def test_the_appends_of_one_turn_bear_its_time_and_those_of_the_next_a_new
 async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_before_it_was_heard_of(
     tmp_path: Path,
 ) -> None:
-    """No earlier life can have had it. Refused, it had a leader that hosted nothing, and nobody took over. Seed 267513450."""
+    """No earlier incarnation can have had it. Refused, it had a leader that hosted nothing, and nobody took over. Seed 267513450."""
     controller, good, bad = MemoryController(), str(tmp_path / "good"), str(tmp_path / "bad")
     disk = RealDisk()
     logs = LogManager(
@@ -748,7 +748,7 @@ async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_bef
         clock_ms=lambda: 0,
     )
     await logs.load()
-    controller.tells = False
+    controller.reports = False
     controller.create("earlier", replicas=(1,))
     controller.change("earlier", isr=(1,))
     epoch = controller.register(1)
@@ -763,8 +763,8 @@ async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_bef
         clock_ms=lambda: 0,
         random=Random(1),
     )
-    for told, image in controller.untold:
-        manager.apply_delta(told.topics, image)
+    for reported, image in controller.unreported:
+        manager.apply_delta(reported.topics, image)
     delta = MetadataDelta(controller.image)
     delta.replay(TopicRecord(name="t", topic_id=topic_id_of("t")))
     for name, number in (("t", 0), ("earlier", 1)):
@@ -784,6 +784,6 @@ async def test_a_topic_of_this_life_is_hosted_beside_a_directory_that_failed_bef
         delta.replay(PartitionChangeRecord(topic_id=topic_id, partition_id=number, isr=(BrokerId(1),)))
     manager.apply_delta(delta.topics, delta.apply(Offset(99), Epoch(1), 0))
     hosted = sorted(str(partition.topic_partition) for partition in manager.partitions())
-    assert hosted == ["earlier-1", "t-0"], "of earlier-0 an earlier life may have a log in the bad directory"
+    assert hosted == ["earlier-1", "t-0"], "of earlier-0 an earlier incarnation may have a log in the bad directory"
     await logs.close()
     disk.close()

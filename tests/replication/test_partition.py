@@ -261,16 +261,18 @@ def test_an_earlier_life_of_a_follower_does_not_join(bench: PartitionBench) -> N
     bench.fetch(2, 3, broker_epoch=11)
     assert not bench.host.proposed, "12 is registered: 11 has restarted since (KIP-903)"
     bench.fetch(2, 3, broker_epoch=-1)
-    assert not bench.host.proposed, "and this life has not registered yet"
+    assert not bench.host.proposed, "and this incarnation has not registered yet"
 
 
-@pytest.mark.parametrize("life", [-1, 13])
-def test_a_life_of_a_member_that_the_leader_has_not_heard_of_commits_nothing(bench: PartitionBench, life: int) -> None:
+@pytest.mark.parametrize("incarnation", [-1, 13])
+def test_a_life_of_a_member_that_the_leader_has_not_heard_of_commits_nothing(
+    bench: PartitionBench, incarnation: int
+) -> None:
     bench.lead(isr=(1, 2))
     bench.append(3)
     bench.flush()
     bench.fetch(2, 0)
-    assert bench.fetch(2, 3, broker_epoch=life).error is None, "it is served"
+    assert bench.fetch(2, 3, broker_epoch=incarnation).error is None, "it is served"
     assert bench.partition.high_watermark == 0, (
         "12 is meant: the newer one may be out of the ISR, or its leader, by now"
     )
@@ -433,7 +435,7 @@ def test_a_consumer_at_the_start_is_served_though_retention_has_taken_its_last_e
     assert (outcome.error, outcome.diverging_epoch) == (None, None)
 
 
-def test_a_diverging_follower_is_told_where_and_counts_for_nothing(bench: PartitionBench) -> None:
+def test_a_diverging_follower_is_reported_where_and_counts_for_nothing(bench: PartitionBench) -> None:
     bench.lead(isr=(1, 2), leader_epoch=1)
     bench.append(4)
     bench.lead(isr=(1, 2), leader_epoch=3, partition_epoch=2)

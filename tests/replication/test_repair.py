@@ -1,4 +1,4 @@
-"""Rot under real logs of three brokers: marked, refetched, proved, put in place, cleared; and what cannot be repaired is told."""
+"""Rot under real logs of three brokers: marked, refetched, proved, put in place, cleared; and what cannot be repaired is reported."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ async def test_alone_a_replica_reports_its_damage_and_serves_all_the_rest(
             else:
                 assert outcome.error is None and outcome.size_bytes > 0
         assert (await cluster[1].produce("t", batch())).error is None
-        told = "no other replica in sync is there"
-        await eventually(lambda: any(told in record.message for record in caplog.records))
+        reported = "no other replica in sync is there"
+        await eventually(lambda: any(reported in record.message for record in caplog.records))
         registration = cluster.controller.registration("t")
         assert registration.leader == 1 and registration.fault_of(BrokerId(1)) is ReplicaFault.CORRUPT
 

@@ -48,7 +48,7 @@ class Broker:
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
         self.controller = MemoryController()
-        self.controller.tells = False
+        self.controller.reports = False
         self.epoch, _, _ = [self.controller.register(broker) for broker in (1, 2, 3)]
         disk = self.disk = MemoryDisk()
         for directory in ("data", "other"):
@@ -75,8 +75,8 @@ class Broker:
     def take_in(self) -> None:
         """What was committed since."""
         self.faults.is_armed = True
-        untold, self.controller.untold = self.controller.untold, []
-        for delta, image in untold:
+        unreported, self.controller.unreported = self.controller.unreported, []
+        for delta, image in unreported:
             self.manager.apply_delta(delta.topics, image)
         self.faults.is_armed = False
 

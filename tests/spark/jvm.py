@@ -74,9 +74,9 @@ class Jvm:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"no Spark gateway; it said:\n{self.output.read_text()[-3000:]}")
             time.sleep(0.05)
-        with self._handshake.open("rb") as told, pytest.MonkeyPatch.context() as environment:
-            environment.setenv("PYSPARK_GATEWAY_PORT", str(read_int(told)))
-            environment.setenv("PYSPARK_GATEWAY_SECRET", UTF8Deserializer().loads(told))
+        with self._handshake.open("rb") as reported, pytest.MonkeyPatch.context() as environment:
+            environment.setenv("PYSPARK_GATEWAY_PORT", str(read_int(reported)))
+            environment.setenv("PYSPARK_GATEWAY_SECRET", UTF8Deserializer().loads(reported))
             environment.setenv("PYSPARK_PYTHON", sys.executable)
             builder: Any = SparkSession.builder
             self.session = builder.appName("barnabas-tests").getOrCreate()

@@ -71,16 +71,16 @@ def test_what_may_pass_is_tried_again(cluster: ScriptedCluster, failure: Excepti
 
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "reported"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "t-0: there is none at kafka.bootstrap.servers=x:1; create it"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "x:1 refuses to give offsets: TOPIC_AUTHORIZATION_FAILED t-0"),
         (ErrorCode.OFFSET_OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE"),
     ],
 )
-def test_what_waiting_cannot_mend_is_raised_at_once(cluster: ScriptedCluster, code: ErrorCode, told: str) -> None:
+def test_what_waiting_cannot_mend_is_raised_at_once(cluster: ScriptedCluster, code: ErrorCode, reported: str) -> None:
     cluster.failures = [KafkaError.of(code, "t-0")] * 9
-    with pytest.raises(SourceError, match=told) as raised:
+    with pytest.raises(SourceError, match=reported) as raised:
         SourceClient(X).list_offsets({PART: -1})
     assert (cluster.calls, raised.value.code) == (1, code)
 
@@ -100,17 +100,17 @@ def test_patience_ends(
 
 
 @pytest.mark.usefixtures("clock")
-def test_nobody_there_is_told_at_once_unless_a_stream_has_had_answers(cluster: ScriptedCluster) -> None:
+def test_nobody_there_is_reported_at_once_unless_a_stream_has_had_answers(cluster: ScriptedCluster) -> None:
     nobody = NoBrokerReachable("tried x:1 (refused)")
-    told = r"no broker of .*=x:1 can be reached for offsets: tried x:1 \(refused\)\. Start the cluster"
+    reported = r"no broker of .*=x:1 can be reached for offsets: tried x:1 \(refused\)\. Start the cluster"
     batch, stream = SourceClient(X), SourceClient(X, is_patient=True)
     for client in (batch, stream):
         cluster.failures = [nobody]
-        with pytest.raises(SourceError, match=told):
+        with pytest.raises(SourceError, match=reported):
             client.list_offsets({PART: -1})
         client.list_offsets({PART: -1})
     cluster.failures = [nobody]
-    with pytest.raises(SourceError, match=told):
+    with pytest.raises(SourceError, match=reported):
         batch.list_offsets({PART: -1})
     cluster.failures = [nobody] * 3
     assert stream.list_offsets({PART: -1}) == {PART: 7}

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 import pyspark_barnabas
 
 HEAVY = ("numba", "numpy", "pyarrow", "grpc", "barnabas_wire", "google_crc32c", "cramjam")
-TELL = f"""
+REPORT = f"""
 import sys
 import pyspark.sql.datasource
 for name in {HEAVY!r}:
@@ -23,7 +23,7 @@ print(pyspark_barnabas.DefaultSource.name())
 
 
 def test_importing_the_package_needs_pyspark_alone() -> None:
-    done = subprocess.run([sys.executable, "-c", TELL], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", REPORT], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "barnabas"
 
 

@@ -205,7 +205,7 @@ def test_a_reader_that_stops_early_leaves_no_fetch_under_way(client: ScriptedCli
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fetch-")]
 
 
-def test_a_worker_without_numba_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_numba_is_reported_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "numba", None)

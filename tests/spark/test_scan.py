@@ -15,7 +15,7 @@ from pyspark_barnabas import scan
 
 SCAN = Path(scan.__file__)
 WIRE = str(Path(compiled.__file__).parents[2])
-TELL = """
+REPORT = """
 import logging, sys
 logging.basicConfig(format="%(message)s")
 import scan
@@ -27,7 +27,7 @@ print(sum(sum(s.cache_hits.values()) for s in stats), sum(sum(s.cache_misses.val
 def load(installed: Path, **environment: str) -> tuple[int, int, str, str]:
     """(cache hits, compilations, cache directory, warnings) of a fresh process that imports the module."""
     done = subprocess.run(
-        [sys.executable, "-c", TELL],
+        [sys.executable, "-c", REPORT],
         cwd=installed,
         env={
             "PATH": os.environ["PATH"],

@@ -115,9 +115,9 @@ def test_offsets_that_make_no_sense_are_refused_when_planned(
 ) -> None:
     topic = topics.create(2)
     topics.fill(topic, numbered(10))
-    told = {name: text.replace("T", topic) for name, text in given.items()}
+    reported = {name: text.replace("T", topic) for name, text in given.items()}
     with pytest.raises(OptionError, match=fix.replace("T-", f"{topic}-")):
-        batch(options(subscribe=topic, **told)).partitions()
+        batch(options(subscribe=topic, **reported)).partitions()
 
 
 def test_offsets_outside_the_log_are_moved_into_it_if_loss_is_allowed(topics: Topics, options: Options) -> None:
@@ -160,12 +160,12 @@ def test_an_unknown_topic_is_named_with_the_servers_and_the_fix(topics: Topics, 
 def test_a_wrong_address_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "REACH_TIMEOUT_S", 0.2)
     reader = batch({"kafka.bootstrap.servers": "127.0.0.1:1,127.0.0.1:2", "subscribe": "t"})
-    told = r"=127\.0\.0\.1:1,127\.0\.0\.1:2 can be reached for its topics: tried 127\.0\.0\.1:1 \(Conn.*refused\), 127\.0\.0\.1:2 \("
-    with pytest.raises(SourceError, match=told):
+    reported = r"=127\.0\.0\.1:1,127\.0\.0\.1:2 can be reached for its topics: tried 127\.0\.0\.1:1 \(Conn.*refused\), 127\.0\.0\.1:2 \("
+    with pytest.raises(SourceError, match=reported):
         reader.partitions()
 
 
-def test_a_cluster_that_is_down_is_told_within_ten_seconds_though_nothing_refuses() -> None:
+def test_a_cluster_that_is_down_is_reported_within_ten_seconds_though_nothing_refuses() -> None:
     """Addresses that swallow packets: listeners that never accept, their queues full."""
     silent = [socket.create_server(("127.0.0.1", 0), backlog=0) for _ in range(3)]
     fillers = [socket.socket() for _ in range(3 * len(silent))]
@@ -390,7 +390,7 @@ def test_records_of_every_kind_come_out_as_they_went_in(topics: Topics, options:
         assert headers == list(record.headers)
 
 
-def test_a_leader_that_stamps_records_is_told_by_the_timestamp_type(topics: Topics, options: Options) -> None:
+def test_a_leader_that_stamps_records_is_reported_by_the_timestamp_type(topics: Topics, options: Options) -> None:
     topic = topics.create(message_timestamp_type="LogAppendTime")
     topics.fill(topic, numbered(3))
     reader = batch(options(subscribe=topic))

@@ -125,8 +125,8 @@ def test_checkpoints_go_from_either_source_to_the_other(
             topics.fill(name, values, partition=index)
         if step == 2:
             command = [sys.executable, "-m", "pyspark_barnabas.checkpoint", "export", str(memory_path)]
-            told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            assert "1 of 2 files written without topic ids" in told
+            reported = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            assert "1 of 2 files written without topic ids" in reported
         stream = spark.readStream.format(source).options(**options(subscribe=name, startingOffsets="earliest")).load()
         try:
             query = (

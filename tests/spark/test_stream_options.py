@@ -174,8 +174,8 @@ def test_a_group_says_where_to_begin_and_hears_how_far_the_query_is(
     topic, group = topics.create(2), "lag-of-spark"
     topics.fill(topic, numbered(10), partition=0)
     topics.fill(topic, numbered(4, 100), partition=1)
-    told = options(subscribe=topic, startingOffsets="group", commitOffsets="true") | {"kafka.group.id": group}
-    reader = stream(told)
+    reported = options(subscribe=topic, startingOffsets="group", commitOffsets="true") | {"kafka.group.id": group}
+    reader = stream(reported)
     at = reader.initialOffset()
     assert from_json(at).offsets == dict.fromkeys(from_json(at).offsets, 0), "without a commit: all that is there"
     end = reader.latestOffset(at, ALL)
@@ -186,7 +186,7 @@ def test_a_group_says_where_to_begin_and_hears_how_far_the_query_is(
     found = consumer.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], timeout=30)
     assert [part.offset for part in found] == [10, 4]
     topics.fill(topic, numbered(2, 10), partition=0)
-    again = stream(told)
+    again = stream(reported)
     assert between(again, again.initialOffset(), again.latestOffset(again.initialOffset(), ALL)) == numbered(2, 10)
 
     consumer.subscribe([topic])
@@ -195,7 +195,7 @@ def test_a_group_says_where_to_begin_and_hears_how_far_the_query_is(
         consumer.poll(0.1)
         assert time.monotonic() < deadline
     with pytest.raises(SourceError, match=f"the group {group} has members .* name a group of this query's own"):
-        stream(told).commit(end)
+        stream(reported).commit(end)
     consumer.close()
 
 
@@ -206,9 +206,9 @@ def test_the_progress_says_how_far_behind_a_query_is(topics: Topics, options: Op
     reader = stream(options(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="4"))
     assert set(reader.reportLatestOffset()[topic]) == {"id", "0", "1"}  # type: ignore[index]
     reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-    told = reader.reportLatestOffset()[topic]  # type: ignore[index]
-    assert (told["0"], told["1"], told["recordsBehind"]) == (0, 10, 6)
-    assert 4.9 < told["secondsBehind"] < 60
+    reported = reader.reportLatestOffset()[topic]  # type: ignore[index]
+    assert (reported["0"], reported["1"], reported["recordsBehind"]) == (0, 10, 6)
+    assert 4.9 < reported["secondsBehind"] < 60
     reader.latestOffset(reader.initialOffset(), ALL)
-    told = reader.reportLatestOffset()[topic]  # type: ignore[index]
-    assert (told["recordsBehind"], told["secondsBehind"]) == (0, 0)
+    reported = reader.reportLatestOffset()[topic]  # type: ignore[index]
+    assert (reported["recordsBehind"], reported["secondsBehind"]) == (0, 0)

@@ -278,9 +278,9 @@ class MemoryController:
         self.brokers: dict[int, MemoryBroker] = {}
         self.proposals: list[AlterPartitionItem] = []
         self.is_reachable = True
-        self.tells = True
+        self.reports = True
         """False: commits reach no broker until `tell_all`; they are in `untold`."""
-        self.untold: list[tuple[MetadataDelta, MetadataImage]] = []
+        self.unreported: list[tuple[MetadataDelta, MetadataImage]] = []
 
     def commit(self, *records: Record) -> None:
         """Commit records as one batch and publish them."""
@@ -289,14 +289,14 @@ class MemoryController:
             self.offset += 1
             delta.replay(record)
         self.image = delta.apply(Offset(self.offset), Epoch(1), 0)
-        self.untold.append((delta, self.image))
-        if self.tells:
+        self.unreported.append((delta, self.image))
+        if self.reports:
             self.tell_all()
 
     def tell_all(self) -> None:
         """Publish what was held back."""
-        untold, self.untold = self.untold, []
-        for delta, image in untold:
+        unreported, self.unreported = self.unreported, []
+        for delta, image in unreported:
             for broker in self.brokers.values():
                 if broker.manager is not None:
                     broker.manager.apply_delta(delta.topics, image)

@@ -32,10 +32,10 @@ def quarantine() -> None:
     """
 
 
-@quarantine.command("list", short_help="Show which nodes stand before which record; status 10 if any.")
+@quarantine.command("list", short_help="Show which nodes stopped at which record; status 10 if any.")
 @common_options
 def list_held(invocation: Invocation) -> None:
-    """Show which nodes stand before which record; exit status 10 when one does."""
+    """Show which nodes stopped at which record; exit status 10 when one did."""
     views, silent = _ask(invocation)
     held = [view for view in views if view.HasField("hold")]
     if invocation.is_json:
@@ -73,7 +73,7 @@ def show(invocation: Invocation, offset: int) -> None:
     records = {view.node_id: record for view in views for record in _records(view) if record.offset == offset}
     if not records:
         raise AdminError(
-            f"no node stands before a record at offset {offset}",
+            f"no node has stopped at a record at offset {offset}",
             code=ErrorCode.RESOURCE_NOT_FOUND,
             hint="`barnabas quorum quarantine list` shows what is held",
         )
@@ -145,11 +145,11 @@ def _refusal(offset: int, found: Mapping[bytes, Any], able: list[int]) -> AdminE
         return AdminError(
             f"{_replayed(able)} the record at offset {offset}: it is not bad",
             code=ErrorCode.INVALID_REQUEST,
-            hint="nodes that stand before it have an older version (upgrade them) or a damaged disk",
+            hint="nodes that stopped at it have an older version (upgrade them) or a damaged disk",
         )
     if not found:
         return AdminError(
-            f"no node stands before a record at offset {offset}",
+            f"no node has stopped at a record at offset {offset}",
             code=ErrorCode.RESOURCE_NOT_FOUND,
             hint="`barnabas quorum quarantine list` shows what is held",
         )
@@ -244,7 +244,7 @@ def _next(held: list[Any], views: list[Any]) -> str:
             "metadata directories, one after the other. A sign-off gives up what the record says"
         )
     if able:
-        return f"{_replayed(able)} offset {offset}: upgrade the nodes that stand before it; a sign-off would be refused"
+        return f"{_replayed(able)} offset {offset}: upgrade the nodes that stopped at it; a sign-off would be refused"
     return (
         f"next: barnabas quorum quarantine show {offset}        # then, if what it says may be lost:\n"
         f"      barnabas quorum quarantine sign-off {offset} --reason WHY --yes"

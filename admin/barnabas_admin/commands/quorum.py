@@ -167,7 +167,7 @@ def replace_voter(invocation: Invocation, voter_id: int, successor_id: int | Non
 def _wait_for_successor(invocation: Invocation, voter_id: int, wanted: int, *, wait_s_max: float) -> tuple[Any, Any]:
     """(the voter that goes, the observer that comes), once the latter has caught up."""
     deadline = time.monotonic() + wait_s_max
-    told = ""
+    reported = ""
     while True:
         replicas = patiently(lambda: invocation.admin.describe_quorum()).replicas
         voters = {replica.id: replica for replica in replicas if replica.role != "observer"}
@@ -190,8 +190,8 @@ def _wait_for_successor(invocation: Invocation, voter_id: int, wanted: int, *, w
                 code=ErrorCode.REQUEST_TIMED_OUT,
                 hint="format its new directory with `barnabas storage format --no-initial-controllers` and start it",
             )
-        if state.split(" by ")[0] != told:
-            told = state.split(" by ")[0]
+        if state.split(" by ")[0] != reported:
+            reported = state.split(" by ")[0]
             talk(f"waiting for node {wanted}: {state}")
         time.sleep(SUCCESSOR_PAUSE_S)
 

@@ -180,7 +180,7 @@ def produce(
 
 async def read_input() -> AsyncIterator[bytes]:
     """Standard input in pieces, as they come. A daemon thread reads: the loop cannot wait for a file, and a thread of the
-    loop's executor would hold up the end of the process (Ctrl-C) until the next line."""
+    loop's executor would block the end of the process (Ctrl-C) until the next line."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue(maxsize=INPUT_PIECES_MAX)
 

@@ -31,12 +31,12 @@ HEALTHY_TIMES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as the roll sees it; `life` changes with every start of its process."""
+    """A node as the roll sees it; `incarnation` changes with every start of its process."""
 
     id: int
     is_broker: bool
     is_controller: bool
-    life: tuple[int, str]
+    incarnation: tuple[int, str]
 
 
 def next_node(waiting: Collection[Node], *, active: int) -> Node:
@@ -128,7 +128,7 @@ def find_nodes(invocation: Invocation) -> dict[int, Node]:
             id=node_id,
             is_broker=node_id in brokers,
             is_controller=node_id in controllers,
-            life=(brokers.get(node_id, -1), controllers.get(node_id, "")),
+            incarnation=(brokers.get(node_id, -1), controllers.get(node_id, "")),
         )
         for node_id in sorted(brokers.keys() | controllers.keys())
     }
@@ -173,15 +173,15 @@ def _wait_until_healthy(invocation: Invocation, within_s: float, *, done: Sequen
     """The active controller's id, once nothing is amiss."""
     deadline = time.monotonic() + within_s
     in_a_row = 0
-    told: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     while True:
         found = patiently(lambda: invocation.admin.describe_health())
         reasons = tuple(reason for reason in found.reasons if reason != "quorum_no_tolerance")
         in_a_row = in_a_row + 1 if not reasons else 0
         if in_a_row == HEALTHY_TIMES:
             return int(found.controller_id)
-        if reasons and reasons != told:
-            told = reasons
+        if reasons and reasons != reported:
+            reported = reasons
             talk(f"waiting until the cluster is healthy ({', '.join(reasons)})")
         if time.monotonic() > deadline:
             raise _stuck(f"the cluster is not healthy after {within_s:g} s: {', '.join(reasons)}", done)
@@ -194,8 +194,8 @@ def _wait_for_new_life(invocation: Invocation, before: Node, within_s: float, *,
     while True:
         now = find_nodes(invocation).get(before.id)
         if now is not None:
-            is_new_broker = not before.is_broker or now.life[0] != before.life[0]
-            is_new_controller = not before.is_controller or now.life[1] != before.life[1]
+            is_new_broker = not before.is_broker or now.incarnation[0] != before.incarnation[0]
+            is_new_controller = not before.is_controller or now.incarnation[1] != before.incarnation[1]
             if is_new_broker and is_new_controller:
                 return
         if time.monotonic() > deadline:

@@ -254,7 +254,7 @@ def _print(report: dict[str, Any], *, is_recomputed: bool) -> None:
             talk(f"{row['address'] if row['node'] is None else 'node ' + str(row['node'])}: {row['state']}")
         if row["state"] == "held":
             talk(
-                f"next: barnabas quorum quarantine list        # node {row['node']} stands before offset {row['held_at']}"
+                f"next: barnabas quorum quarantine list        # node {row['node']} stopped at offset {row['held_at']}"
             )
         elif row["state"] == "ROTTEN":
             talk(f"next: restart node {row['node']}: its metadata in memory differs from its log")

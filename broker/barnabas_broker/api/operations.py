@@ -1,4 +1,4 @@
-"""The operations that a principal may be told it may do, by type of resource, and the mark for who did not ask.
+"""The operations that an answer says a principal may do, by type of resource, and the mark for who did not ask.
 
 May touch:  ACL operations.           Must not touch: everything else.
 Invariants: in Kafka's bit sets bit n stands for the operation whose code is n; a client that did not ask gets OPERATIONS_UNKNOWN.

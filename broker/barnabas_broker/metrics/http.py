@@ -34,7 +34,7 @@ class HttpServer:
 
     Args:
         addresses: (host, port) to bind; port 0 takes a free one.
-        render: the /metrics body and its content type. It runs in a thread: thousands of series would hold up the lane.
+        render: the /metrics body and its content type. It runs in a thread: thousands of series would block the lane.
         find_dead: reasons why the node is not alive.
         find_unready: reasons why the node cannot serve.
     """

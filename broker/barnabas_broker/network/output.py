@@ -6,10 +6,10 @@ Invariants: one writer per socket, so nothing is ever interleaved; each FileRang
             given a size).
 Read next:  connection.py.
 
-One turn sends at most TURN_BYTES_MAX, so that one big fetch does not hold up every other connection of the loop
+One turn sends at most TURN_BYTES_MAX, so that one big fetch does not block every other connection of the loop
 (measured: 8 MiB responses give a loop lag p99 of 33 ms, 2 MiB 5 ms). For the same reason a range that is not in the page
 cache is read ahead by a thread before sendfile, which would wait for the disk on the loop: one consumer of old records
-must not hold up the producers. Whether it is there is asked with RWF_NOWAIT, about a microsecond.
+must not block the producers. Whether it is there is asked with RWF_NOWAIT, about a microsecond.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def batches_of(data: bytes) -> Iterator[tuple[int, BatchHeader | Damage]]:
         header, reason = _batch_at(data, position)
         if header is not None:
             if expected >= 0 and header.base_offset < expected:
-                told = f"offset {header.base_offset} comes after {expected - 1}"
-                yield position, Damage(position, 0, header.base_offset, told)
+                found = f"offset {header.base_offset} comes after {expected - 1}"
+                yield position, Damage(position, 0, header.base_offset, found)
             yield position, header
             position, expected = position + header.size_bytes, header.next_offset
             continue

@@ -37,21 +37,21 @@ def describe(
         image: before the records.
         has_secret: whether the value of a config key is shown to nobody.
     """
-    told = [_describe(image, record, has_secret) for record in records[:RECORDS_MAX]]
+    described = [_describe(image, record, has_secret) for record in records[:RECORDS_MAX]]
     if len(records) > RECORDS_MAX:
-        told.append({"more": len(records) - RECORDS_MAX})
-    return told
+        described.append({"more": len(records) - RECORDS_MAX})
+    return described
 
 
 def _describe(image: MetadataImage, record: Record, has_secret: Callable[[str], bool]) -> dict[str, Any]:
-    told: dict[str, Any] = {"record": type(record).__name__.removesuffix("Record")}
+    described: dict[str, Any] = {"record": type(record).__name__.removesuffix("Record")}
     if isinstance(record, ConfigRecord):
         resource = ConfigResource(record.resource_type, record.resource_name)
         before, after = image.configs.get(resource).get(record.key), record.value
         if has_secret(record.key):
             before, after = before and HIDDEN, after and HIDDEN
         return {
-            **told,
+            **described,
             "resource_type": record.resource_type.name,
             "resource": record.resource_name,
             "key": record.key,
@@ -61,14 +61,14 @@ def _describe(image: MetadataImage, record: Record, has_secret: Callable[[str], 
     if isinstance(record, ClientQuotaRecord):
         entity = {part.type: part.name for part in record.entity}
         rate = image.quotas.get(record.entity).get(record.key)
-        return {**told, "entity": entity, "key": record.key, "before": rate, "after": record.value}
+        return {**described, "entity": entity, "key": record.key, "before": rate, "after": record.value}
     if isinstance(record, RemoveAccessControlEntryRecord):
-        return {**told, "before": _plain(image.acls.entries.get(record.id)), "after": None}
+        return {**described, "before": _plain(image.acls.entries.get(record.id)), "after": None}
     if isinstance(record, (UserScramCredentialRecord, RemoveUserScramCredentialRecord)):
         credential = image.scram.credentials.get(ScramUser(record.name, record.mechanism))
         is_removed = isinstance(record, RemoveUserScramCredentialRecord)
         return {
-            **told,
+            **described,
             "user": record.name,
             "mechanism": record.mechanism.mechanism_name,
             "before": None if credential is None else HIDDEN,
@@ -77,18 +77,18 @@ def _describe(image: MetadataImage, record: Record, has_secret: Callable[[str], 
     if isinstance(record, RemoveTopicRecord):
         topic = image.topics.get_by_id(record.topic_id)
         name = None if topic is None else topic.name
-        return {**told, "before": {"name": name, "topic_id": str(record.topic_id)}, "after": None}
+        return {**described, "before": {"name": name, "topic_id": str(record.topic_id)}, "after": None}
     if isinstance(record, PartitionChangeRecord):
         topic = image.topics.get_by_id(record.topic_id)
         partition = None if topic is None else topic.partitions.get(record.partition_id)
         changed = {name: value for name, value in _plain(record).items() if value is not None}
         return {
-            **told,
+            **described,
             "topic": None if topic is None else topic.name,
             "before": {name: _plain(getattr(partition, name)) for name in changed if hasattr(partition, name)},
             "after": changed,
         }
-    return {**told, "before": None, "after": _plain(record)}
+    return {**described, "before": None, "after": _plain(record)}
 
 
 def _plain(value: Any) -> Any:

@@ -62,7 +62,7 @@ class _Token(NamedTuple):
 
 
 class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
-    """Stands before every call of the admin listeners, and serves their logins. Belongs to the control lane."""
+    """Checks every call of the admin listeners, and serves their logins. Belongs to the control lane."""
 
     def __init__(
         self,
@@ -196,5 +196,5 @@ class AdminCallers(grpc.aio.ServerInterceptor, login_pb2_grpc.LoginServicer):
 
 
 def _digest(token: str) -> bytes:
-    """What is kept of a token: looking it up tells nothing by its time, and a memory dump shows none."""
+    """What is kept of a token: the time of a look-up reveals nothing, and a memory dump shows none."""
     return hashlib.sha256(token.encode()).digest()

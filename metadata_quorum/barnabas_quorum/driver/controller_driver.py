@@ -320,7 +320,7 @@ class ControllerDriver:
         self._unasked.on_commit()
 
     def _on_hold_change(self) -> None:
-        """The loader stands before a bad record, has read on behind it, or goes on."""
+        """The loader stopped at a bad record, has read on behind it, or goes on."""
         hold = self._quarantine.hold
         if hold is not None and not self._was_held:
             self._was_held = True

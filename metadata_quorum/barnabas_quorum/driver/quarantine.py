@@ -68,7 +68,7 @@ class Quarantine:
         return None if hold is None else held_refusal(hold)
 
     def beat(self, heartbeat: BrokerHeartbeat, *, now_ms: int) -> BrokerHeartbeatReply:
-        """A sign of life, answered with the broker as it stands in the held image. Raises STALE_BROKER_EPOCH,
+        """A heartbeat, answered with the broker as it stands in the held image. Raises STALE_BROKER_EPOCH,
         BROKER_ID_NOT_REGISTERED."""
         controller = self._controller
         broker = registered_broker(controller.pending, heartbeat.broker_id, heartbeat.broker_epoch)

@@ -95,7 +95,7 @@ class MetadataLoader:
         """Called when `hold` changed, or what waits behind it."""
         self.image = MetadataImage.EMPTY
         self.is_in_transaction = False
-        """A transaction is open: the image stands before its Begin, and no snapshot may be taken, since the log could
+        """A transaction is open: the image ends before its Begin, and no snapshot may be taken, since the log could
         not be cut there. A new leader ends it with an AbortTransactionRecord."""
         self.hold: Hold | None = None
         """The bad record before which this node stands."""
@@ -158,7 +158,7 @@ class MetadataLoader:
         return (self.image if self._behind_hold is None else self._behind_hold).features
 
     def on_commit(self, batches: Sequence[CommittedRecords]) -> None:
-        """Replay committed batches (in order, each once) into one delta and publish it; a transaction is held back until
+        """Replay committed batches (in order, each once) into one delta and publish it; a transaction is delayed until
         the call that brings its end. Before a record that cannot be replayed the image stands still, until a sign-off
         for it is committed.
 

@@ -3,7 +3,7 @@
 May touch:  record_codec, records, image/metadata.py.   Must not touch: asyncio, clock, files, controller, who signs.
 Invariants: a record is passed over only when it cannot be replayed and a QuarantineRecord names its offset and its bytes;
             whoever can replay it does so, signed or not; its neighbours are replayed as if it had never been written.
-Read next:  loader.py, which stands before such a record; driver/quarantine.py, which takes the sign-off in.
+Read next:  loader.py, which stops at such a record; driver/quarantine.py, which takes the sign-off in.
 
 Which fault is which
 - A record that no node can replay (unreadable, or it does not fit what is there) is a fault of whoever wrote it. Every node
@@ -12,7 +12,7 @@ Which fault is which
 - A batch that came as it was written and still cannot be opened is such a fault too: each of its offsets is a bad record,
   the first of which has the bytes of the whole batch (driver/committed.py).
 - A bad record in a snapshot: an older snapshot and the log behind it say the same, so they are taken and the bad snapshot
-  goes. Where no older one is left the node stands before the snapshot, with the metadata it had (none after a start), and
+  goes. Where no older one is left the node stops at the snapshot, with the metadata it had (none after a start), and
   reads on in the log. A sign-off that names the record's bytes gives it the snapshot without that record. With more than
   FOLLOWING_MAX bad records it stands until it gets another snapshot.
 - A record that only nodes of an older version cannot read is no bad record. The active controller refuses the sign-off when

@@ -52,7 +52,7 @@ class ClientConnection(Generic[Token]):
         self._pending: deque[tuple[int, int, int, Token]] = deque()
         self.ranges: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
-        """Finalized feature levels, as far as the broker tells."""
+        """Finalized feature levels, as far as the broker reports them."""
 
     @property
     def pending_count(self) -> int:

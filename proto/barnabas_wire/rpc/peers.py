@@ -40,7 +40,7 @@ ClaimOf = Callable[[Any], int | None]
 
 
 class PeerGuard(grpc.aio.ServerInterceptor):
-    """Lets nodes of the cluster call, each in its own name, and nobody else. Stands before every method of a door.
+    """Lets nodes of the cluster call, each in its own name, and nobody else. Checks every method of a door.
 
     The connection must be one that demanded a certificate of the cluster's authority (mutual TLS).
     """

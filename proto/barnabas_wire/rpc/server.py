@@ -16,7 +16,7 @@ from barnabas_wire.rpc.options import SERVER_OPTIONS
 
 
 def new_server(interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
-    """A server that is not started yet; the generated add_…_to_server functions take it. `interceptors` stand before every call.
+    """A server that is not started yet; the generated add_…_to_server functions take it. `interceptors` see every call first.
 
     Generated code registers each method twice: by its name, and as a place where gRPC's core waits for calls of just this
     method. For the latter grpc.aio keeps a task per method, and at every call it sets and drops a callback on each of them:

@@ -180,11 +180,11 @@ async def serve(directory: Path, node_id: int, ports: Sequence[int]) -> None:
     voters = voters_of(ports)
     me = next(voter.key for voter in voters if voter.key.id == node_id)
     async with await ControllerMember.open(directory, me, voters) as member:
-        told: tuple[int, bool] | None = None
+        reported: tuple[int, bool] | None = None
         while True:
             known = (member.loader.image.offset, member.driver.is_active)
-            if known != told:
-                told = known
+            if known != reported:
+                reported = known
                 print(json.dumps(known), flush=True)
             await asyncio.sleep(REPORT_S)
 

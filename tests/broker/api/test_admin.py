@@ -259,7 +259,7 @@ async def test_a_topic_that_is_named_twice_is_answered_once_and_ids_count_from_v
         assert [topic.name for topic in (await client.call(by_id, 12)).topics] == [TOPIC]
 
 
-async def test_what_anybody_may_do_is_told_when_asked() -> None:
+async def test_what_anybody_may_do_is_reported_when_asked() -> None:
     unknown, topic_operations, cluster_operations = -(2**31), 3576, 8096
     async with running_server(make_services()) as server:
         client = await RawClient.connect(server)
@@ -420,8 +420,8 @@ async def test_a_topic_named_by_name_and_by_id_is_not_deleted() -> None:
     async with running_server(make_services(controller=controller)) as server:
         client = await RawClient.connect(server)
         both = [DeleteTopicState(name=TOPIC), DeleteTopicState(name=None, topic_id=TOPIC_ID)]
-        (told,) = (await client.call(DeleteTopicsRequest(topics=both, timeout_ms=1000), 6)).responses
-        assert (told.name, told.topic_id, told.error_code) == (TOPIC, TOPIC_ID, ErrorCode.INVALID_REQUEST)
+        (reported,) = (await client.call(DeleteTopicsRequest(topics=both, timeout_ms=1000), 6)).responses
+        assert (reported.name, reported.topic_id, reported.error_code) == (TOPIC, TOPIC_ID, ErrorCode.INVALID_REQUEST)
         assert controller.asked == []
 
 

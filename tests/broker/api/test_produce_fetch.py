@@ -69,9 +69,9 @@ async def test_every_partition_is_answered_in_every_version(version: int) -> Non
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         answer = await client.call(ProduceRequest(acks=-1, topic_data=[topic(0, 1, 2)]), version)
-        (told,) = answer.responses
-        assert (told.topic_id if version >= 13 else told.name) == (TOPIC_ID if version >= 13 else TOPIC)
-        found = [(part.index, part.error_code, part.base_offset) for part in told.partition_responses]
+        (reported,) = answer.responses
+        assert (reported.topic_id if version >= 13 else reported.name) == (TOPIC_ID if version >= 13 else TOPIC)
+        found = [(part.index, part.error_code, part.base_offset) for part in reported.partition_responses]
         assert found == [(0, 0, 0), (1, 0, 1), (2, 0, 2)]
         assert replicas.appended == [(TOPIC, index, b"records") for index in range(3)]
 
@@ -82,7 +82,7 @@ async def test_an_unknown_topic_id_is_refused_beside_a_known_one() -> None:
         client = await RawClient.connect(server)
         request = ProduceRequest(acks=1, topic_data=[topic(4, topic_id=STRANGER), topic(1)])
         answer = await client.call(request, 13)
-        assert [told.topic_id for told in answer.responses] == [STRANGER, TOPIC_ID]
+        assert [reported.topic_id for reported in answer.responses] == [STRANGER, TOPIC_ID]
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert answer.responses[1].partition_responses[0].error_code == 0
         assert [index for _, index, _ in replicas.appended] == [1]
@@ -90,7 +90,7 @@ async def test_an_unknown_topic_id_is_refused_beside_a_known_one() -> None:
         fetched = await client.call(
             FetchRequest(max_wait_ms=10_000, topics=[asked(4, topic_id=STRANGER), asked(0)]), 17
         )
-        assert [told.topic_id for told in fetched.responses] == [STRANGER, TOPIC_ID]
+        assert [reported.topic_id for reported in fetched.responses] == [STRANGER, TOPIC_ID]
         assert fetched.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
         assert fetched.responses[1].partitions[0].error_code == 0
         assert replicas.fetches[-1][0].max_wait_ms == 0  # an error must not wait
@@ -109,7 +109,7 @@ async def test_only_unknown_ids_never_reach_the_replicas() -> None:
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
-async def test_a_refused_producer_is_told_who_leads_and_where(version: int) -> None:
+async def test_a_refused_producer_is_reported_who_leads_and_where(version: int) -> None:
     async with running_server(make_services(replica_manager=NotLeading())) as server:
         client = await RawClient.connect(server)
         answer = await client.call(ProduceRequest(acks=1, topic_data=[topic(0)]), version)
@@ -132,7 +132,7 @@ async def test_hints_name_the_listener_that_was_asked() -> None:
 
 
 @pytest.mark.parametrize("version", [11, 12, 15, 16, 18])
-async def test_a_refused_consumer_is_told_who_leads_and_where(version: int) -> None:
+async def test_a_refused_consumer_is_reported_who_leads_and_where(version: int) -> None:
     async with running_server(make_services(replica_manager=NotLeading())) as server:
         client = await RawClient.connect(server)
         answer = await client.call(FetchRequest(topics=[asked(0)]), version)
@@ -180,7 +180,7 @@ async def test_a_transactional_produce_goes_by_the_transactions_coordinator(vers
         answer = await client.call(
             ProduceRequest(transactional_id="t", acks=-1, topic_data=[topic(0), topic(1, name="more")]), version
         )
-        codes = [part.error_code for told in answer.responses for part in told.partition_responses]
+        codes = [part.error_code for reported in answer.responses for part in reported.partition_responses]
         assert codes == [ErrorCode.INVALID_TXN_STATE] * 2
         assert not replicas.appended
         ((transactional_id, entries, knows),) = asked
@@ -194,10 +194,10 @@ async def test_every_partition_of_a_fetch_is_answered_in_every_version(version: 
     async with running_server(make_services(replica_manager=replicas)) as server:
         client = await RawClient.connect(server)
         answer = await client.call(FetchRequest(isolation_level=1, topics=[asked(2, 0)]), version)
-        (told,) = answer.responses
-        assert [(part.partition_index, part.high_watermark) for part in told.partitions] == [(2, 7), (0, 7)]
-        assert [bytes(part.records) for part in told.partitions] == [b"", b""]  # never null
-        assert told.partitions[0].aborted_transactions == []
+        (reported,) = answer.responses
+        assert [(part.partition_index, part.high_watermark) for part in reported.partitions] == [(2, 7), (0, 7)]
+        assert [bytes(part.records) for part in reported.partitions] == [b"", b""]  # never null
+        assert reported.partitions[0].aborted_transactions == []
         assert replicas.fetches[0][0].is_read_committed
 
 
@@ -227,12 +227,12 @@ async def test_what_a_follower_has_flushed_reaches_the_replicas(partitions: int)
                 for number in range(partitions)
             ]
             await peer.fetch(FetchSpec(replica_id=BrokerId(3), replica_epoch=44), specs)
-            told = replicas.fetches[-1][1]
-            assert [(spec.fetch_offset, spec.flushed_offset) for spec in told] == [(1_000, flushed)] * partitions
+            reported = replicas.fetches[-1][1]
+            assert [(spec.fetch_offset, spec.flushed_offset) for spec in reported] == [(1_000, flushed)] * partitions
         await peer.close()
 
 
-async def test_divergence_is_told() -> None:
+async def test_divergence_is_reported() -> None:
     class Diverging(RememberingReplicas):
         def outcomes(self, partitions: Sequence[Any]) -> list[FetchOutcome]:
             diverging = DivergingEpoch(Epoch(3), Offset(17))

@@ -107,7 +107,7 @@ async def test_reassignments_are_answered_once_each_and_doubles_are_not_sent(ver
         assert controller.asked == [([("t", 1, (3, 2)), ("t", 9, (1,)), ("t", 2, None)], version == 0)]
 
 
-async def test_ongoing_reassignments_are_told_by_topic() -> None:
+async def test_ongoing_reassignments_are_reported_by_topic() -> None:
     controller = Controller()
     async with running_server(make_services(controller=controller)) as server:
         client = await RawClient.connect(server)

@@ -180,7 +180,7 @@ async def test_bad_batches_are_refused_each_with_its_code(broker: SingleBroker) 
     new_magic[16] = 3
     placed = b"\0" * 7 + b"\5" + good[8:]
     invalid = ErrorCode.INVALID_RECORD
-    # The log start offset is told where the records were judged, as Kafka does.
+    # The log start offset is reported where the records were judged, as Kafka does.
     for batch, code, start in (
         (bytes(bent), ErrorCode.CORRUPT_MESSAGE, -1),
         (bytes(new_magic), ErrorCode.CORRUPT_MESSAGE, -1),
@@ -291,7 +291,7 @@ async def test_a_new_leader_without_its_high_watermark_answers_what_the_version_
     }
 
 
-async def test_the_end_of_a_leader_epoch_is_told(broker: SingleBroker) -> None:
+async def test_the_end_of_a_leader_epoch_is_reported(broker: SingleBroker) -> None:
     client = await RawClient.connect(broker.server)
     await written(client, batch_of([b"v"] * 10))
     for version in (2, 3, 4):
@@ -326,8 +326,8 @@ async def test_records_are_deleted_up_to_an_offset(broker: SingleBroker) -> None
     assert await delete(5, 2) == (0, 12)  # already gone
     assert await delete(-1, 2) == (0, 30)
     internal = DeleteRecordsTopic(name="__consumer_offsets", partitions=[DeleteRecordsPartition(0, -1)])
-    (told,) = (await client.call(DeleteRecordsRequest([internal], 1000), 2)).topics[0].partitions
-    assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "here is none; where one is, its records stay"
+    (reported,) = (await client.call(DeleteRecordsRequest([internal], 1000), 2)).topics[0].partitions
+    assert reported.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "here is none; where one is, its records stay"
     answer = await client.call(fetch(3), 12)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 

@@ -23,8 +23,8 @@ def test_a_wildcard_is_never_told_to_clients(host: str) -> None:
     listening = BROKER | {"listeners": f"PLAINTEXT://{host}:9092"}
     with pytest.raises(ConfigError, match=r"advertised\.listeners=PLAINTEXT://HOST:9092"):
         node_config(listening)
-    told = node_config(listening | {"advertised.listeners": "PLAINTEXT://broker-1:9092"}).server
-    assert [point.host for point in told.advertised_endpoints()] == ["broker-1"]
+    reported = node_config(listening | {"advertised.listeners": "PLAINTEXT://broker-1:9092"}).server
+    assert [point.host for point in reported.advertised_endpoints()] == ["broker-1"]
     with pytest.raises(ConfigError, match="cannot connect to a wildcard"):
         node_config(BROKER | {"advertised.listeners": f"PLAINTEXT://{host}:9092"})
 
@@ -35,7 +35,7 @@ def test_listeners_in_plain_text_have_any_other_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "reported"),
     [
         ("authorizer.class.name", "com.example.Authorizer", "StandardAuthorizer"),
         ("super.users", "User:admin", "authorizer.class.name"),
@@ -52,8 +52,8 @@ def test_listeners_in_plain_text_have_any_other_name() -> None:
         ("remote.log.storage.system.enable", "true", "no tiered storage"),
     ],
 )
-def test_what_would_be_promised_and_not_kept_is_refused(key: str, value: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+def test_what_would_be_promised_and_not_kept_is_refused(key: str, value: str, reported: str) -> None:
+    with pytest.raises(ConfigError, match=reported) as refused:
         node_config(BROKER | {key: value})
     assert key in refused.value.message
 

@@ -73,7 +73,7 @@ def test_lags_that_contradict_each_other_are_refused_and_an_old_contradiction_st
 
 
 @pytest.mark.parametrize(("key", "meant"), [("retention.mss", "retention.ms"), ("compresion.type", "compression.type")])
-def test_a_mistyped_topic_key_is_told_with_the_one_it_means(key: str, meant: str) -> None:
+def test_a_mistyped_topic_key_is_reported_with_the_one_it_means(key: str, meant: str) -> None:
     with pytest.raises(KafkaError, match=rf"{key} is no topic setting; did you mean {meant}\?"):
         settings().validate_topic("t", key, "1")
 

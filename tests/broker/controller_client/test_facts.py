@@ -47,8 +47,8 @@ async def test_a_replicas_own_word_arrives_whole(lost_end: LogEnd | None) -> Non
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        told = await ask_replica(("127.0.0.1", port))
+        reported = await ask_replica(("127.0.0.1", port))
     finally:
         await server.stop(None)
     beside: dict[str, Any] = {"unreached": frozenset({BrokerId(2)}), "incarnation": "1:x", "recovered_beside": ("1:y",)}
-    assert told == ControllerReport(**said, **beside)
+    assert reported == ControllerReport(**said, **beside)

@@ -39,7 +39,7 @@ def rebalances(driver: GroupDriver) -> Counter[RebalanceReason]:
     return driver.shard.groups[GROUP].stats.rebalances
 
 
-def test_a_new_member_is_told_its_id_first_and_joins_with_it() -> None:
+def test_a_new_member_is_reported_its_id_first_and_joins_with_it() -> None:
     driver = GroupDriver()
     first = driver.join()
     required = driver.answers[first]
@@ -98,8 +98,8 @@ def test_all_joins_are_answered_together_and_only_the_leader_sees_the_members() 
     leader_id = outcomes[0].leader_id
     assert {o.generation for o in outcomes} == {1}
     for outcome in outcomes:
-        told = {member.member_id for member in outcome.members}
-        assert told == ({o.member_id for o in outcomes} if outcome.member_id == leader_id else set())
+        reported = {member.member_id for member in outcome.members}
+        assert reported == ({o.member_id for o in outcomes} if outcome.member_id == leader_id else set())
         assert all(member.metadata == subscription(TOPIC) for member in outcome.members)
 
 
@@ -165,7 +165,7 @@ def test_when_the_leader_does_not_come_back_another_joined_member_leads() -> Non
     assert leader not in driver.shard.groups[GROUP].members
 
 
-def test_a_follower_that_asks_again_is_told_the_current_generation_without_a_rebalance() -> None:
+def test_a_follower_that_asks_again_is_reported_the_current_generation_without_a_rebalance() -> None:
     driver = GroupDriver()
     _, follower = driver.stable_group(2)
     assert driver.joined(driver.join(follower)).generation == 1
@@ -198,7 +198,7 @@ def test_a_second_join_of_a_parked_member_answers_the_first() -> None:
     assert driver.joined(second).generation == 2
 
 
-def test_a_comer_that_was_told_its_id_is_waited_for_until_its_session_ends() -> None:
+def test_a_comer_that_was_reported_its_id_is_waited_for_until_its_session_ends() -> None:
     driver = GroupDriver()
     (old,) = driver.stable_group(1)
     comer = driver.answers[driver.join()].member_id

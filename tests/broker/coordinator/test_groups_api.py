@@ -671,13 +671,13 @@ def test_every_group_of_a_deletion_is_answered_once(version: int) -> None:
             answer = await client.call(
                 DeleteGroupsRequest(groups_names=["alive", "nobody", "simple", "alive"]), version
             )
-            told = {result.group_id: result.error_code for result in answer.results}
+            reported = {result.group_id: result.error_code for result in answer.results}
             assert len(answer.results) == 3
-            assert told["alive"] == ErrorCode.NON_EMPTY_GROUP
+            assert reported["alive"] == ErrorCode.NON_EMPTY_GROUP
             led = set(bench.groups.partitions)
             for name, code in (("nobody", ErrorCode.GROUP_ID_NOT_FOUND), ("simple", 0)):
                 is_led = bench.groups.partition_for(name) in led
-                assert told[name] == (code if is_led else ErrorCode.NOT_COORDINATOR)
+                assert reported[name] == (code if is_led else ErrorCode.NOT_COORDINATOR)
 
     virtual_loop.run(main())
 

@@ -180,7 +180,7 @@ def test_a_step_without_records_waits_for_what_was_appended_before_it() -> None:
     virtual_loop.run(main())
 
 
-def test_commits_are_told_in_the_order_of_the_log_however_futures_resolve() -> None:
+def test_commits_are_reported_in_the_order_of_the_log_however_futures_resolve() -> None:
     async def main() -> None:
         async with bench(FakeLog(commits_at_once=False)) as b:
             shard = await b.elect()
@@ -463,8 +463,8 @@ def test_what_cannot_be_read_for_a_moment_is_no_news_and_what_stays_so_is_one_li
             await asyncio.sleep(5)
             assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING]
             await asyncio.sleep(25)
-            (told,) = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]
-            assert "50 partitions could not be read" in told and "barnabas cluster health" in told
+            (reported,) = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]
+            assert "50 partitions could not be read" in reported and "barnabas cluster health" in reported
 
     virtual_loop.run(main())
 

@@ -270,7 +270,7 @@ def test_a_partition_that_is_deleted_needs_no_marker() -> None:
     run(main)
 
 
-def test_a_coordinator_that_is_told_of_a_later_one_sends_no_more() -> None:
+def test_a_coordinator_that_is_reported_of_a_later_one_sends_no_more() -> None:
     async def main() -> None:
         async with bench() as it:
             await it.lead()

@@ -14,7 +14,7 @@ from barnabas_wire.kafka.ids import BrokerId
 from barnabas_wire.kafka.messages.api_versions import ApiVersionsRequest
 from barnabas_wire.kafka.messages.fetch import ReplicaState
 from barnabas_wire.kafka.messages.metadata import MetadataRequest
-from tests.broker.metadata.test_lifecycle import Life, living, now_ms, on_virtual_time
+from tests.broker.metadata.test_lifecycle import Incarnation, living, now_ms, on_virtual_time
 from tests.broker.metadata.test_service_gate import OURS, registered
 from tests.broker.network.test_connection import fetch_request
 from tests.support.listener import NODE_ID, RawClient, make_services, running_server
@@ -84,12 +84,12 @@ def open_gate() -> ServiceGate:
     return gate
 
 
-def watched(life: Life, told: list[bool], *, is_left_alone: bool = True) -> CutOffWatch:
+def watched(incarnation: Incarnation, reported: list[bool], *, is_left_alone: bool = True) -> CutOffWatch:
     return CutOffWatch(
-        contact=life.lifecycle,
+        contact=incarnation.lifecycle,
         gate=open_gate(),
         is_left_alone=lambda silence_ms: is_left_alone,
-        serve_clients=told.append,
+        serve_clients=reported.append,
         session_timeout_ms=SESSION_MS,
         clock_ms=now_ms,
     )
@@ -97,64 +97,64 @@ def watched(life: Life, told: list[bool], *, is_left_alone: bool = True) -> CutO
 
 @on_virtual_time
 async def test_a_broker_that_no_controller_answers_serves_nobody_until_it_is_unfenced() -> None:
-    async with living() as life:
-        await life.begin()
-        told: list[bool] = []
-        watching = asyncio.ensure_future(watched(life, told).run())
+    async with living() as incarnation:
+        await incarnation.begin()
+        reported: list[bool] = []
+        watching = asyncio.ensure_future(watched(incarnation, reported).run())
         await asyncio.sleep(10)
-        assert told == []
-        life.controllers.transport.stopped = {1, 2, 3}
+        assert reported == []
+        incarnation.controllers.transport.stopped = {1, 2, 3}
         start_ms = now_ms()
-        while not told:
+        while not reported:
             await asyncio.sleep(0.01)
         # its last answered heartbeat was sent at most one interval before, and it looks every 100 ms
-        assert told == [False] and SESSION_MS - 500 <= now_ms() - start_ms <= SESSION_MS + 100
-        life.controllers.transport.stopped = set()
-        while len(told) == 1:
+        assert reported == [False] and SESSION_MS - 500 <= now_ms() - start_ms <= SESSION_MS + 100
+        incarnation.controllers.transport.stopped = set()
+        while len(reported) == 1:
             await asyncio.sleep(0.01)
-        assert told == [False, True] and not life.lifecycle.is_fenced
+        assert reported == [False, True] and not incarnation.lifecycle.is_fenced
         watching.cancel()
 
 
 @on_virtual_time
 async def test_while_the_quorum_is_lost_it_goes_on_serving() -> None:
-    async with living() as life:
-        await life.begin()
-        told: list[bool] = []
-        watching = asyncio.ensure_future(watched(life, told).run())
-        transport = life.controllers.transport
+    async with living() as incarnation:
+        await incarnation.begin()
+        reported: list[bool] = []
+        watching = asyncio.ensure_future(watched(incarnation, reported).run())
+        transport = incarnation.controllers.transport
         transport.cut_streams()
         transport.down, transport.stopped = {1, 2}, {3}  # two are killed, one host is gone
         await asyncio.sleep(60)
         transport.down, transport.stopped = set(), {3}
         for number in (1, 2, 3):
-            life.controllers.quorums[number].depose()
+            incarnation.controllers.quorums[number].depose()
         await asyncio.sleep(60)  # two are there and know no leader
-        assert told == []
+        assert reported == []
         watching.cancel()
 
 
 @on_virtual_time
 async def test_while_followers_fetch_it_goes_on_serving_whatever_controllers_do() -> None:
-    async with living() as life:
-        await life.begin()
-        told: list[bool] = []
-        watching = asyncio.ensure_future(watched(life, told, is_left_alone=False).run())
-        life.controllers.transport.stopped = {1, 2, 3}
+    async with living() as incarnation:
+        await incarnation.begin()
+        reported: list[bool] = []
+        watching = asyncio.ensure_future(watched(incarnation, reported, is_left_alone=False).run())
+        incarnation.controllers.transport.stopped = {1, 2, 3}
         await asyncio.sleep(60)
-        assert told == []
+        assert reported == []
         watching.cancel()
 
 
 @on_virtual_time
 async def test_a_controller_that_knows_a_leader_whom_we_do_not_reach_is_no_lost_quorum() -> None:
-    async with living() as life:
-        await life.begin()
-        told: list[bool] = []
-        watching = asyncio.ensure_future(watched(life, told).run())
-        life.controllers.transport.stopped = {1}  # 2 and 3 name it
+    async with living() as incarnation:
+        await incarnation.begin()
+        reported: list[bool] = []
+        watching = asyncio.ensure_future(watched(incarnation, reported).run())
+        incarnation.controllers.transport.stopped = {1}  # 2 and 3 name it
         await asyncio.sleep(60)
-        assert told == [False]
+        assert reported == [False]
         watching.cancel()
 
 

@@ -52,7 +52,7 @@ def identity(**more: Any) -> BrokerIdentity:
     )
 
 
-class Life:
+class Incarnation:
     """A broker's lifecycle with three controllers, of which 1 is elected. Metadata reaches the broker when told."""
 
     task: asyncio.Task[None]
@@ -94,122 +94,124 @@ def now_ms() -> int:
 
 
 @asynccontextmanager
-async def living(*, elect: int | None = 1, config: dict[str, Any] | None = None, **more: Any) -> AsyncIterator[Life]:
+async def living(
+    *, elect: int | None = 1, config: dict[str, Any] | None = None, **more: Any
+) -> AsyncIterator[Incarnation]:
     controllers = Controllers(**(config or {}))
-    life: Life
+    broker: Incarnation
     lifecycle = BrokerLifecycle(
         identity=identity(**more),
         config=LifecycleConfig(),
         client=controllers.client,
-        data_lane_last_tick_ms=lambda: life.last_tick_ms(),
+        data_lane_last_tick_ms=lambda: broker.last_tick_ms(),
         clock_ms=now_ms,
     )
-    life = Life(controllers, lifecycle)
+    broker = Incarnation(controllers, lifecycle)
     async with controllers.running():
         if elect is not None:
-            life.elect(elect)
-        life.task = asyncio.ensure_future(lifecycle.run())
+            broker.elect(elect)
+        broker.task = asyncio.ensure_future(lifecycle.run())
         try:
-            yield life
+            yield broker
         finally:
-            life.task.cancel()
-            await asyncio.gather(life.task, return_exceptions=True)
+            broker.task.cancel()
+            await asyncio.gather(broker.task, return_exceptions=True)
 
 
 @on_virtual_time
 async def test_a_broker_registers_reads_its_registration_and_is_unfenced() -> None:
-    async with living() as life:
-        epoch = await life.lifecycle.wait_registered()
-        assert life.image.cluster.brokers[BrokerId(7)].epoch == epoch == life.lifecycle.broker_epoch
-        assert life.lifecycle.state is BrokerState.STARTING
-        life.lifecycle.set_ready()
+    async with living() as broker:
+        epoch = await broker.lifecycle.wait_registered()
+        assert broker.image.cluster.brokers[BrokerId(7)].epoch == epoch == broker.lifecycle.broker_epoch
+        assert broker.lifecycle.state is BrokerState.STARTING
+        broker.lifecycle.set_ready()
         await asyncio.sleep(5)
-        assert life.is_fenced(), "its own registration is not applied here yet"
-        life.lifecycle.on_metadata_published(Offset(epoch - 1))
+        assert broker.is_fenced(), "its own registration is not applied here yet"
+        broker.lifecycle.on_metadata_published(Offset(epoch - 1))
         await asyncio.sleep(5)
-        assert life.is_fenced()
-        assert all(beat.want_fence for beat in life.controllers.transport.streams[-1].sent), "and it does not ask"
+        assert broker.is_fenced()
+        assert all(beat.want_fence for beat in broker.controllers.transport.streams[-1].sent), "and it does not ask"
         start = asyncio.get_running_loop().time()
-        life.lifecycle.on_metadata_published(Offset(epoch))
-        await life.lifecycle.wait_unfenced()
+        broker.lifecycle.on_metadata_published(Offset(epoch))
+        await broker.lifecycle.wait_unfenced()
         assert asyncio.get_running_loop().time() - start < 0.1, "it does not wait for the next heartbeat"
-        assert not life.is_fenced() and not life.lifecycle.is_fenced
-        assert life.lifecycle.state is BrokerState.RUNNING
+        assert not broker.is_fenced() and not broker.lifecycle.is_fenced
+        assert broker.lifecycle.state is BrokerState.RUNNING
 
 
 @on_virtual_time
 async def test_a_broker_that_waits_to_ask_again_registers_with_the_election_it_hears_of() -> None:
-    async with living(elect=None) as life:
+    async with living(elect=None) as broker:
         await asyncio.sleep(2)
-        loop, called = asyncio.get_running_loop(), len(life.controllers.transport.called)
-        while len(life.controllers.transport.called) == called:
+        loop, called = asyncio.get_running_loop(), len(broker.controllers.transport.called)
+        while len(broker.controllers.transport.called) == called:
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.05)  # it was just refused, and waits 250 ms
         elected_s = loop.time()
-        life.elect(2)
-        await life.lifecycle.wait_registered()
+        broker.elect(2)
+        await broker.lifecycle.wait_registered()
         assert loop.time() - elected_s < 0.02
 
 
 @on_virtual_time
 async def test_a_broker_that_is_not_ready_stays_fenced() -> None:
-    async with living() as life:
-        await life.lifecycle.wait_registered()
-        life.publish()
+    async with living() as broker:
+        await broker.lifecycle.wait_registered()
+        broker.publish()
         await asyncio.sleep(20)
-        assert life.is_fenced()
-        life.lifecycle.set_ready()
+        assert broker.is_fenced()
+        broker.lifecycle.set_ready()
         await asyncio.sleep(0.1)
-        assert not life.is_fenced()
+        assert not broker.is_fenced()
 
 
 @on_virtual_time
 async def test_heartbeats_keep_it_unfenced_at_their_interval() -> None:
-    async with living() as life:
-        await life.begin()
-        sent = life.lifecycle.stats.heartbeats_sent
+    async with living() as broker:
+        await broker.begin()
+        sent = broker.lifecycle.stats.heartbeats_sent
         await asyncio.sleep(60)
-        assert 115 <= life.lifecycle.stats.heartbeats_sent - sent <= 121
-        assert life.lifecycle.stats.streams_opened == 1
-        assert not life.is_fenced()
+        assert 115 <= broker.lifecycle.stats.heartbeats_sent - sent <= 121
+        assert broker.lifecycle.stats.streams_opened == 1
+        assert not broker.is_fenced()
 
 
 @on_virtual_time
 async def test_a_broken_stream_is_reopened_within_the_grace() -> None:
-    async with living() as life:
-        await life.begin()
+    async with living() as broker:
+        await broker.begin()
         for _ in range(5):
-            life.controllers.transport.cut_streams()
+            broker.controllers.transport.cut_streams()
             await asyncio.sleep(3)
-        assert not life.is_fenced()
-        assert life.controllers.active().stats.brokers_fenced == 0
-        assert life.lifecycle.stats.registrations == 1
+        assert not broker.is_fenced()
+        assert broker.controllers.active().stats.brokers_fenced == 0
+        assert broker.lifecycle.stats.registrations == 1
 
 
 @on_virtual_time
 async def test_a_new_active_controller_is_found_at_once_when_the_quorum_tells_of_it() -> None:
-    async with living() as life:
-        await life.begin()
-        life.elect(2)
+    async with living() as broker:
+        await broker.begin()
+        broker.elect(2)
         await asyncio.sleep(0.2)
-        assert life.controllers.transport.streams[-1].controller_id == 2
+        assert broker.controllers.transport.streams[-1].controller_id == 2
         await asyncio.sleep(30)
-        assert not life.is_fenced()
-        assert life.lifecycle.stats.registrations == 1
+        assert not broker.is_fenced()
+        assert broker.lifecycle.stats.registrations == 1
 
 
 @pytest.mark.parametrize("turns", range(6))
 def test_a_stop_is_never_lost_whatever_breaks_in_the_same_turn(turns: int) -> None:
     async def scene() -> None:
-        async with living() as life:
-            await life.begin()
-            life.elect(2)  # an error from the old controller and a word of the new one
+        async with living() as broker:
+            await broker.begin()
+            broker.elect(2)  # an error from the old controller and a word of the new one
             for _ in range(turns):
                 await asyncio.sleep(0)
-            life.controllers.transport.cut_streams()
-            life.task.cancel()
+            broker.controllers.transport.cut_streams()
+            broker.task.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await life.task
+                await broker.task
 
     virtual_loop.run(scene())
 
@@ -217,99 +219,99 @@ def test_a_stop_is_never_lost_whatever_breaks_in_the_same_turn(turns: int) -> No
 @pytest.mark.parametrize("turns", range(6))
 def test_nothing_that_breaks_together_ends_the_heartbeats(turns: int) -> None:
     async def scene() -> None:
-        async with living() as life:
-            await life.begin()
-            life.elect(2)
+        async with living() as broker:
+            await broker.begin()
+            broker.elect(2)
             for _ in range(turns):
                 await asyncio.sleep(0)
-            life.controllers.transport.cut_streams()
+            broker.controllers.transport.cut_streams()
             await asyncio.sleep(30)
-            assert not life.task.done() and not life.is_fenced()
+            assert not broker.task.done() and not broker.is_fenced()
 
     virtual_loop.run(scene())
 
 
 @on_virtual_time
 async def test_a_new_active_controller_is_found_when_only_the_streams_broke() -> None:
-    async with living() as life:
-        await life.begin()
-        life.controllers.transport.down = {1}
-        life.controllers.transport.cut_streams()
-        life.controllers.elect(3)
+    async with living() as broker:
+        await broker.begin()
+        broker.controllers.transport.down = {1}
+        broker.controllers.transport.cut_streams()
+        broker.controllers.elect(3)
         await asyncio.sleep(2)
-        assert life.controllers.transport.streams[-1].controller_id == 3
-        assert not life.is_fenced()
+        assert broker.controllers.transport.streams[-1].controller_id == 3
+        assert not broker.is_fenced()
 
 
 @on_virtual_time
 async def test_a_stopped_controller_that_keeps_its_connections_is_left() -> None:
-    async with living() as life:
-        await life.begin()
-        life.controllers.transport.stopped = {1}
+    async with living() as broker:
+        await broker.begin()
+        broker.controllers.transport.stopped = {1}
         await asyncio.sleep(3)
-        life.controllers.elect(2)
+        broker.controllers.elect(2)
         await asyncio.sleep(5)
-        assert life.controllers.transport.streams[-1].controller_id == 2
-        assert not life.is_fenced()
+        assert broker.controllers.transport.streams[-1].controller_id == 2
+        assert not broker.is_fenced()
 
 
 @on_virtual_time
 async def test_a_broker_whose_data_lane_stands_still_is_fenced_and_comes_back_when_it_moves() -> None:
-    async with living() as life:
-        await life.begin()
-        life.data_lane_stands = True
+    async with living() as broker:
+        await broker.begin()
+        broker.data_lane_stands = True
         await asyncio.sleep(8.9)
-        assert not life.is_fenced(), "three session time-outs: broker.data.lane.timeout.ms judges the data lane"
-        assert life.lifecycle.stats.heartbeats_held_back == 0
+        assert not broker.is_fenced(), "three session time-outs: broker.data.lane.timeout.ms judges the data lane"
+        assert broker.lifecycle.stats.heartbeats_held_back == 0
         await asyncio.sleep(4)
-        assert life.is_fenced()
-        assert life.lifecycle.stats.heartbeats_held_back > 0
-        life.data_lane_stands = False
+        assert broker.is_fenced()
+        assert broker.lifecycle.stats.heartbeats_held_back > 0
+        broker.data_lane_stands = False
         await asyncio.sleep(3)
-        assert not life.is_fenced()
-        assert life.lifecycle.stats.registrations == 1
+        assert not broker.is_fenced()
+        assert broker.lifecycle.stats.registrations == 1
 
 
 @on_virtual_time
 async def test_a_broker_that_was_replaced_registers_anew() -> None:
-    async with living() as life:
-        await life.begin()
-        first = life.lifecycle.broker_epoch
-        life.controllers.transport.cut_streams()
-        await life.controllers.active().handle(registration(7, incarnation=99), principal="")
+    async with living() as broker:
+        await broker.begin()
+        first = broker.lifecycle.broker_epoch
+        broker.controllers.transport.cut_streams()
+        await broker.controllers.active().handle(registration(7, incarnation=99), principal="")
         async with asyncio.timeout(60):
-            while life.lifecycle.broker_epoch == first:
+            while broker.lifecycle.broker_epoch == first:
                 await asyncio.sleep(0.01)
-        assert life.lifecycle.stats.registrations == 2
-        life.publish()
+        assert broker.lifecycle.stats.registrations == 2
+        broker.publish()
         await asyncio.sleep(0.2)
-        assert not life.is_fenced()
-        assert life.image.cluster.brokers[BrokerId(7)].incarnation_id == uuid(1007)
+        assert not broker.is_fenced()
+        assert broker.image.cluster.brokers[BrokerId(7)].incarnation_id == uuid(1007)
 
 
 @on_virtual_time
 async def test_a_second_process_waits_for_the_first_one_to_go(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    async with living(elect=1) as life:
-        await life.begin()
-        driver = life.controllers.active()
+    async with living(elect=1) as broker:
+        await broker.begin()
+        driver = broker.controllers.active()
         second = BrokerLifecycle(
             identity=identity(incarnation_id=uuid(2222)),
             config=LifecycleConfig(),
-            client=life.controllers.client,
+            client=broker.controllers.client,
             data_lane_last_tick_ms=now_ms,
             clock_ms=now_ms,
         )
         task = asyncio.ensure_future(second.run())
         await asyncio.sleep(10)
-        assert second.broker_epoch == -1 and not life.is_fenced()
+        assert second.broker_epoch == -1 and not broker.is_fenced()
         assert driver.controller.committed.cluster.brokers[BrokerId(7)].incarnation_id == uuid(1007)
-        told = [entry.message for entry in caplog.records if "is not registered yet" in entry.message]
-        assert len(told) == 1 and "another process is running as broker 7" in told[0], "it asks 40 times"
+        reported = [entry.message for entry in caplog.records if "is not registered yet" in entry.message]
+        assert len(reported) == 1 and "another process is running as broker 7" in reported[0], "it asks 40 times"
         assert not [entry for entry in caplog.records if entry.levelno >= logging.WARNING], "it may end by itself"
         await asyncio.sleep(10)
         (warned,) = [entry.message for entry in caplog.records if entry.levelno >= logging.WARNING]
-        assert warned == told[0]
+        assert warned == reported[0]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -359,12 +361,12 @@ async def test_a_broker_that_finds_no_controller_gives_up_after_the_registration
 
 @on_virtual_time
 async def test_a_broker_leaves_in_order_and_the_others_are_heard_without_waiting_for_their_interval() -> None:
-    async with living() as life:
-        await life.begin()
+    async with living() as broker:
+        await broker.begin()
         other = BrokerLifecycle(
             identity=identity(broker_id=BrokerId(8), incarnation_id=uuid(1008), directories=(uuid(5008),), rack=None),
             config=LifecycleConfig(),
-            client=life.controllers.client,
+            client=broker.controllers.client,
             data_lane_last_tick_ms=now_ms,
             clock_ms=now_ms,
         )
@@ -374,70 +376,70 @@ async def test_a_broker_leaves_in_order_and_the_others_are_heard_without_waiting
 
             def on_metadata_update(self, delta: MetadataDelta, image: MetadataImage) -> None:
                 loop = asyncio.get_running_loop()
-                loop.call_soon(life.lifecycle.on_metadata_published, image.offset)
+                loop.call_soon(broker.lifecycle.on_metadata_published, image.offset)
                 loop.call_soon(other.on_metadata_published, image.offset)
 
-        listener = life.controllers.quorums[1].listener
+        listener = broker.controllers.quorums[1].listener
         assert listener is not None
         listener.loader.publishers = (*listener.loader.publishers, Applied())
         other.set_ready()
         task = asyncio.ensure_future(other.run())
         await other.wait_unfenced()
         topic = CreatableTopic(name="t", assignments={0: (BrokerId(7), BrokerId(8))})
-        (made,) = (await life.controllers.client.ask(CreateTopics(topics=(topic,)))).topics
+        (made,) = (await broker.controllers.client.ask(CreateTopics(topics=(topic,)))).topics
         assert made.error is None
         start = asyncio.get_running_loop().time()
-        assert await life.lifecycle.leave()
+        assert await broker.lifecycle.leave()
         assert asyncio.get_running_loop().time() - start < 0.5
-        assert life.lifecycle.state is BrokerState.SHUTTING_DOWN
-        partition = life.image.topics.topics["t"].partitions[0]
+        assert broker.lifecycle.state is BrokerState.SHUTTING_DOWN
+        partition = broker.image.topics.topics["t"].partitions[0]
         assert (partition.leader, partition.isr) == (8, (8,))
-        assert life.is_fenced(7) and not life.is_fenced(8)
+        assert broker.is_fenced(7) and not broker.is_fenced(8)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 @on_virtual_time
 async def test_a_broker_that_has_read_far_enough_reports_as_soon_as_it_is_asked() -> None:
-    async with living() as life:
-        await life.begin()
-        life.publish()
+    async with living() as broker:
+        await broker.begin()
+        broker.publish()
         await asyncio.sleep(0.1)
-        stream = life.controllers.transport.streams[-1]
+        stream = broker.controllers.transport.streams[-1]
         sent = len(stream.sent)
-        stream.push(BrokerHeartbeatReply(report_offset=life.image.offset))
+        stream.push(BrokerHeartbeatReply(report_offset=broker.image.offset))
         await asyncio.sleep(0.1)
-        assert len(stream.sent) == sent + 1 and stream.sent[-1].metadata_offset == life.image.offset
-        assert not life.lifecycle.is_fenced, "the question says nothing of the broker"
+        assert len(stream.sent) == sent + 1 and stream.sent[-1].metadata_offset == broker.image.offset
+        assert not broker.lifecycle.is_fenced, "the question says nothing of the broker"
 
 
 @on_virtual_time
 async def test_a_broker_that_never_registered_leaves_at_once() -> None:
-    async with living(elect=None) as life:
+    async with living(elect=None) as broker:
         await asyncio.sleep(5)
         before = asyncio.get_running_loop().time()
-        assert await life.lifecycle.leave()
+        assert await broker.lifecycle.leave()
         assert asyncio.get_running_loop().time() == before
 
 
 @on_virtual_time
 async def test_a_broker_that_was_never_unfenced_waits_a_moment_for_its_leave() -> None:
-    async with living() as life:
-        await life.lifecycle.wait_registered()
-        life.controllers.transport.down = {1, 2, 3}
-        life.controllers.transport.cut_streams()
+    async with living() as broker:
+        await broker.lifecycle.wait_registered()
+        broker.controllers.transport.down = {1, 2, 3}
+        broker.controllers.transport.cut_streams()
         before = asyncio.get_running_loop().time()
-        assert not await life.lifecycle.leave()
+        assert not await broker.lifecycle.leave()
         assert asyncio.get_running_loop().time() - before == pytest.approx(1.0)
 
 
 @on_virtual_time
 async def test_a_broker_that_gets_no_leave_stops_without_it() -> None:
-    async with living() as life:
-        await life.begin()
-        life.controllers.transport.down = {1, 2, 3}
-        life.controllers.transport.cut_streams()
-        assert not await life.lifecycle.leave()
+    async with living() as broker:
+        await broker.begin()
+        broker.controllers.transport.down = {1, 2, 3}
+        broker.controllers.transport.cut_streams()
+        assert not await broker.lifecycle.leave()
         assert asyncio.get_running_loop().time() >= 30
 
 

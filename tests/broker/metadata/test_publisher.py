@@ -21,7 +21,7 @@ class Stand:
         self.image = MetadataImage.EMPTY
         self.applied: list[int] = []
         self.error: Exception | None = None
-        self.told: list[BaseException] = []
+        self.reported: list[BaseException] = []
         self.crossed: list[int] = []
         self.cache = MetadataCache(self.image)
         self.publisher = BrokerMetadataPublisher(
@@ -35,7 +35,7 @@ class Stand:
             control_loop=loop,
             data_loop=loop,
             on_applied=self.applied.append,
-            on_error=self.told.append,
+            on_error=self.reported.append,
         )
 
     def apply_delta(self, delta: Any, image: MetadataImage) -> None:
@@ -87,7 +87,7 @@ async def test_a_broker_that_closes_its_logs_takes_no_more_metadata() -> None:
     assert (stand.crossed, stand.applied) == ([0], [0])
 
 
-async def test_an_error_on_the_data_lane_is_told_and_nothing_goes_on_behind_it() -> None:
+async def test_an_error_on_the_data_lane_is_reported_and_nothing_goes_on_behind_it() -> None:
     """The node ends with it: what half was taken in nobody knows (image/publisher.py)."""
     stand = Stand()
     stand.publish(a_change(1000))
@@ -98,5 +98,5 @@ async def test_an_error_on_the_data_lane_is_told_and_nothing_goes_on_behind_it()
     stand.publish(a_change(3000))
     stand.publish(NoOpRecord())
     await asyncio.sleep(0.01)
-    assert [str(error) for error in stand.told] == ["a bug"]
+    assert [str(error) for error in stand.reported] == ["a bug"]
     assert (stand.crossed, stand.applied, stand.cache.image) == ([], [], MetadataImage.EMPTY)

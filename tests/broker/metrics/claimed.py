@@ -22,7 +22,7 @@ class Claim(NamedTuple):
     labels: frozenset[str]
 
 
-def told(page: str) -> dict[str, Claim]:
+def reported(page: str) -> dict[str, Claim]:
     """What a page has samples of, by the names that 3.3 uses."""
     return {
         family.name.removeprefix("barnabas_") + "_total" * (family.type == "counter"): _claim(family)

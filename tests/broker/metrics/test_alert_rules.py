@@ -1,4 +1,4 @@
-"""The alerts that are deployed: Prometheus loads them, they fire when they must, and every metric they name is told."""
+"""The alerts that are deployed: Prometheus loads them, they fire when they must, and every metric they name is reported."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.broker.metrics.test_exporter import make_sources, stand_ins
 DEPLOYED = Path(__file__).resolve().parents[3] / "admin" / "barnabas_admin" / "samples" / "prometheus"
 
 
-def test_every_metric_of_an_alert_is_told_by_a_node() -> None:
+def test_every_metric_of_an_alert_is_reported_by_a_node() -> None:
     body, _ = render(make_sources(loader=MetadataLoader(), network=NetworkStats(), **stand_ins()))
-    told = {sample.name for family in text_string_to_metric_families(body.decode()) for sample in family.samples}
+    reported = {sample.name for family in text_string_to_metric_families(body.decode()) for sample in family.samples}
     expressions = re.findall(r"expr: (.*)", (DEPLOYED / "alerts.yml").read_text())
     asked = {name for expression in expressions for name in re.findall(r"barnabas_\w+", expression)}
     assert len(expressions) >= 14
-    assert asked - told == set()
+    assert asked - reported == set()
 
 
 @pytest.mark.tools

@@ -56,7 +56,7 @@ from barnabas_wire.histogram import Histogram
 from barnabas_wire.kafka.errors import ErrorCode
 from barnabas_wire.kafka.ids import BrokerId, Epoch, Offset, TopicPartition
 from barnabas_wire.kafka.messages import ApiKey
-from tests.broker.metrics.claimed import CLAIMED, told
+from tests.broker.metrics.claimed import CLAIMED, reported
 from tests.support.images import NOW_MS, FakeQuorumNode, make_image, make_quorum
 
 
@@ -139,7 +139,7 @@ def test_a_histogram_is_cumulative_and_ends_with_everything() -> None:
     assert math.isclose(value(samples, "loop_lag_seconds_sum", lane="control"), 7.0065)
 
 
-def test_metadata_that_stands_still_or_differs_is_told() -> None:
+def test_metadata_that_stands_still_or_differs_is_reported() -> None:
     loader = MetadataLoader()
     samples = scrape(make_sources(loader=loader))
     assert value(samples, "metadata_held") == 0 and value(samples, "metadata_held_offset") == -1
@@ -154,7 +154,7 @@ def test_metadata_that_stands_still_or_differs_is_told() -> None:
     assert value(samples, "metadata_apply_errors_total") == 1
 
 
-def test_the_newest_snapshot_is_told_and_without_one_the_age_is_the_process_s() -> None:
+def test_the_newest_snapshot_is_reported_and_without_one_the_age_is_the_process_s() -> None:
     quorum: Any = FakeQuorumNode(make_quorum(ends=(103, 103, 90)))
     before = scrape(make_sources(quorum=quorum))
     assert value(before, "raft_snapshots_total", op="generate") == 0
@@ -164,8 +164,8 @@ def test_the_newest_snapshot_is_told_and_without_one_the_age_is_the_process_s() 
     stats.last_timestamp_ms = NOW_MS - 1_500
     stats.loaded, stats.loaded_ms_sum, stats.sent = 1, 250, 3
     samples = scrape(make_sources(quorum=quorum))
-    told = [value(samples, "raft_snapshots_total", op=op) for op in ("generate", "load", "send")]
-    assert told == [2, 1, 3]
+    reported = [value(samples, "raft_snapshots_total", op=op) for op in ("generate", "load", "send")]
+    assert reported == [2, 1, 3]
     assert value(samples, "raft_snapshot_age_seconds") == 2.0
     assert (value(samples, "raft_snapshot_bytes"), value(samples, "raft_snapshot_end_offset")) == (4096, 90)
     assert value(samples, "raft_snapshot_seconds_sum", op="generate") == 0.3
@@ -304,8 +304,10 @@ def test_rooms_tell_their_counters() -> None:
     assert value(samples, "transaction_markers_total", result="retried") == 1
     assert value(samples, "transaction_records_written_total") == 8
     assert value(samples, "controller_heartbeat_timeouts_total", by="silence") == 1
-    told = [value(samples, "controller_leader_elections_total", type=kind) for kind in ("preferred", "isr", "unclean")]
-    assert told == [0, 0, 2]
+    reported = [
+        value(samples, "controller_leader_elections_total", type=kind) for kind in ("preferred", "isr", "unclean")
+    ]
+    assert reported == [0, 0, 2]
     assert value(samples, "producer_ids") == 3
     assert value(samples, "raft_fsync_seconds_bucket", le="0.0025") == 1
     assert value(samples, "raft_fsync_seconds_sum") == 0.502
@@ -443,12 +445,12 @@ def test_admin_calls_are_counted_by_outcome() -> None:
 
 COUNTED_ELSEWHERE = {
     ("SnapshotStats", "last_ms"): "taken_ms_sum tells it; the bench reads it after each snapshot",
-    ("LoaderStats", "snapshots"): "the quorum's own count of loaded snapshots is told",
+    ("LoaderStats", "snapshots"): "the quorum's own count of loaded snapshots is reported",
     ("TopicTraffic", "hosted"): "keeps the entry alive, counts nothing",
 }
 
 
-def test_every_counter_that_a_room_keeps_is_told() -> None:
+def test_every_counter_that_a_room_keeps_is_reported() -> None:
     """A counter in no metric helps nobody, and looks as if it did."""
     root = Path(__file__).resolve().parents[3]
     exporting = "".join(path.read_text() for path in (root / "broker/barnabas_broker/metrics").glob("*.py"))
@@ -466,23 +468,23 @@ def test_every_counter_that_a_room_keeps_is_told() -> None:
     assert silent - COUNTED_ELSEWHERE.keys() == set()
 
 
-def test_what_a_node_asks_of_the_controller_is_told() -> None:
+def test_what_a_node_asks_of_the_controller_is_reported() -> None:
     asked = ControllerClientStats(requests=9, retries=4, timeouts=1)
-    life = LifecycleStats(registrations=2, heartbeats_sent=70, heartbeats_held_back=3, streams_opened=5)
-    samples = scrape(make_sources(controller_client=asked, lifecycle=life))
-    told = [value(samples, f"active_controller_{what}_total") for what in ("requests", "retries", "timeouts")]
-    assert told == [9, 4, 1]
+    incarnation = LifecycleStats(registrations=2, heartbeats_sent=70, heartbeats_held_back=3, streams_opened=5)
+    samples = scrape(make_sources(controller_client=asked, lifecycle=incarnation))
+    reported = [value(samples, f"active_controller_{what}_total") for what in ("requests", "retries", "timeouts")]
+    assert reported == [9, 4, 1]
     assert value(samples, "broker_registrations_total") == 2
     assert [value(samples, "broker_heartbeats_total", result=word) for word in ("sent", "held_back")] == [70, 3]
     assert value(samples, "broker_heartbeat_streams_total") == 5
 
 
-def test_a_second_recovery_is_told_by_who_has_met_it() -> None:
+def test_a_second_recovery_is_reported_by_who_has_met_it() -> None:
     assert value(scrape(make_sources()), "raft_recovered_twice") == 0
     assert value(scrape(make_sources(recovered_beside=lambda: ("1:x",))), "raft_recovered_twice") == 1
 
 
-def test_what_is_claimed_is_told_with_its_type_and_labels() -> None:
+def test_what_is_claimed_is_reported_with_its_type_and_labels() -> None:
     network, admin, lag = NetworkStats(), AdminStats(), Histogram()
     network.requests[ApiKey.FETCH << 16 | 12] = 1
     network.errors[ApiKey.FETCH, ErrorCode.UNKNOWN_TOPIC_ID] = 1
@@ -497,7 +499,7 @@ def test_what_is_claimed_is_told_with_its_type_and_labels() -> None:
         "loader": MetadataLoader(),
     }
     body, _ = render(make_sources(**parts, **stand_ins()))
-    page = told(body.decode())
+    page = reported(body.decode())
     assert {name: page.get(name) for name in CLAIMED} == CLAIMED
 
 

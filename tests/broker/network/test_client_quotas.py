@@ -61,7 +61,7 @@ async def seconds_until_answered(client: RawClient) -> float:
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
-async def test_a_producer_beyond_its_quota_is_told_and_not_read(version: int) -> None:
+async def test_a_producer_beyond_its_quota_is_reported_and_not_read(version: int) -> None:
     async with running_server(make_services()) as server:
         client = await RawClient.connect(server)
         assert (await client.call(produce(1000), version)).throttle_time_ms == 0
@@ -84,7 +84,7 @@ async def test_connections_of_one_client_share_its_quota() -> None:
         assert (await second.call(produce(8_000), 9)).throttle_time_ms > 0
 
 
-async def test_a_consumer_beyond_its_quota_is_told_and_not_read(tmp_path: Path) -> None:
+async def test_a_consumer_beyond_its_quota_is_reported_and_not_read(tmp_path: Path) -> None:
     replicas = RememberingReplicas()
     replicas.file = open_file(tmp_path / "log", bytes(98_000))
     replicas.ranges = [(0, 98_000)]

@@ -36,7 +36,7 @@ def test_a_password_is_kept_as_keys_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "told"),
+    ("argument", "reported"),
     [
         ("alice", "MECHANISM="),
         ("SCRAM-MD5=[name=alice,password=geheim]", "MECHANISM="),
@@ -49,8 +49,8 @@ def test_a_password_is_kept_as_keys_alone() -> None:
         ("SCRAM-SHA-512=[name=alice,password=geheim,colour=red]", "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_refused_without_a_word_of_the_password(argument: str, told: str) -> None:
-    with pytest.raises(StorageError, match=told) as refused:
+def test_what_cannot_be_read_is_refused_without_a_word_of_the_password(argument: str, reported: str) -> None:
+    with pytest.raises(StorageError, match=reported) as refused:
         parse_users([argument])
     assert "geheim" not in refused.value.message and "Z2VoZWlt" not in refused.value.message
 

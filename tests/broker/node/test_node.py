@@ -15,7 +15,7 @@ from barnabas_broker.node.node import Node
 from barnabas_broker.version import VERSION
 
 
-async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_told(
+async def test_a_broker_that_waits_for_its_controllers_stops_when_it_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

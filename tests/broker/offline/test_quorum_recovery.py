@@ -1,4 +1,4 @@
-"""The rules of a recovery: who is ranked first, what is told as lost, who follows whom afterwards, and what a crash leaves."""
+"""The rules of a recovery: who is ranked first, what is reported as lost, who follows whom afterwards, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -161,13 +161,13 @@ def test_of_two_recoveries_the_one_that_stays_is_recovered_once_more() -> None:
 
 
 def test_two_recoveries_of_one_quorum_refuse_each_other_and_say_so_once() -> None:
-    told: list[str] = []
-    guard = IncarnationGuard(Incarnation(1, A), on_conflict=told.append)
+    reported: list[str] = []
+    guard = IncarnationGuard(Incarnation(1, A), on_conflict=reported.append)
     for _ in range(3):
         reason = guard.hear(f"1:{B}")
         assert reason is not None
         assert "recover the one that shall stay once more" in reason
-    assert (guard.current, guard.superseded_by, len(told)) == (Incarnation(1, A), None, 1)
+    assert (guard.current, guard.superseded_by, len(reported)) == (Incarnation(1, A), None, 1)
     assert guard.recovered_beside == (f"1:{B}",)
 
 
@@ -213,28 +213,28 @@ def test_who_follows_whom(mine: Incarnation, theirs: Incarnation, is_voter: bool
 
 
 def test_a_guard_goes_over_once_and_never_back() -> None:
-    told: list[Incarnation] = []
-    guard = IncarnationGuard(is_voter=lambda: False, on_adopted=told.append)
+    reported: list[Incarnation] = []
+    guard = IncarnationGuard(is_voter=lambda: False, on_adopted=reported.append)
     assert guard.hear(f"1:{A}") is None
     assert guard.hear("") is not None
     assert guard.hear(f"1:{B}") is not None
-    assert (guard.current, told) == (Incarnation(1, A), [Incarnation(1, A)])
+    assert (guard.current, reported) == (Incarnation(1, A), [Incarnation(1, A)])
 
 
 def test_a_superseded_voter_deals_with_nobody_of_the_recovered_quorum() -> None:
-    told: list[Incarnation] = []
-    guard = IncarnationGuard(on_superseded=told.append)
+    reported: list[Incarnation] = []
+    guard = IncarnationGuard(on_superseded=reported.append)
     assert guard.hear(f"1:{A}") is not None
     assert guard.hear(f"1:{A}") is not None
-    assert (guard.current, told) == (FIRST, [Incarnation(1, A)])
+    assert (guard.current, reported) == (FIRST, [Incarnation(1, A)])
 
 
 def test_a_superseded_voter_ends_though_its_full_disk_cannot_note_it_at_first() -> None:
-    told: list[Incarnation] = []
+    reported: list[Incarnation] = []
 
     def note(found: Incarnation) -> None:
-        told.append(found)
-        if len(told) == 1:
+        reported.append(found)
+        if len(reported) == 1:
             raise OSError("no space left")
 
     guard = IncarnationGuard(on_superseded=note)
@@ -242,7 +242,7 @@ def test_a_superseded_voter_ends_though_its_full_disk_cannot_note_it_at_first() 
         guard.hear(f"1:{A}")
     for _ in range(2):
         assert guard.hear(f"1:{A}") is not None
-    assert (told, guard.superseded_by) == ([Incarnation(1, A)] * 2, Incarnation(1, A))
+    assert (reported, guard.superseded_by) == ([Incarnation(1, A)] * 2, Incarnation(1, A))
 
 
 class Place:
@@ -291,7 +291,7 @@ def test_who_leads_though_it_was_removed_does_not_go_over_but_ends(disk: RealDis
         on_superseded=lambda error: ended.append(load_incarnation(disk, str(tmp_path))),
     )
     assert guard.hear(f"1:{A}") is not None
-    assert ended == [StoredIncarnation(superseded_by=Incarnation(1, A))], "durable before it is told"
+    assert ended == [StoredIncarnation(superseded_by=Incarnation(1, A))], "durable before it is reported"
     assert guard.current == FIRST
     with pytest.raises(StorageError, match="recovered without this voter"):
         own_incarnation(disk, str(tmp_path))

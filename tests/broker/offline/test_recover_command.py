@@ -65,8 +65,8 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Ask:
     def asked(*words: object) -> tuple[int, Any]:
         capsys.readouterr()
         status = main(["quorum", *map(str, words), "-o", "json"])
-        told = capsys.readouterr()
-        return status, json.loads(told.out) if status == 0 else json.loads(told.err)["error"]["message"]
+        reported = capsys.readouterr()
+        return status, json.loads(reported.out) if status == 0 else json.loads(reported.err)["error"]["message"]
 
     return asked
 
@@ -275,9 +275,9 @@ def test_two_operators_recover_two_survivors_and_one_of_them_stays(
     assert (status, "has not heard of a recovery" in why) == (2, True)
     capsys.readouterr()
     assert main(["quorum", "recover", str(first), "--report", str(report), "--from", str(first)]) == 0
-    told = capsys.readouterr().out
-    assert "ALL that the quorum of node 2 took since its own recovery" in told
-    assert "nothing more" not in told and "other voters (2) are refused" in told
+    reported = capsys.readouterr().out
+    assert "ALL that the quorum of node 2 took since its own recovery" in reported
+    assert "nothing more" not in reported and "other voters (2) are refused" in reported
     done = recover(ask, first, "--report", report)
     assert (done["given_up"], done["incarnation"][:2]) == ([str(second)], "2:")
     assert done["epoch"] > looked_at(second).epoch

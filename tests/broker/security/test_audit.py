@@ -105,9 +105,9 @@ async def refused_login(port: int) -> None:
 
 
 def test_every_record_can_be_told_and_no_secret_is() -> None:
-    told = describe(MetadataImage.EMPTY, golden_values.RECORDS[:RECORDS_MAX], has_secret=has_secret)
-    text = json.dumps(told)
-    assert len(told) == len(golden_values.RECORDS[:RECORDS_MAX])
+    reported = describe(MetadataImage.EMPTY, golden_values.RECORDS[:RECORDS_MAX], has_secret=has_secret)
+    text = json.dumps(reported)
+    assert len(reported) == len(golden_values.RECORDS[:RECORDS_MAX])
     for record in golden_values.RECORDS:
         if isinstance(record, UserScramCredentialRecord):
             for secret in (record.salt, record.stored_key, record.server_key):
@@ -123,8 +123,8 @@ def test_a_secret_value_is_hidden_before_and_after() -> None:
     delta = MetadataDelta(MetadataImage.EMPTY)
     delta.replay(first)
     image = delta.apply(Offset(1), Epoch(1), 1)
-    (told,) = describe(image, [second], has_secret=has_secret)
-    assert (told["before"], told["after"]) == (HIDDEN, HIDDEN)
+    (reported,) = describe(image, [second], has_secret=has_secret)
+    assert (reported["before"], reported["after"]) == (HIDDEN, HIDDEN)
 
 
 def test_a_quota_and_a_credential_say_what_was_before() -> None:

@@ -265,22 +265,24 @@ async def test_every_kafka_api_by_everybody(tmp_path: Path, monkeypatch: pytest.
             refusals = REFUSED if key not in HIDES | OWN else frozenset()
             for allowed in without_one(key, row):
                 await matrix.allow("wrong", allowed)
-                told = await matrix.ask("wrong", key)
-                if refusals and not told & refusals:
-                    found.append(f"{key.name}: allowed {[*map(str, allowed)]} and nothing else, and answered {told}")
+                reported = await matrix.ask("wrong", key)
+                if refusals and not reported & refusals:
+                    found.append(
+                        f"{key.name}: allowed {[*map(str, allowed)]} and nothing else, and answered {reported}"
+                    )
             await matrix.allow("right", row.rights)
             for user in ("", "right", "root"):
-                told = await matrix.ask(user, key)
-                if user and told & REFUSED and key not in OWN:
-                    found.append(f"{key.name}: {user} is refused with {told}")
-                if not user and refusals and not told & refusals and key is not ApiKey.CREATE_DELEGATION_TOKEN:
-                    found.append(f"{key.name}: an anonymous client is answered {told}")
+                reported = await matrix.ask(user, key)
+                if user and reported & REFUSED and key not in OWN:
+                    found.append(f"{key.name}: {user} is refused with {reported}")
+                if not user and refusals and not reported & refusals and key is not ApiKey.CREATE_DELEGATION_TOKEN:
+                    found.append(f"{key.name}: an anonymous client is answered {reported}")
             action = Right(AclOperation.CLUSTER_ACTION, rights.CLUSTER)
             await matrix.allow("peer", [action])
             may = row.gate is None and all(action in need for need in row.needs) and key is not ApiKey.FETCH
-            told = await matrix.ask("peer", key)
-            if refusals and may is bool(told & refusals):
-                found.append(f"{key.name}: another broker is answered {told}")
+            reported = await matrix.ask("peer", key)
+            if refusals and may is bool(reported & refusals):
+                found.append(f"{key.name}: another broker is answered {reported}")
     assert not found, "\n".join(found)
 
 
@@ -334,8 +336,10 @@ async def test_who_may_not_see_it_is_not_shown_it(tmp_path: Path, monkeypatch: p
         assert seen["root"][0] >= {NAME, "__consumer_offsets"}
         # Whether a topic is there is not told to who may not describe it.
         for name in (NAME, "no-such-topic"):
-            (told,) = (await matrix.call("wrong", MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 9)).topics
-            assert told.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not told.partitions
+            (reported,) = (
+                await matrix.call("wrong", MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 9)
+            ).topics
+            assert reported.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and not reported.partitions
 
 
 async def test_a_changed_acl_counts_at_once_and_on_open_connections(

@@ -117,16 +117,16 @@ class Clients:
 
     def _write(self, writer: Writer) -> None:
         random = Random(f"{self._seed}{writer.client}")
-        life = 0
+        incarnation = 0
         try:
             while True:
-                producer = _Writing(self._bootstrap, self._history, writer, f"{writer.client}#{life}")
+                producer = _Writing(self._bootstrap, self._history, writer, f"{writer.client}#{incarnation}")
                 producer.run(random, self._is_over)
                 if producer.fatal is None:
                     break
                 # A client that is told so may do nothing but begin anew; the cluster must not have told it.
                 self._history.write(Fault(who=producer.name, what=f"a fatal error: {producer.fatal}"))
-                life += 1
+                incarnation += 1
         finally:
             with self._lock:
                 self._writers_left -= 1
@@ -536,14 +536,14 @@ def read_everything(bootstrap: str, history: HistoryWriter, *, is_transacted: bo
         for message in messages:
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
-                # the end is told where what lies there is no record: a transaction's marker
+                # the end is reported where what lies there is no record: a transaction's marker
                 reached = (message.offset() or 0) + (error is None)
                 key = key_of(message.topic() or "", message.partition() or 0)
                 if reached >= left.get(key, reached + 1):
                     left.pop(key)
     if left or len(bounds) < len(wanted):
-        told = f"told {len(bounds)} of {len(wanted)} partitions' ends"
-        what = f"did not read everything within {DRAIN_TIMEOUT_S:.0f} s: {told}, not reached: {left}"
+        reported = f"told {len(bounds)} of {len(wanted)} partitions' ends"
+        what = f"did not read everything within {DRAIN_TIMEOUT_S:.0f} s: {reported}, not reached: {left}"
         history.write(Fault(who=name, what=what))
     history.write(Poll(client=name, how=FINAL, begun=time.monotonic(), ended=time.monotonic()))
     reader.close()

@@ -1,11 +1,11 @@
-"""`python -m tests.chaos.data.copier`: one life of a copier that keeps a journal; until it is killed, fenced, or its input ends.
+"""`python -m tests.chaos.data.copier`: one incarnation of a copier that keeps a journal; until it is killed, fenced, or its input ends.
 
 May touch:  the cluster as its client, its history file.   Must not touch: faults, verdicts.
 Invariants: those of tests/cluster/copier.py; what it read of an assignment that has ended it does not copy; each value that it
             writes is written once, an attempt anew has another name.
 Read next:  copiers.py, which starts it; journal.py.
 
-Ends with status 0 when its standard input has ended and everything is copied, and with 3 after an error that only another life can
+Ends with status 0 when its standard input has ended and everything is copied, and with 3 after an error that only another incarnation can
 mend.
 """
 
@@ -164,12 +164,12 @@ def _wait_for_the_end(is_over: threading.Event) -> None:
 
 
 def main() -> int:
-    """Run one life."""
+    """Run one incarnation."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("bootstrap", "source", "target", "group", "transactional-id"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--history", required=True, type=Path)
-    parser.add_argument("--owner", required=True, type=int, help="rises with each life of the transactional id")
+    parser.add_argument("--owner", required=True, type=int, help="rises with each incarnation of the transactional id")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     is_over = threading.Event()

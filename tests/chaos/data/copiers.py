@@ -3,7 +3,7 @@
 May touch:  processes it starts, the cluster as its reader, history files beside its own.   Must not touch: verdicts.
 Invariants: a copier that ends is started again under its transactional id, with the next owner's number; copiers of copies end after
             those that they copy from.
-Read next:  copier.py, one life; faults.py, which tells this process whom to kill.
+Read next:  copier.py, one incarnation; faults.py, which tells this process whom to kill.
 
 Obeys lines of its standard input: `kill N` is SIGKILL of a copier; `zombie N` stops one, starts another under its transactional id, and
 wakes the first ZOMBIE_S later. When the input ends, the copiers copy what is left.

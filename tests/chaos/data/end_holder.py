@@ -34,7 +34,7 @@ _PIECE_BYTES = 1 << 16
 class EndHolder:
     """Before one broker.
 
-    host, port: the broker's. flag: held is only while this file is there. report: is told of each that was held.
+    host, port: the broker's. flag: held is only while this file is there. report: is reported of each that was held.
     """
 
     host: str

@@ -180,7 +180,7 @@ class KilledOnce(WorkerProcess):
         return await super().clean(job, bytes_per_second=5_000.0, on_bytes=kill)
 
 
-async def test_the_worker_is_told_how_fast_it_may_be(tmp_path: Path) -> None:
+async def test_the_worker_is_reported_how_fast_it_may_be(tmp_path: Path) -> None:
     class Asked(WorkerProcess):
         limits: ClassVar[list[float]] = []
 

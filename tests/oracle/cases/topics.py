@@ -146,7 +146,7 @@ def wanted(name: str, partitions: int = 1, replicas: int = 1, **configs: str | N
 def assigned(
     name: str, *assignments: tuple[int, list[int]], partitions: int = -1, replicas: int = -1
 ) -> CreatableTopic:
-    """A topic whose replicas are told."""
+    """A topic whose replicas are reported."""
     listed = [CreatableReplicaAssignment(partition, brokers) for partition, brokers in assignments]
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, assignments=listed)
 

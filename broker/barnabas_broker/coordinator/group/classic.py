@@ -17,7 +17,7 @@ Not obvious:
 - A step raises KafkaError only before it has changed anything; afterwards refusals go out as replies.
 - A record that is refused leaves the group as before the step, but for what the members must learn: an assignment that cannot be
   written starts a rebalance; a group that nobody is in becomes empty unwritten.
-- The session timer of a member that waits in a join or sync is moot: its request is its sign of life. Only a *new* member can
+- The session timer of a member that waits in a join or sync is moot: its request shows that it is there. Only a *new* member can
   expire while it joins: it does not know its id yet, so nobody else can free its place.
 - The first rebalance of an empty group waits a while even when all members are there, for others to come (initial delay).
 - Between the leader's record being appended and being committed the group is Stable already; answers wait in the runtime.

@@ -1,4 +1,4 @@
-"""Members stay by signs of life and go by leaving, by silence or with their connection: Heartbeat, OffsetCommit, LeaveGroup, time.
+"""Members stay while they are heard of; they go by leaving, silence or with their connection: Heartbeat, OffsetCommit, LeaveGroup, time.
 
 May touch:  its arguments.            Must not touch: asyncio, clock, randomness, log, network.
 Invariants: a member that is gone is in no timer, no parked request and no set of the group; the others rebalance without it.
@@ -23,7 +23,7 @@ from barnabas_wire.kafka.errors import ErrorCode, KafkaError
 
 
 def heartbeat(group: ClassicGroup, member: MemberRef, ticket: Ticket) -> CoordinatorResult:
-    """A sign of life. The reply is REBALANCE_IN_PROGRESS while the group wants everyone to join again.
+    """A member shows that it is there. The reply is REBALANCE_IN_PROGRESS while the group wants everyone to join again.
 
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION.
     """
@@ -35,7 +35,7 @@ def heartbeat(group: ClassicGroup, member: MemberRef, ticket: Ticket) -> Coordin
 
 
 def allow_commit(group: ClassicGroup, member: MemberRef) -> CoordinatorResult:
-    """Whether these offsets may be committed now; a commit is a sign of life, too.
+    """Whether these offsets may be committed now; a commit shows that the member is there, too.
 
     Raises KafkaError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
     """
