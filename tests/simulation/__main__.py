@@ -17,6 +17,7 @@ import time
 from tests.simulation import controllers, raft
 from tests.simulation.cluster import Cluster, Figures, shrink_seed
 from tests.simulation.fault_list import FaultList, Without, root_of
+from tests.simulation.watchdog import watched
 
 
 def main() -> int:
@@ -81,7 +82,8 @@ def run_nodes(
             transacts=transacts,
         )
         try:
-            figures = cluster.run()
+            with watched(number):
+                figures = cluster.run()
         except Exception as error:
             broken = root_of(error)
             print(f"FOUND seed {number} at {cluster.loop.time():.3f} s: {type(broken).__name__}: {broken}")

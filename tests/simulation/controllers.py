@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -44,6 +45,7 @@ from tests.simulation.loop import VirtualLoop
 from tests.simulation.network import LinkFaults, Network
 from tests.simulation.partition_model import LawBroken
 from tests.simulation.raft import print_shrunken
+from tests.simulation.watchdog import watched
 
 RECORDS_PER_BATCH = 6
 """The least that a new cluster's bootstrap fits into: larger changes are written as transactions of several batches."""
@@ -445,6 +447,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--shrink", type=float, default=0.0, metavar="CPU_S", help="shrink a failing seed's faults")
     parser.add_argument("--cpu", type=float, default=float("inf"), help="begin no seed after so many CPU seconds")
+    parser.add_argument("--running", type=Path, metavar="FILE", help="write there which seed is running")
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     started = time.process_time()
@@ -462,7 +465,8 @@ def main(arguments: list[str] | None = None) -> int:
             outcomes_only=options.outcomes_only,
         )
         try:
-            figures = quorum.run()
+            with watched(seed, running=options.running):
+                figures = quorum.run()
         except Exception as error:
             broken = root_of(error)
             print(f"FOUND seed {seed} at {quorum.loop.time():.3f} s: {type(broken).__name__}: {broken}")

@@ -92,6 +92,7 @@ from tests.simulation.cluster import Cluster
 from tests.simulation.disk import SimulatedFile
 from tests.simulation.mutants import CLEAN_CPU_S_MIN, CLEAN_TIMES, OTHER_SEEDS
 from tests.simulation.transaction_mutants import TRANSACTION_BUGS
+from tests.simulation.watchdog import watched
 
 STEPS = 12_000
 KEYS_NOTED, SWAP_PREPARED = KeyOffsets.note, PendingSwap.prepare
@@ -767,7 +768,8 @@ def hunt(
                 plant(patch)
             while True:
                 try:
-                    Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, transacts=transacts).run()
+                    with watched(seed + tried):
+                        Cluster(seed + tried, steps=STEPS, outcomes_only=outcomes_only, transacts=transacts).run()
                 except Exception as broken:
                     cpu_s = time.process_time() - began
                     law = f"{type(broken).__name__}: {broken}"

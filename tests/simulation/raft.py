@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from tests.simulation.fault_list import Broken, FaultList, Shrunken, Without, law_of, shrink
 from tests.simulation.raft_simulator import HASH_MASK, Figures, Simulation
+from tests.simulation.watchdog import watched
 
 SHRINK_CPU_S = 30.0
 
@@ -90,6 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--shrink", type=float, default=0.0, metavar="CPU_S", help="shrink a failing seed's faults for so long"
     )
     parser.add_argument("--cpu", type=float, default=float("inf"), help="begin no seed after so many CPU seconds")
+    parser.add_argument("--running", type=Path, metavar="FILE", help="write there which seed is running")
     options = parser.parse_args(arguments)
 
     started = time.process_time()
@@ -99,13 +102,14 @@ def main(arguments: list[str] | None = None) -> int:
             break
         simulated: list[FaultList] = [FaultList(options.without, only_count=True)]
         try:
-            figures = run(
-                seed,
-                steps=options.steps,
-                outcomes_only=options.outcomes_only,
-                trace=options.trace,
-                fault_list=simulated[0],
-            )
+            with watched(seed, running=options.running):
+                figures = run(
+                    seed,
+                    steps=options.steps,
+                    outcomes_only=options.outcomes_only,
+                    trace=options.trace,
+                    fault_list=simulated[0],
+                )
         except (AssertionError, IndexError) as broken:
             cpu_s = time.process_time() - started
             print(f"FOUND seed {seed}: {type(broken).__name__}: {broken}")

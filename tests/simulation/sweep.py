@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 from tests.simulation import cluster, controllers, raft
 from tests.simulation.fault_list import FaultList, law_of, root_of
 from tests.simulation.raft_simulator import HASH_MASK, Simulation
+from tests.simulation.watchdog import watched
 
 REPOSITORY = Path(__file__).parents[2]
 TWICE_EVERY = 100
@@ -131,7 +132,8 @@ def run_task(name: str, first: int, count: int) -> Outcome:
     outcome = Outcome(name, tally)
     for seed in range(first, first + count):
         try:
-            ran = RUNS[name](seed, kind.steps)
+            with watched(seed):
+                ran = RUNS[name](seed, kind.steps)
         except Exception as error:
             outcome.failures.append(
                 f"{name} seed {seed}: {law_of(error)}: {root_of(error)}\n  again: {command_of(name, seed)} --trace"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from typing import Literal
 
 import barnabas_broker
 import barnabas_quorum
+from tests.simulation.watchdog import HANG_CPU_S
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
@@ -37,8 +39,8 @@ OTHER_SEEDS = 1 << 30
 CLEAN_CPU_S_MIN = 100.0
 CLEAN_TIMES = 10
 """Clean code is searched for so many times as long as the slowest bug took to be found."""
-HANG_CPU_S = 60
-"""A seed that takes so long has fallen into a loop."""
+KILL_CPU_S = int(2 * HANG_CPU_S)
+"""Beyond its limit a search is killed: a seed of it neither ends nor lets the watchdog end it."""
 SEEDS_MAX = 1_000_000
 COPIES = (("metadata_quorum", barnabas_quorum), ("broker", barnabas_broker))
 """What a patch may change."""
@@ -318,10 +320,12 @@ def hunt(
         if outcomes_only:
             arguments.append("--outcomes-only")
         paths = [str(REPOSITORY), *(str(root / part) for part, _ in COPIES)]
-        cpu_max = int(cpu_limit_s) + HANG_CPU_S
+        running = root / "running"
+        arguments += ["--running", str(running)]
+        cpu_max = int(cpu_limit_s) + KILL_CPU_S
         program = (
             "import resource, sys\n"
-            f"resource.setrlimit(resource.RLIMIT_CPU, ({cpu_max}, {cpu_max}))\n"
+            f"resource.setrlimit(resource.RLIMIT_CPU, ({cpu_max}, {cpu_max + 1}))\n"
             f"sys.path[:0] = {paths!r}\n"
             "import barnabas_quorum, barnabas_broker\n"
             f"assert all(each.__file__.startswith({str(root)!r}) for each in (barnabas_quorum, barnabas_broker))\n"
@@ -331,11 +335,13 @@ def hunt(
         ran = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, check=False
         )
-    if ran.returncode < 0:
-        return Hunt(is_found=False, seed=None, seeds_tried=0, cpu_s=cpu_max, law="a seed never ended")
+        last = int(running.read_text()) if running.exists() else seed
+    if ran.returncode == -signal.SIGXCPU:
+        law = f"SeedNeverEnded: seed {last} was running when the search was killed after {cpu_max} CPU s"
+        return Hunt(is_found=True, seed=last, seeds_tried=last - seed + 1, cpu_s=cpu_max, law=law)
     cpu = re.search(r"cpu ([\d.]+) s", ran.stdout)
     if cpu is None:
-        raise RuntimeError(f"the search failed:\n{ran.stdout}{ran.stderr}")
+        raise RuntimeError(f"the search failed with {ran.returncode} in seed {last}:\n{ran.stdout}{ran.stderr}")
     found = re.search(r"FOUND seed (\d+).*?: (.*)", ran.stdout)
     tried = re.search(r"(\d+) seeds, ", ran.stdout)
     return Hunt(

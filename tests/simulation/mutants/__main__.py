@@ -146,7 +146,11 @@ def run(arguments: Sequence[str] | None = None) -> list[str]:
 def _search_clean(simulation: str, rows: list[dict[str, Any]], start: int) -> tuple[str, Hunt]:
     slowest_s = max(row["cpu_s"] for row in rows if row["simulation"] == simulation)
     limit_s = max(CLEAN_CPU_S_MIN, CLEAN_TIMES * slowest_s)
-    return simulation, hunt(None, seed=start, cpu_limit_s=limit_s, outcomes_only=False, simulation=simulation)
+    try:
+        result = hunt(None, seed=start, cpu_limit_s=limit_s, outcomes_only=False, simulation=simulation)
+    except RuntimeError as error:  # what no search came of is no proof
+        result = Hunt(is_found=True, seed=start, seeds_tried=0, cpu_s=0.0, law=" ".join(str(error).split()[:60]))
+    return simulation, result
 
 
 if __name__ == "__main__":
