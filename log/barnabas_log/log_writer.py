@@ -41,7 +41,8 @@ from barnabas_log.errors import (
 )
 from barnabas_log.log_listener import LogListener
 from barnabas_log.producer_replay import note_producer
-from barnabas_log.producer_state import ProducerState, write_snapshot
+from barnabas_log.producer_snapshots import write_snapshot
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.recovery import RecoveredLog
 from barnabas_log.room import is_no_room
 from barnabas_log.segment import LogSegment

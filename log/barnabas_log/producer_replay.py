@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from barnabas_log.aborted_transactions import AbortedTransaction
 from barnabas_log.disk import Disk
-from barnabas_log.producer_state import ProducerState, list_snapshots, load_newest_snapshot, snapshot_path
+from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots, load_newest_snapshot, snapshot_path
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.room import is_no_room
 from barnabas_log.segment import LogSegment
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
@@ -137,7 +138,7 @@ def keep_producers(disk: Disk, directory: str, producers: ProducerState, *, sinc
     if producers.unread or any(offset >= since for offset in list_snapshots(disk, directory)):
         return
     try:
-        disk.write_file_atomically(snapshot_path(directory, producers.end_offset), producers.encode())
+        disk.write_file_atomically(snapshot_path(directory, producers.end_offset), encode_snapshot(producers))
     except OSError as error:
         if not is_no_room(error):
             raise

@@ -1,20 +1,11 @@
 """What producers have written: epoch and the last five batches of each, so that a retry is not a second write, and their transactions.
 
-May touch:  the Disk it is given, for snapshots.   Must not touch: clocks, segments.
+May touch:  its arguments.   Must not touch: clocks, segments, the disk (producer_snapshots.py).
 Invariants: per (producer id, epoch) sequences have no gap and no repeat; the state is what replaying the log gives; a transaction is
             open from its first record to its marker, and unstable until the marker is committed.
-Read next:  log_writer.py, which asks before an append and reports after it; recovery.py, which replays.
+Read next:  log_writer.py, which asks before an append and reports after it; producer_snapshots.py, recovery.py, which replays.
 
 Five is a constant of the protocol: a client has at most five requests in flight (KIP-98).
-
-Layout of <offset>.snapshot, the state of the producers just before that offset (big-endian):
-    0   2 version = 1
-    2   4 CRC-32C of byte 6 to the end
-    6   4 number of entries
-    then per producer, 46 bytes: producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32
-    (last offset - first offset of that batch), timestamp i64, coordinator epoch i32 of its last marker (-1 without one), first
-    offset of the open transaction i64 (-1 without one). A producer of which only a marker is known has -1 for sequence and offset.
-It holds only the newest batch of each producer, as Kafka's. A crash may leave a cut one: the CRC shows it, an older serves.
 
 Not obvious: after a restart from a snapshot a repeat of the batch before the newest is reported as out of order, as in Kafka;
 leadership has moved to a replica that knows all five by then.
@@ -26,32 +17,23 @@ change. A record that would open one is first verified with its coordinator, or 
 
 from __future__ import annotations
 
-import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from barnabas_log.aborted_transactions import AbortedTransaction
-from barnabas_log.disk import Disk, File
 from barnabas_log.errors import (
-    CorruptCheckpoint,
     InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
     TransactionCoordinatorFenced,
 )
 from barnabas_wire.kafka.ids import NO_OFFSET, Offset
-from barnabas_wire.records.crc32c import crc32c
 
 BATCHES_PER_PRODUCER_MAX = 5
 SEQUENCE_MAX = 2**31 - 1
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 """Default of producer.id.expiration.ms."""
-
-_SNAPSHOT_VERSION = 1
-_SNAPSHOT_HEAD = struct.Struct(">hI")
-_COUNT = struct.Struct(">i")
-_ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class ProducerBatch(NamedTuple):
@@ -380,105 +362,16 @@ class ProducerState:
         self._last_transactional = NO_OFFSET
         self.begin_offset = self.end_offset = end_offset
 
-    def encode(self) -> bytes:
-        """Content of a snapshot file at end_offset."""
-        body = b"".join(
-            (
-                _COUNT.pack(len(self._producers)),
-                *(
-                    _ENTRY.pack(
-                        entry.producer_id,
-                        entry.epoch,
-                        last.last_sequence,
-                        last.last_offset,
-                        last.offset_delta,
-                        last.timestamp_ms,
-                        entry.coordinator_epoch,
-                        entry.transaction_start,
-                    )
-                    for entry in self._producers.values()
-                    for last in (entry.last,)
-                ),
-            )
-        )
-        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
-
     @classmethod
-    def decode(cls, content: bytes, end_offset: Offset) -> ProducerState:
-        """From a snapshot file. Raises CorruptCheckpoint."""
-        if len(content) < _SNAPSHOT_HEAD.size + _COUNT.size:
-            raise CorruptCheckpoint(f"a producer snapshot of {len(content)} bytes is cut off")
-        version, crc = _SNAPSHOT_HEAD.unpack_from(content)
-        body = content[_SNAPSHOT_HEAD.size :]
-        if version != _SNAPSHOT_VERSION:
-            raise CorruptCheckpoint(f"producer snapshot version {version} is not {_SNAPSHOT_VERSION}")
-        (count,) = _COUNT.unpack_from(body)
-        if crc32c(body) != crc or len(body) != _COUNT.size + count * _ENTRY.size:
-            raise CorruptCheckpoint("the producer snapshot's checksum or length is wrong")
+    def of(cls, entries: Iterable[ProducerEntry], end_offset: Offset) -> ProducerState:
+        """The state just before `end_offset`, as a snapshot has it: the newest batch of each producer, none without an entry."""
         state = cls()
         state.begin_offset = state.end_offset = end_offset
-        for producer_id, epoch, sequence, offset, delta, timestamp_ms, coordinator_epoch, start in _ENTRY.iter_unpack(
-            body[_COUNT.size :]
-        ):
-            entry = state._producers[producer_id] = ProducerEntry(producer_id, epoch)
-            entry.coordinator_epoch, entry.transaction_start = coordinator_epoch, Offset(start)
-            if offset >= 0:
-                entry.batches.append(ProducerBatch(sequence, offset, delta, timestamp_ms))
-            else:
-                entry.marker_ms = timestamp_ms
-            if coordinator_epoch >= 0 or start >= 0:
-                state._last_transactional = Offset(end_offset - 1)
+        state._producers = {entry.producer_id: entry for entry in entries}
+        if any(entry.coordinator_epoch >= 0 or entry.transaction_start >= 0 for entry in state):
+            state._last_transactional = Offset(end_offset - 1)
         started = sorted(
             (entry.transaction_start, entry.producer_id) for entry in state if entry.transaction_start >= 0
         )
         state.open_transactions = {producer_id: start for start, producer_id in started}
         return state
-
-
-def snapshot_path(directory: str, offset: Offset) -> str:
-    """File of the snapshot at an offset."""
-    return f"{directory}/{offset:020d}.snapshot"
-
-
-def list_snapshots(disk: Disk, directory: str) -> list[Offset]:
-    """Offsets of the snapshot files, rising."""
-    return sorted(
-        Offset(int(name.removesuffix(".snapshot")))
-        for name in disk.list_directory(directory)
-        if name.endswith(".snapshot") and name.removesuffix(".snapshot").isdecimal()
-    )
-
-
-def load_newest_snapshot(disk: Disk, directory: str, *, at_or_before: Offset) -> ProducerState:
-    """The newest sound snapshot not after the offset, or an empty state that holds nothing; cut ones are removed."""
-    for offset in reversed(list_snapshots(disk, directory)):
-        if offset > at_or_before:
-            continue
-        path = snapshot_path(directory, offset)
-        try:
-            return ProducerState.decode(disk.read_file(path), offset)
-        except CorruptCheckpoint:
-            disk.remove(path)
-    return ProducerState()
-
-
-def write_snapshot(disk: Disk, directory: str, state: ProducerState) -> File:
-    """Write the state at its end; returns the file, which the caller flushes and closes. A crash before that may tear it: the CRC
-    shows it. Raises OSError, and leaves no file then."""
-    path = snapshot_path(directory, state.end_offset)
-    file = disk.open(path, create=True)
-    try:
-        file.truncate(0)
-        file.append([state.encode()])
-    except OSError:
-        file.close()
-        disk.remove(path)
-        raise
-    return file
-
-
-def remove_snapshots_after(disk: Disk, directory: str, offset: Offset) -> None:
-    """Remove the snapshots taken above that offset."""
-    for snapshot_offset in list_snapshots(disk, directory):
-        if snapshot_offset > offset:
-            disk.remove(snapshot_path(directory, snapshot_offset))

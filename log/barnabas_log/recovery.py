@@ -39,7 +39,8 @@ from barnabas_log.early_end import Tail, is_early, named_end
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.leader_epochs import LeaderEpochs
 from barnabas_log.producer_replay import keep_producers, load_producers
-from barnabas_log.producer_state import ProducerState, list_snapshots, snapshot_path
+from barnabas_log.producer_snapshots import list_snapshots, snapshot_path
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.scrub import DamagedRange
 from barnabas_log.segment import (
     DELETED_SUFFIX,

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from barnabas_log.disk import File
 from barnabas_log.errors import NoRoom
 from barnabas_log.producer_replay import replay_producers
-from barnabas_log.producer_state import ProducerState, remove_snapshots_after
+from barnabas_log.producer_snapshots import remove_snapshots_after
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.scrub import CheckFacts, DamagedRange
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, LogSegment, segment_path
 from barnabas_log.unified_log import UnifiedLog

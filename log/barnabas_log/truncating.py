@@ -14,7 +14,7 @@ from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.errors import CorruptCheckpoint, NoRoom
 from barnabas_log.log_writer import STEP_DESCRIPTORS
 from barnabas_log.producer_replay import load_producers
-from barnabas_log.producer_state import remove_snapshots_after
+from barnabas_log.producer_snapshots import remove_snapshots_after
 from barnabas_log.segment import BatchPlace, LogSegment
 from barnabas_log.segment_proof import rebuild_segment
 from barnabas_log.unified_log import UnifiedLog

@@ -34,7 +34,7 @@ from barnabas_log.errors import (
 )
 from barnabas_log.log_listener import LogListener
 from barnabas_log.log_writer import STEP_DESCRIPTORS, LogWriter
-from barnabas_log.producer_state import snapshot_path
+from barnabas_log.producer_snapshots import encode_snapshot, snapshot_path
 from barnabas_log.recovery import (
     RecoveredLog,
     RecoveryReport,
@@ -304,7 +304,7 @@ class UnifiedLog(LogWriter):
                     file.sync()
                 self.producers.end_offset = self.log_end_offset
                 path = snapshot_path(self.directory, self.log_end_offset)
-                self.disk.write_file_atomically(path, self.producers.encode())
+                self.disk.write_file_atomically(path, encode_snapshot(self.producers))
                 self.leader_epochs.save()
                 self.mark_flushed(self.written_end_offset)
         finally:

@@ -42,7 +42,8 @@ from barnabas_log.config import LogManagerConfig
 from barnabas_log.errors import CorruptCheckpoint
 from barnabas_log.manager import LogManager
 from barnabas_log.producer_replay import note_producer
-from barnabas_log.producer_state import ProducerState, snapshot_path
+from barnabas_log.producer_snapshots import snapshot_path
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Offset, TopicPartition, Uuid

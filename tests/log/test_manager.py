@@ -19,7 +19,7 @@ from barnabas_log.log_directory import parse_directory_name
 from barnabas_log.log_writer import UNNAMED_SEGMENTS_MAX
 from barnabas_log.manager import LogManager
 from barnabas_log.manager_listener import LogManagerListener
-from barnabas_log.producer_state import list_snapshots, snapshot_path
+from barnabas_log.producer_snapshots import list_snapshots, snapshot_path
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import NO_OFFSET, ZERO_UUID, Epoch, Offset, TopicPartition, Uuid
 from barnabas_wire.records.batch import iterate_batches

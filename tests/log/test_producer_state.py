@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas_log.errors import CorruptCheckpoint, InvalidProducerEpoch, OutOfOrderSequence
-from barnabas_log.producer_state import (
-    SEQUENCE_MAX,
-    ProducerBatch,
-    ProducerState,
+from barnabas_log.producer_snapshots import (
+    decode_snapshot,
+    encode_snapshot,
     list_snapshots,
     load_newest_snapshot,
     snapshot_path,
 )
+from barnabas_log.producer_state import SEQUENCE_MAX, ProducerBatch, ProducerState
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.records.crc32c import crc32c
 from tests.support.memory_disk import MemoryDisk
@@ -134,7 +134,7 @@ def test_a_snapshot_has_kafkas_layout() -> None:
     state = ProducerState()
     send(state, 0, 2, offset=40, epoch=3)
     state.end_offset = Offset(42)
-    content = state.encode()
+    content = encode_snapshot(state)
     assert struct.unpack_from(">hIi", content) == (1, crc32c(content[6:]), 1)
     assert struct.unpack_from(">qhiqiqiq", content, 10) == (7, 3, 1, 41, 1, 40, -1, -1)
     assert len(content) == 10 + 46
@@ -143,19 +143,17 @@ def test_a_snapshot_has_kafkas_layout() -> None:
 def test_a_snapshot_is_read_whole_or_not_at_all() -> None:
     state = ProducerState()
     send(state, 0, 2, offset=40)
-    content = state.encode()
-    again = ProducerState.decode(content, Offset(42))
+    content = encode_snapshot(state)
+    again = decode_snapshot(content, Offset(42))
     assert [entry.last for entry in again] == [entry.last for entry in state] and again.end_offset == 42
     for cut in range(len(content)):
         with pytest.raises(CorruptCheckpoint):
-            ProducerState.decode(content[:cut], Offset(42))
+            decode_snapshot(content[:cut], Offset(42))
     for position in range(len(content)):
         with pytest.raises(CorruptCheckpoint):
-            ProducerState.decode(
-                content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :], Offset(42)
-            )
+            decode_snapshot(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :], Offset(42))
     with pytest.raises(CorruptCheckpoint):
-        ProducerState.decode(content + b"x", Offset(42))
+        decode_snapshot(content + b"x", Offset(42))
 
 
 def test_the_newest_sound_snapshot_serves() -> None:
@@ -164,7 +162,7 @@ def test_the_newest_sound_snapshot_serves() -> None:
     for offset in (10, 20, 30, 40):
         state = ProducerState()
         send(state, offset, offset=offset - 1)
-        content = state.encode()
+        content = encode_snapshot(state)
         disk.write_file_atomically(snapshot_path("d", Offset(offset)), content[:-1] if offset == 30 else content)
     assert load_newest_snapshot(disk, "d", at_or_before=Offset(35)).end_offset == 20
     assert list_snapshots(disk, "d") == [10, 20, 40], "the torn one is gone"

@@ -8,7 +8,8 @@ import pytest
 
 from barnabas_log import truncating
 from barnabas_log.checkpoints import write_epochs
-from barnabas_log.producer_state import ProducerState, list_snapshots
+from barnabas_log.producer_snapshots import encode_snapshot, list_snapshots
+from barnabas_log.producer_state import ProducerState
 from barnabas_log.unified_log import UnifiedLog
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import crc_is_valid, iterate_batches
@@ -314,7 +315,7 @@ def test_a_snapshot_of_a_tail_that_was_truncated_is_not_believed() -> None:
     filled(disk, 5)
     stale = ProducerState()
     stale.update(producer_id=42, epoch=9, first_sequence=77, last_offset=Offset(3), offset_delta=0, timestamp_ms=0)
-    disk.write_file_atomically(path(4, ".snapshot"), stale.encode())
+    disk.write_file_atomically(path(4, ".snapshot"), encode_snapshot(stale))
     again = open_log(disk)
     assert again.producers.get(42) is None and again.producer_count == 3
 

@@ -29,6 +29,7 @@ from barnabas_broker.coordinator.transaction import state as rules
 from barnabas_broker.coordinator.transaction.markers import Markers
 from barnabas_broker.coordinator.transaction.shard import TransactionShard
 from barnabas_broker.coordinator.transaction.state import TransactionStatus
+from barnabas_log import producer_snapshots
 from barnabas_log.aborted_transactions import AbortedTransactions
 from barnabas_log.cleaner import rewrite, survival
 from barnabas_log.producer_state import ProducerState
@@ -259,16 +260,16 @@ def _aborted_index_is_not_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def _snapshots_forget_open_transactions(patch: pytest.MonkeyPatch) -> None:
-    original = ProducerState.decode.__func__  # type: ignore[attr-defined]
+    original = producer_snapshots.decode_snapshot
 
-    def decode(cls: Any, content: bytes, end_offset: Any) -> ProducerState:
-        state: ProducerState = original(cls, content, end_offset)
+    def decode(content: bytes, end_offset: Any) -> ProducerState:
+        state = original(content, end_offset)
         state.open_transactions.clear()
         for entry in state:
             entry.transaction_start = NO_OFFSET
         return state
 
-    patch.setattr(ProducerState, "decode", classmethod(decode))
+    patch.setattr(producer_snapshots, "decode_snapshot", decode)
 
 
 # ---- offsets in transactions -----------------------------------------------------------------------------------------

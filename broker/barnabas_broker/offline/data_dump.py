@@ -21,7 +21,7 @@ from barnabas_broker.coordinator.group import records as group_records
 from barnabas_broker.coordinator.transaction import records as transaction_records
 from barnabas_broker.offline.batch_reading import Damage, batches_of
 from barnabas_log.errors import CorruptCheckpoint
-from barnabas_log.producer_state import ProducerState
+from barnabas_log.producer_snapshots import decode_snapshot
 from barnabas_wire.kafka.errors import KafkaError
 from barnabas_wire.kafka.ids import Offset
 from barnabas_wire.kafka.primitives import MalformedMessage
@@ -200,7 +200,7 @@ def _base(path: Path) -> int:
 
 def _snapshot(path: Path, data: bytes) -> Iterator[Entry | Damage]:
     try:
-        state = ProducerState.decode(data, Offset(_base(path)))
+        state = decode_snapshot(data, Offset(_base(path)))
     except CorruptCheckpoint as error:
         yield Damage(0, len(data), _base(path), str(error))
         return

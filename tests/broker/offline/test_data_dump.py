@@ -11,6 +11,7 @@ import pytest
 
 from barnabas_broker.coordinator.group import records as group_records
 from barnabas_broker.main import main
+from barnabas_log.producer_snapshots import encode_snapshot
 from barnabas_log.producer_state import ProducerState
 from barnabas_wire.kafka.ids import Epoch, Offset
 from barnabas_wire.records.batch import Record, build_batch
@@ -96,7 +97,7 @@ def test_indexes_snapshots_and_checkpoints_are_read(directory: Path, capsys: pyt
         offset_delta=4,
         timestamp_ms=9,
     )
-    (producer,) = dumped("00000000000000000105.snapshot", state.encode())
+    (producer,) = dumped("00000000000000000105.snapshot", encode_snapshot(state))
     assert (producer["producer_id"], producer["last_sequence"], producer["last_offset"]) == (7, 4, 104)
     assert [e["text"] for e in dumped("leader-epoch-checkpoint", b"0\n2\n0 0\n3 17\n")] == ["0 0", "3 17"]
     assert dumped("partition.metadata", b"version: 0\ntopic_id: x\n")[0]["text"] == "version: 0"
